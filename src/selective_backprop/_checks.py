@@ -1,0 +1,164 @@
+"""What a door refuses before training starts."""
+
+import warnings
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
+from selective_backprop._selection import Draw
+from selective_backprop._source import Source
+from selective_backprop._strategies import Strategy
+from selective_backprop.selectors import Terms
+
+
+def check_strategy(strategy: Any) -> Strategy:
+    """Return the strategy if it is one.
+
+    Raises:
+        ConfigurationError: if it is not; a function that was not called is the usual slip.
+    """
+    if isinstance(strategy, Strategy):
+        return strategy
+    hint = "Strategy(name, scorer, selector, schedule)"
+    if callable(strategy):
+        hint = f"{getattr(strategy, '__name__', 'it')}(...), called"
+    raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
+
+
+def check_fit(strategy: Strategy, source: Source, with_selection: bool) -> None:
+    """Refuse a strategy that cannot work with this loader.
+
+    Raises:
+        LoaderError: if examples must be selected before loading and cannot be.
+        ConfigurationError: if weights would be lost.
+    """
+    terms = strategy.selector.terms
+    draws_early = strategy.scorer is None and not terms.keeps_everything
+    if draws_early and not source.indexed:
+        raise LoaderError(
+            f"{strategy.name} selects examples by index before they are loaded, and this loader "
+            "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
+            "Give the strategy a scorer, or the loader a map-style data set."
+        )
+    if draws_early and source.own_batches:
+        warnings.warn(
+            f"{strategy.name} draws before loading and regroups what the batch sampler "
+            f"({type(source.indices()).__name__}) grouped; batches will mix its groups",
+            SelectionWarning,
+            stacklevel=4,
+        )
+    if terms.reweights and not with_selection:
+        raise ConfigurationError(
+            f"{strategy.name} reweights examples: pass with_selection=True, and train on "
+            "(selection.weights * losses).mean()"
+        )
+
+
+def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:
+    """Refuse a training whose length is impossible, or unknown where it matters.
+
+    Raises:
+        ConfigurationError: if it is.
+    """
+    if epochs is not None and progress is not None:
+        raise ConfigurationError("give epochs= or progress=, not both: one is the other's rival")
+    if epochs is not None and not 0 < epochs < float("inf"):
+        raise ConfigurationError(f"epochs={epochs}: a positive number of epochs is needed")
+    strategy.schedule.check_length(epochs)
+    if strategy.schedule.uses_fractions and progress is None:
+        if epochs is None:
+            raise ConfigurationError(
+                f"{strategy.name} selects during a fraction of training, and its length is not "
+                "known: pass epochs= (or progress=, where something else ends training)"
+            )
+        if source.batches is None:
+            raise ConfigurationError(
+                f"{strategy.name} selects during a fraction of training, and the loader does not "
+                "know its length: pass progress=callable() -> fraction of training done"
+            )
+
+
+def full_batch(source: Source, batch_size: int | None, terms: Terms) -> int | None:
+    """Return the rows of a full training batch; None if batches are passed on as they come.
+
+    Raises:
+        ConfigurationError: if it is not known and selection needs it.
+    """
+    if batch_size is not None:
+        if batch_size < 1 or batch_size != int(batch_size):
+            raise ConfigurationError(f"batch_size={batch_size}: at least 1 row is needed")
+        return int(batch_size)
+    if source.batch_size is None and not terms.keeps_everything:
+        raise ConfigurationError(
+            "the loader does not say how many examples are in its batches; pass batch_size= for "
+            "the training batches"
+        )
+    return source.batch_size
+
+
+def full_window(batch: int, terms: Terms) -> int:
+    """Return the candidates from which a full training batch is drawn.
+
+    Warns where whole numbers cannot come within 1 % of the rate.
+    """
+    window = max(batch, round(batch / terms.rate))
+    if terms.draw is Draw.EXACT and abs(batch / window / terms.rate - 1) > 0.01:
+        warnings.warn(
+            f"a batch of {batch} from a window of {window} candidates keeps "
+            f"{batch / window:.4f} of them, not {terms.rate:.4f}",
+            SelectionWarning,
+            stacklevel=4,
+        )
+    return window
+
+
+def find_device(
+    model: nn.Module | None, device: torch.device | str | int | None
+) -> torch.device | None:
+    """Return where batches are moved to: the model's device, if it has one.
+
+    Raises:
+        ConfigurationError: if the model's parameters are on several devices.
+    """
+    if device is not None:
+        return torch.device(device)
+    if not isinstance(model, nn.Module):
+        return None
+    devices = {tensor.device for tensor in model.parameters()}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise ConfigurationError(
+            f"the model's parameters are on {names}; pass device= to say where its inputs go"
+        )
+    return next(iter(devices), None)
+
+
+Named = TypeVar("Named", bound=StrEnum)
+
+
+def choose(kind: type[Named], option: str, value: Named | str) -> Named:
+    """Return the member of an enumeration that a name stands for.
+
+    Raises:
+        ConfigurationError: if there is none; the message lists them.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(str(choice)) for choice in kind)
+        raise ConfigurationError(f"{option}={value!r}: there are {known}") from None
+
+
+def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
+    """Return a set of paths within a batch.
+
+    Raises:
+        ConfigurationError: if it is a single string, whose letters would be taken for paths.
+    """
+    if isinstance(paths, str):
+        raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
+    return frozenset(paths)

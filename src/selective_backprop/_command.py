@@ -1,0 +1,23 @@
+"""The door to the command line: it needs an extra, and says so where that is missing."""
+
+import sys
+
+
+def main() -> int | None:
+    """Run the lab's command line.
+
+    Returns:
+        An exit status: 1 where the lab's packages are not installed, else the command's own.
+    """
+    try:
+        from selective_backprop.lab import cli
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.startswith("selective_backprop"):
+            raise
+        print(
+            f"selective-backprop: the command line needs {missing.name!r}, which is not "
+            "installed. Install the lab with: pip install 'selective-backprop[lab]'",
+            file=sys.stderr,
+        )
+        return 1
+    return cli.main()

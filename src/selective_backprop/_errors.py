@@ -1,0 +1,44 @@
+"""What can go wrong, as one tree.
+
+SelectiveBackpropError
+├── ConfigurationError     an option or a combination of options that cannot work (ValueError)
+├── LoaderError            a data loader that cannot be wrapped, or is used wrongly (ValueError)
+├── BatchError             a batch whose rows cannot be told apart, taken or joined (ValueError)
+├── LossError              losses that are not one finite number per example (ValueError)
+├── DataError              a data folder or file that is missing, truncated or not what it says
+└── RecordError            a record of a run that cannot be read or does not belong (ValueError)
+
+SelectionWarning           something works, but not as well as was asked (UserWarning)
+"""
+
+
+class SelectiveBackpropError(Exception):
+    """Everything this package raises on purpose."""
+
+
+class ConfigurationError(SelectiveBackpropError, ValueError):
+    """An option, or a combination of options, that cannot work."""
+
+
+class LoaderError(SelectiveBackpropError, ValueError):
+    """A data loader that cannot be wrapped, or an iteration that cannot go on."""
+
+
+class BatchError(SelectiveBackpropError, ValueError):
+    """A batch whose rows cannot be counted, taken or joined."""
+
+
+class LossError(SelectiveBackpropError, ValueError):
+    """Losses that are not one finite number per example."""
+
+
+class DataError(SelectiveBackpropError, ValueError):
+    """A data folder or file that is missing, truncated or not what it says."""
+
+
+class RecordError(SelectiveBackpropError, ValueError):
+    """A record of a run that cannot be read, or does not belong with the others."""
+
+
+class SelectionWarning(UserWarning):
+    """Something works, but not as well as was asked for."""

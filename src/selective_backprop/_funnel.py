@@ -1,0 +1,328 @@
+"""Candidates in, full training batches out: windows are drawn from, and what is drawn waits."""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches import Layout, cut_rows, join_rows
+from selective_backprop._history import History
+from selective_backprop._schedule import Phase
+from selective_backprop._selection import Choice
+from selective_backprop.selectors import RunningSelector
+
+
+class Leftovers(StrEnum):
+    """What becomes of an incomplete window or batch at the end of an epoch.
+
+    `CARRY` keeps it for the next epoch, `FLUSH` draws a short batch in proportion, `DROP` lets
+    it go.
+    """
+
+    CARRY = "carry"
+    FLUSH = "flush"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows on their way: a batch, or the keys of one that is not loaded yet.
+
+    Attributes:
+        batch: the rows themselves.
+        count: how many there are.
+        indices: their data-set indices, `[row]`, or None if unknown.
+        scores: their scores, `[row]`, or None if not scored.
+        weights: their weights, `[row]`, or None where all weigh 1.
+    """
+
+    batch: Any
+    count: int
+    indices: Tensor | None = None
+    scores: Tensor | None = None
+    weights: Tensor | None = None
+
+    def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
+        """Return some of the rows in a row, without copying tensors."""
+        columns = (self.indices, self.scores, self.weights)
+        return Rows(
+            cut_rows(self.batch, layout, start, stop),
+            stop - start,
+            *(None if column is None else column[start:stop] for column in columns),
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes a funnel works with.
+
+    Attributes:
+        batch_size: rows of a full training batch; None passes every batch on as it comes.
+        window: candidates an exact draw is made from; None draws from each candidate batch.
+        unchanged: whether an unselected candidate batch may pass as it is, even a short one.
+        keeps_everything: whether selected candidates are passed on like unselected ones.
+    """
+
+    batch_size: int | None
+    window: int | None
+    unchanged: bool = True
+    keeps_everything: bool = False
+
+
+class FunnelState(NamedTuple):
+    """What a funnel holds: immutable, cheap to keep, and enough to go back to.
+
+    Attributes:
+        waiting: candidates that wait for a full window.
+        chosen: chosen rows that wait for a full training batch.
+        dropped: how many rows were let go so far.
+    """
+
+    waiting: tuple[Rows, ...] = ()
+    chosen: tuple[Rows, ...] = ()
+    dropped: int = 0
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates wait."""
+        return sum(rows.count for rows in self.waiting)
+
+    @property
+    def rows(self) -> int:
+        """How many chosen rows wait."""
+        return sum(rows.count for rows in self.chosen)
+
+    def pack(self) -> dict[str, Any]:
+        """Return the state in plain containers, which any file format can hold."""
+        return {
+            "waiting": [_columns(rows) for rows in self.waiting],
+            "chosen": [_columns(rows) for rows in self.chosen],
+            "dropped": self.dropped,
+        }
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> "FunnelState":
+        """Return the state that `pack()` was called on."""
+        return cls(
+            tuple(Rows(*columns) for columns in packed["waiting"]),
+            tuple(Rows(*columns) for columns in packed["chosen"]),
+            packed["dropped"],
+        )
+
+
+def _columns(rows: Rows) -> tuple[Any, ...]:
+    return rows.batch, rows.count, rows.indices, rows.scores, rows.weights
+
+
+class Funnel:
+    """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
+
+    Args:
+        selector: draws from each window.
+        shape: the sizes.
+        history: recent scores; each window is filed before it is drawn from. None: not kept.
+        layout: how rows are taken and joined.
+        seed: what every draw's own seed is derived from, with the epoch and window's number.
+    """
+
+    def __init__(
+        self,
+        selector: RunningSelector,
+        shape: Shape,
+        *,
+        history: History | None,
+        layout: Layout,
+        seed: tuple[int, ...],
+    ) -> None:
+        self._selector = selector
+        self._shape = shape
+        self._files = history is not None
+        self._history = history or History(1)
+        self._layout = layout
+        self._seed = seed
+        self._epoch = 0
+        self._windows = 0
+        self.state = FunnelState()
+
+    def open(self, epoch: int) -> None:
+        """Begin an epoch: its draws are seeded by its number."""
+        self._epoch, self._windows = epoch, 0
+
+    def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
+        """Take in some rows, and yield the training batches that they complete."""
+        if phase is Phase.SELECT and not self._shape.keeps_everything:
+            yield from self._consider(rows)
+            return
+        if phase is Phase.PLAIN and self.state.waiting:
+            # waiting candidates need no draw any more, and go first
+            waiting, chosen, dropped = self.state
+            self.state = FunnelState((), chosen + waiting, dropped)
+        if self._shape.unchanged and not self.state.chosen:
+            yield rows
+        else:
+            yield from self._fill(rows)
+
+    def close(self, leftovers: Leftovers) -> Iterator[Rows]:
+        """End an epoch, and yield what its leftovers are trained on in it."""
+        if leftovers is Leftovers.DROP:
+            lost = self.state.candidates + self.state.rows
+            self.state = FunnelState((), (), self.state.dropped + lost)
+        elif leftovers is Leftovers.FLUSH:
+            if waiting := self.state.waiting:
+                self.state = self.state._replace(waiting=())
+                yield from self._fill(self._draw(waiting))
+            if self.state.chosen:
+                yield self._take_chosen(self.state.rows)
+
+    def _consider(self, rows: Rows) -> Iterator[Rows]:
+        window = self._shape.window
+        if window is None:
+            yield from self._fill(self._draw((rows,)))
+            return
+        self.state = self.state._replace(waiting=(*self.state.waiting, rows))
+        while self.state.candidates >= window:
+            pieces, rest = self._split(self.state.waiting, window)
+            self.state = self.state._replace(waiting=rest)
+            yield from self._fill(self._draw(pieces))
+
+    def _fill(self, rows: Rows) -> Iterator[Rows]:
+        size = self._shape.batch_size or rows.count
+        if not self.state.chosen and 0 < rows.count == size:
+            yield rows
+            return
+        if rows.count:
+            chosen = (*self.state.chosen, replace(rows, scores=None))
+            self.state = self.state._replace(chosen=chosen)
+        while self.state.rows >= size > 0:
+            yield self._take_chosen(size)
+
+    def _take_chosen(self, count: int) -> Rows:
+        pieces, rest = self._split(self.state.chosen, count)
+        self.state = self.state._replace(chosen=rest)
+        return self._join(pieces)
+
+    def _split(
+        self, pieces: tuple[Rows, ...], count: int
+    ) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
+        """Split a queue after `count` rows, cutting a piece in two where it must."""
+        head: list[Rows] = []
+        for position, piece in enumerate(pieces):
+            if piece.count >= count:
+                tail = pieces[position + 1 :]
+                if piece.count > count:
+                    tail = (piece.cut(count, piece.count, self._layout), *tail)
+                    piece = piece.cut(0, count, self._layout)
+                return (*head, piece), tail
+            head.append(piece)
+            count -= piece.count
+        return tuple(head), ()
+
+    def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
+        """Draw from one window of candidates."""
+        columns = [
+            torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
+        ]
+        scores = columns[0] if len(columns) == 1 else torch.cat(columns)
+        if self._files:
+            self._history.file(scores)
+        generator = torch.Generator(scores.device)
+        generator.manual_seed(_mix(*self._seed, self._epoch, self._windows))
+        self._windows += 1
+        return self._take(pieces, self._selector.select(scores, self._history, generator))
+
+    def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
+        rows, weights = choice
+        if len(pieces) > 1 and rows.device.type != "cpu":
+            # Which piece a row is in is known on the device alone; asking would make the host
+            # wait, and joining the window first costs one copy of it on the device.
+            pieces = (self._join(pieces),)
+        if len(pieces) == 1:
+            parts = [rows]
+        else:
+            counts = torch.tensor([piece.count for piece in pieces])
+            starts = counts.cumsum(0) - counts
+            bounds = torch.searchsorted(rows, starts[1:])
+            parts = [
+                part - start for part, start in zip(rows.tensor_split(bounds), starts, strict=True)
+            ]
+        return replace(self._join(pieces, parts), weights=weights, scores=None)
+
+    def _join(self, pieces: tuple[Rows, ...], rows: list[Tensor] | None = None) -> Rows:
+        if len(pieces) == 1 and rows is None:
+            return pieces[0]
+
+        def column(values: list[Tensor | None]) -> Tensor | None:
+            known = [value for value in values if value is not None]
+            if len(known) < len(values):
+                return None
+            parts = (
+                known
+                if rows is None
+                else [value[take] for value, take in zip(known, rows, strict=True)]
+            )
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        weights = [piece.weights for piece in pieces]
+        template = next((weight for weight in weights if weight is not None), None)
+        if template is not None:  # rows that nobody weighed weigh 1
+            weights = [
+                template.new_ones(piece.count) if weight is None else weight
+                for piece, weight in zip(pieces, weights, strict=True)
+            ]
+        return Rows(
+            join_rows([piece.batch for piece in pieces], self._layout, rows),
+            sum(piece.count for piece in pieces) if rows is None else sum(map(len, rows)),
+            indices=column([piece.indices for piece in pieces]),
+            weights=column(list(weights)),
+        )
+
+
+def count_batches(
+    arrivals: Iterable[tuple[Phase, int]],
+    shape: Shape,
+    *,
+    waiting: int,
+    chosen: int,
+    leftovers: Leftovers,
+) -> int:
+    """Return how many training batches an exact funnel yields in an epoch, by sizes alone.
+
+    Args:
+        arrivals: the phase and size of each candidate batch to come.
+        shape: the funnel's sizes; its draws are exact.
+        waiting: candidates that wait for a full window now.
+        chosen: chosen rows that wait for a full batch now.
+        leftovers: what becomes of the rest.
+    """
+    batches = 0
+    for phase, count in arrivals:
+        if phase is Phase.SELECT and not shape.keeps_everything:
+            assert shape.window is not None and shape.batch_size is not None
+            windows, waiting = divmod(waiting + count, shape.window)
+            chosen += windows * shape.batch_size
+        else:
+            if phase is Phase.PLAIN:
+                chosen, waiting = chosen + waiting, 0
+            if shape.unchanged and not chosen:
+                batches += 1
+                continue
+            chosen += count
+        full, chosen = divmod(chosen, shape.batch_size or chosen or 1)
+        batches += full
+    if leftovers is Leftovers.FLUSH:
+        if waiting:
+            assert shape.window is not None and shape.batch_size is not None
+            chosen += min(waiting, max(1, round(waiting * shape.batch_size / shape.window)))
+        batches += -(-chosen // (shape.batch_size or chosen or 1))
+    return batches
+
+
+def _mix(*numbers: int) -> int:
+    """Return one 63-bit seed for a tuple of numbers; near tuples give unrelated seeds."""
+    data = struct.pack(f"<{len(numbers)}Q", *(number & (2**64 - 1) for number in numbers))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,410 @@
+"""The door: a data loader that yields full batches of the examples worth training on."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from selective_backprop._batches import Layout
+from selective_backprop._checks import (
+    check_fit,
+    check_length,
+    check_paths,
+    check_strategy,
+    choose,
+    find_device,
+    full_batch,
+    full_window,
+)
+from selective_backprop._context import Context
+from selective_backprop._draw import DrawState, IndexDraw, PhaseClock
+from selective_backprop._epoch import Epoch
+from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
+from selective_backprop._finite import FiniteGuard, NonFinite
+from selective_backprop._funnel import (
+    Funnel,
+    FunnelState,
+    Leftovers,
+    Rows,
+    Shape,
+    count_batches,
+)
+from selective_backprop._history import History
+from selective_backprop._losses import LossFunction, find_losses
+from selective_backprop._pipeline import Pipeline, Position
+from selective_backprop._ranks import find_ranks
+from selective_backprop._schedule import Interludes, Phase
+from selective_backprop._selection import Draw, Selection
+from selective_backprop._source import open_source
+from selective_backprop._stats import Stats
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._strategies import Strategy
+from selective_backprop._types import LossesOf, OutputsOf
+
+STATE_VERSION = 1
+
+
+class SelectiveLoader:
+    """Wrap a data loader so that it yields full batches of the examples worth training on.
+
+    Iterate it in the loader's place; the rest of the loop stays as it was. Each candidate batch
+    is scored by the model as it is at that moment, examples are chosen, and chosen examples
+    wait until there is a full training batch of them. Strategies that need no scores choose
+    before anything is loaded, so that what they skip is never read.
+
+    Scoring leaves the model's modes and buffers, and every random stream, as they were. The
+    loader that was passed in is not changed and can be used beside this one.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
+        model: the model in training. It scores candidates, and its device is where they go.
+        loss_fn: the loss of `(outputs, targets)`, a module or function with a `reduction`, or
+            one that returns a loss per example. May be None where `losses` is given or
+            nothing is scored.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
+            batches that are no pair `(inputs, targets)`.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
+        batch_size: rows of a training batch; by default as many as the loader's.
+        epochs: how long training will be, in epochs; needed by strategies that select during a
+            fraction of it.
+        progress: `callable()` that returns the fraction of training done, where something else
+            than epochs ends it; called when indices are drawn, so with workers a little early.
+        leftovers: what becomes of an incomplete window or batch at an epoch's end: `"carry"`
+            keeps it for the next epoch, `"flush"` trains on a proportional short batch,
+            `"drop"` lets it go.
+        with_selection: yield `(batch, selection)`, with each row's data-set index and weight.
+        pad: right-padding value by path in the batch, for tensors of varying trailing length.
+        whole: paths in the batch that belong to it as a whole, not row by row.
+        device: where candidates are moved before they are scored, and yielded.
+        generator: its initial seed is the draws' seed; by default `torch.initial_seed()` is.
+            Neither is moved.
+        nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
+            `"skip"` such examples, or `"select"` them.
+        stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
+
+    Raises:
+        ConfigurationError: if an option, or a combination of them, cannot work.
+        LoaderError: if the loader cannot be wrapped, or not with this strategy.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
+        >>> [len(targets) for inputs, targets in loader]
+        [8, 8, 8, 8]
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        model: nn.Module | None,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        losses: LossesOf | None = None,
+        outputs: OutputsOf | None = None,
+        batch_size: int | None = None,
+        epochs: float | None = None,
+        progress: Callable[[], float] | None = None,
+        leftovers: Leftovers | str = Leftovers.CARRY,
+        with_selection: bool = False,
+        pad: Mapping[str, float] | None = None,
+        whole: Collection[str] = (),
+        device: torch.device | str | int | None = None,
+        generator: torch.Generator | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        if isinstance(loader, SelectiveLoader):
+            raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
+        source = open_source(loader)
+        strategy = check_strategy(strategy)
+        terms = strategy.selector.terms
+        check_fit(strategy, source, with_selection)
+        check_length(strategy, source, epochs, progress)
+        ranks = find_ranks()
+        batch = full_batch(source, batch_size, terms)
+        window = full_window(batch or 1, terms)
+        exact = terms.draw is Draw.EXACT
+        shape = Shape(
+            batch,
+            window if exact else None,
+            unchanged=batch is None or batch == source.batch_size,
+            keeps_everything=terms.keeps_everything,
+        )
+        self._source, self._strategy, self._shape = source, strategy, shape
+        self._epochs, self._progress = epochs, progress
+        self._with_selection = with_selection
+        self._leftovers = choose(Leftovers, "leftovers", leftovers)
+        layout = Layout(check_paths("whole", whole), dict(pad or {}))
+        place = find_device(model, device)
+        seed = (generator.initial_seed() if generator else torch.initial_seed(), ranks.rank)
+        context = Context(
+            batch_size=batch or 1,
+            window=shape.window,
+            model=model,
+            losses=None if strategy.scorer is None else find_losses(loss_fn, losses, outputs),
+            outputs=outputs,
+            device=place,
+            examples=source.examples,
+            ranks=ranks,
+        )
+        self._selector = strategy.selector.start(context)
+        self._history = History(max(terms.history * ranks.size, window)) if terms.history else None
+        plain_every = strategy.schedule.plain_every
+        interludes = Interludes(plain_every, batch_size=batch or 1, window=window)
+        self._clock = PhaseClock(strategy.schedule, interludes, self._progress_at)
+        early = Funnel(self._selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
+        draw = IndexDraw(
+            source.indices(),
+            self._clock,
+            early if strategy.scorer is None else None,
+            self._leftovers,
+        )
+        self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
+        self._pipeline = Pipeline(
+            candidates=source.copy_with(draw),
+            draw=draw if source.indexed else None,
+            clock=self._clock,
+            scorer=None if strategy.scorer is None else strategy.scorer.start(context),
+            finite=FiniteGuard(self._nonfinite, layout),
+            funnel=Funnel(
+                self._selector, shape, history=self._history, layout=layout, seed=(*seed, 1)
+            ),
+            layout=layout,
+            leftovers=self._leftovers,
+            counts=not terms.keeps_everything or strategy.scorer is not None,
+            device=place,
+            stopwatch=stopwatch,
+        )
+        self._position = Position()
+        self._stats = Stats()
+        self._next_epoch = 0
+        self._live: weakref.ref[Epoch] | None = None
+        self._basis: tuple[int, tuple[int, int], FunnelState] | None = None
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside."""
+        return self._source.loader.dataset
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler of the loader inside."""
+        return self._source.loader.sampler
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a full training batch; None if batches are passed on as they come."""
+        return self._shape.batch_size
+
+    @property
+    def strategy(self) -> Strategy:
+        """What is selected, and when."""
+        return self._strategy
+
+    @property
+    def progress(self) -> float | None:
+        """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
+        return self._progress_at(max(0, self._position.epoch), self._position.drawn)
+
+    @property
+    def stats(self) -> Stats:
+        """How many examples went where so far: one frozen snapshot."""
+        waits = self._pipeline.waits(self._position)
+        return replace(
+            self._stats,
+            waiting=waits.candidates + waits.rows,
+            dropped=waits.dropped,
+            nonfinite=self._pipeline.finite.skipped,
+            ties=0.0 if self._history is None else self._history.tie_share(),
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch, here and in the sampler, batch sampler or data set inside."""
+        self._next_epoch = epoch
+        loader = self._source.loader
+        told: list[Any] = []
+        for part in (
+            loader.batch_sampler,
+            getattr(loader.batch_sampler, "sampler", None),
+            loader.sampler,
+            loader.dataset,
+        ):
+            tell = getattr(part, "set_epoch", None)
+            if tell is not None and not any(part is other for other in told):
+                told.append(part)
+                tell(epoch)
+
+    def __len__(self) -> int:
+        """Return the number of batches of the coming epoch, or of the one that runs.
+
+        Raises:
+            TypeError: if it cannot be known in advance.
+        """
+        if self._shape.keeps_everything and self._shape.unchanged:
+            return self._source.length()
+        epoch, dealt, waits = self._basis or self._outlook(self._next_epoch)
+        sizes = self._source.sizes()
+        if sizes is None:
+            raise TypeError("the loader does not know the sizes of its batches in advance")
+        return count_batches(
+            self._arrivals(sizes, epoch, dealt),
+            self._shape,
+            waiting=waits.candidates,
+            chosen=waits.rows,
+            leftovers=self._leftovers,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the coming epoch, which starts at its first `next`."""
+        return Epoch(self._begin)
+
+    def _outlook(self, epoch: int) -> tuple[int, tuple[int, int], FunnelState]:
+        return epoch, self._position.draw.interludes, self._pipeline.waits(self._position)
+
+    def _arrivals(
+        self, sizes: Iterator[int], epoch: int, dealt: tuple[int, int]
+    ) -> Iterator[tuple[Phase, int]]:
+        """Yield the phase and size of an epoch's candidate batches, before they are drawn."""
+        schedule = self._strategy.schedule
+        if self._progress is not None and schedule.uses_fractions:
+            raise TypeError("progress= decides when selection acts, which is not known ahead")
+        clock = PhaseClock(schedule, self._clock.interludes.copy(dealt), self._progress_at)
+        for drawn, size in enumerate(sizes):
+            phase = clock.phase(epoch, drawn, size)
+            if phase is Phase.SELECT and not self._shape.keeps_everything:
+                if self._shape.window is None:
+                    raise TypeError("draw='bernoulli' yields a random number of batches")
+                if self._strategy.scorer is not None and self._nonfinite is NonFinite.SKIP:
+                    raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
+            yield phase, size
+
+    def _progress_at(self, epoch: int, drawn: int) -> float | None:
+        if self._progress is not None:
+            return self._progress()
+        if self._epochs is None:
+            return None
+        batches = self._source.batches
+        part = drawn / batches if batches else 0.0
+        return min(1.0, (epoch + part) / self._epochs)
+
+    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
+        """Make `epoch` the only pass that lives, and return its batches."""
+        live = None if self._live is None else self._live()
+        if live is not None:
+            live.close()
+        # Weakly, so that a loop which breaks off frees its iterator, and that its workers.
+        self._live = None if epoch is None else weakref.ref(epoch)
+        return self._run()
+
+    def _run(self) -> Generator[Any]:
+        """Yield the coming epoch's batches."""
+        number, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        self._basis = self._outlook(number)
+        before, self._stats = self._stats, replace(self._stats, epoch=number)
+        try:
+            for rows in self._pipeline.run(number, self._position, self._count):
+                self._count(kept=rows.count, batches=1)
+                yield self._hand_out(rows)
+            self._warn_if_barren(before)
+        finally:
+            self._basis = None
+
+    def _count(self, **increments: int) -> None:
+        self._stats = replace(
+            self._stats,
+            **{name: getattr(self._stats, name) + more for name, more in increments.items()},
+        )
+
+    def _hand_out(self, rows: Rows) -> Any:
+        if not self._with_selection:
+            return rows.batch
+        weights = rows.weights
+        if weights is None:
+            weights = torch.ones(rows.count, device=self._pipeline.device)
+        return rows.batch, Selection(rows.indices, weights)
+
+    def _warn_if_barren(self, before: Stats) -> None:
+        after = self._stats
+        came = after.candidates - before.candidates
+        if not came:
+            raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
+        if after.batches == before.batches:
+            after = self.stats
+            warnings.warn(
+                f"epoch {after.epoch} yielded no training batch: of {came} candidates "
+                f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
+                "scores are ties, which are never above one another.",
+                SelectionWarning,
+                stacklevel=3,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of the batches stands, waiting rows included.
+
+        The sampler's own position is not part of it: after loading, the next iteration begins a
+        new epoch.
+        """
+        pipeline, position = self._pipeline, self._position
+        return {
+            "version": STATE_VERSION,
+            "built": self._built(),
+            "next_epoch": self._next_epoch,
+            "drawn": position.drawn,
+            "interludes": position.draw.interludes,
+            "early": position.draw.funnel.pack(),
+            "late": pipeline.funnel.state.pack(),
+            "history": None if self._history is None else self._history.state_dict(),
+            "scorer": None if pipeline.scorer is None else pipeline.scorer.state_dict(),
+            "selector": self._selector.state_dict(),
+            "skipped": pipeline.finite.skipped,
+            "stats": asdict(self._stats),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another version, or of a loader that was
+                built otherwise; the difference is named.
+        """
+        if state["version"] != STATE_VERSION:
+            raise ConfigurationError(
+                f"the state has version {state['version']}; this release reads {STATE_VERSION}"
+            )
+        for name, value in self._built().items():
+            if state["built"][name] != value:
+                raise ConfigurationError(
+                    f"the state is of a loader with {name}={state['built'][name]}, this one has "
+                    f"{name}={value}"
+                )
+        self._begin(None)
+        self._next_epoch = state["next_epoch"]
+        self._stats = Stats(**state["stats"])
+        draw = DrawState(tuple(state["interludes"]), FunnelState.unpack(state["early"]))
+        self._position = Position(self._stats.epoch, state["drawn"], draw)
+        self._clock.interludes.state = draw.interludes
+        self._pipeline.funnel.state = FunnelState.unpack(state["late"])
+        self._pipeline.finite.skipped = state["skipped"]
+        self._selector.load_state_dict(state["selector"])
+        if self._history is not None:
+            self._history.load_state_dict(state["history"])
+        if self._pipeline.scorer is not None:
+            self._pipeline.scorer.load_state_dict(state["scorer"])
+
+    def _built(self) -> dict[str, Any]:
+        return {
+            "strategy": repr(self._strategy),
+            "batch_size": self._shape.batch_size,
+            "examples": self._source.examples,
+        }

@@ -1,0 +1,141 @@
+"""One loss per example, from the loss function the user already has."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from selective_backprop._errors import ConfigurationError, LossError
+from selective_backprop._types import LossesOf, OutputsOf
+
+LossFunction = Callable[..., Any]
+
+ADVICE = (
+    'Pass a loss function that has a reduction="none", or '
+    "losses=callable(model, batch) -> one loss per example."
+)
+
+
+def unreduced(loss_fn: LossFunction) -> LossFunction:
+    """Return the loss function asked for `reduction="none"`, on a copy where it is a module.
+
+    A loss without a `reduction` is returned as it is; the first batch shows what it returns.
+    """
+    if isinstance(getattr(loss_fn, "reduction", None), str):
+        clone = copy.copy(loss_fn)
+        clone.reduction = "none"  # ty: ignore[missing-attribute]
+        return clone
+    if not isinstance(loss_fn, nn.Module) and "reduction" in _parameters(loss_fn):
+        return functools.partial(loss_fn, reduction="none")
+    return loss_fn
+
+
+def _parameters(function: LossFunction) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # builtins without a signature
+        return {}
+
+
+def ignored_target(loss_fn: LossFunction) -> int | None:
+    """Return the target value that the loss leaves out, `ignore_index`, or None."""
+    value = getattr(loss_fn, "ignore_index", None)
+    if value is None and (parameter := _parameters(loss_fn).get("ignore_index")):
+        value = parameter.default
+    return value if isinstance(value, int) else None
+
+
+def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:
+    """Average token or pixel losses over all axes but the first, masked positions left out.
+
+    Args:
+        losses: `[candidate, ...]`.
+        targets: what the losses were taken against; masked where it equals `ignored`.
+        ignored: the masked target value, or None.
+
+    Returns:
+        `[candidate]`; 0 for an example of which every position is masked.
+    """
+    if losses.ndim == 1:
+        return losses
+    if ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
+        kept = (targets != ignored).flatten(1)
+        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
+    return losses.flatten(1).mean(1)
+
+
+def check_losses(losses: Any, candidates: int) -> Tensor:
+    """Return the losses if they are one number per candidate.
+
+    Raises:
+        LossError: if they are anything else; the message says what to write instead.
+    """
+    if not isinstance(losses, Tensor):
+        raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
+    if losses.ndim == 0:
+        raise LossError(f"the loss is a scalar; one loss per example is needed. {ADVICE}")
+    if losses.shape[0] != candidates:
+        raise LossError(
+            f"the losses have shape {tuple(losses.shape)} for a batch of {candidates} examples; "
+            f"one loss per example is needed. {ADVICE}"
+        )
+    return losses
+
+
+@dataclass(frozen=True)
+class ExampleLosses:
+    """Losses of a batch of `(inputs, targets)`, or of what `outputs` makes of any batch.
+
+    Args:
+        loss_fn: the user's loss.
+        outputs: returns `(outputs, targets)` of a batch; by default the model's output on the
+            first of two parts of the batch, and the second part.
+    """
+
+    loss_fn: LossFunction
+    outputs: OutputsOf | None = None
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        outputs, targets = (self.outputs or apply_to_pair)(model, batch)
+        losses = unreduced(self.loss_fn)(outputs, targets)
+        if not isinstance(losses, Tensor) or losses.ndim == 0:
+            return losses  # refused by check_losses, with advice
+        return average_examples(losses, targets, ignored_target(self.loss_fn))
+
+
+def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`.
+
+    Raises:
+        LossError: if the batch is anything but a pair.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = type(batch).__name__
+        if isinstance(batch, (tuple, list)):
+            found += f" of {len(batch)}"
+        raise LossError(
+            f"the batch is a {found}, not a pair (inputs, targets), so it is not known what the "
+            "model takes. Pass losses=callable(model, batch) -> one loss per example, or "
+            "outputs=callable(model, batch) -> (outputs, targets)."
+        )
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+def find_losses(
+    loss_fn: LossFunction | None, losses: LossesOf | None, outputs: OutputsOf | None
+) -> LossesOf:
+    """Return how to get one loss per example, from what the user gave.
+
+    Raises:
+        ConfigurationError: if the user gave nothing to get losses from.
+    """
+    if losses is not None:
+        return losses
+    if loss_fn is None:
+        raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
+    return ExampleLosses(loss_fn, outputs)

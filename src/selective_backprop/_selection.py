@@ -1,0 +1,117 @@
+"""Which rows, with which weights: what selectors answer, and how an exact number is drawn."""
+
+from enum import StrEnum
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+
+from selective_backprop._types import Odds, RowIndices, RowWeights
+
+
+class Draw(StrEnum):
+    """How many rows a draw yields.
+
+    `EXACT` takes a fixed number from each window of candidates; `BERNOULLI` tosses a coin of its
+    own for each candidate, so that the number varies.
+    """
+
+    EXACT = "exact"
+    BERNOULLI = "bernoulli"
+
+
+DrawName: TypeAlias = Literal["exact", "bernoulli"]
+
+
+class Choice(NamedTuple):
+    """The rows of a window that a selector keeps.
+
+    Attributes:
+        rows: positions within the window, ascending, none twice unless the selector draws with
+            replacement.
+        weights: one weight per kept row, or None where every row weighs 1.
+    """
+
+    rows: RowIndices
+    weights: RowWeights | None = None
+
+
+class Selection(NamedTuple):
+    """Where the rows of a training batch came from, and what they weigh.
+
+    Use the weights as `(selection.weights * losses).mean()`: the mean over the batch is what
+    keeps a reweighting strategy unbiased.
+
+    Attributes:
+        indices: each row's index in the data set, int64 `[row]`; None for a stream.
+        weights: each row's weight, float32 `[row]`; all 1 where the strategy does not reweight.
+    """
+
+    indices: RowIndices | None
+    weights: RowWeights
+
+
+def inclusion_odds(weights: Odds, count: int) -> Odds:
+    """Return the odds `min(1, c * weights)`, with `c` such that they sum to `count`.
+
+    Where fewer than `count` weights are positive, those rows are certain and the rest of the
+    count is spread evenly over the others.
+
+    Args:
+        weights: how much each candidate wants to be drawn; at least 0, any scale.
+        count: how many rows are to be drawn; at most the number of candidates.
+
+    Returns:
+        Odds in [0, 1] on the weights' device, found without a host synchronisation.
+    """
+    size = weights.shape[0]
+    descending = weights.sort(descending=True).values
+    # tails[j]: the sum of all but the j largest weights
+    tails = torch.cat((descending.flip(0).cumsum(0).flip(0), descending.new_zeros(1)))
+    left = count - torch.arange(count, device=weights.device, dtype=weights.dtype)
+    # the j-th largest is certain if even its fair share of what is left exceeds 1
+    certain = (descending[:count] * left > tails[:count]).sum()
+    tail = tails[certain]
+    scaled = (weights * ((count - certain) / tail)).clamp(max=1.0)
+    positive = weights > 0
+    spread = (count - certain) / (size - positive.sum()).clamp(min=1)
+    return torch.where(tail > 0, scaled, torch.where(positive, 1.0, spread))
+
+
+def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
+    """Draw exactly `count` distinct rows, each with its own odds of being among them.
+
+    Systematic sampling over a random order of the rows: a comb of unit spacing is laid over the
+    cumulative odds, and each tooth takes the row it falls on.
+
+    Args:
+        odds: each row's inclusion odds in [0, 1], summing to `count`.
+        count: how many rows to draw.
+        generator: the only source of randomness, on the odds' device.
+
+    Returns:
+        Row positions, ascending. The number is `count` whatever rounding does to the sum.
+    """
+    device, size = odds.device, odds.shape[0]
+    order = torch.randperm(size, generator=generator, device=device)
+    offset = torch.rand(1, generator=generator, device=device, dtype=odds.dtype)
+    shuffled = odds[order]
+    teeth = (shuffled.cumsum(0) - offset).floor()
+    taken = teeth.diff(prepend=(-offset).floor()) > 0
+    # Ranking the taken rows first, and only then the likeliest, makes the count a certainty
+    # where a sum that is off by 1e-13 would lose or add a tooth.
+    picked = (taken * 2.0 + shuffled).topk(count).indices
+    return order[picked].sort().values
+
+
+def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:
+    """Keep each row by a coin of its own; the number kept is read back by the host."""
+    coins = torch.rand(odds.shape[0], generator=generator, device=odds.device, dtype=torch.float64)
+    return (coins < odds).nonzero().flatten()
+
+
+def draw_uniformly(
+    size: int, count: int, generator: torch.Generator, device: torch.device
+) -> RowIndices:
+    """Draw `count` distinct rows of `size`, each as likely as any other; ascending."""
+    order = torch.randperm(size, generator=generator, device=device)
+    return order[:count].sort().values

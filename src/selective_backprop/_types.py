@@ -1,0 +1,15 @@
+"""Shaped tensor types: the words in which the rest of the package speaks of rows and scores."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor, nn
+
+Scores: TypeAlias = Float[Tensor, " candidate"]
+Odds: TypeAlias = Float64[Tensor, " candidate"]
+RowIndices: TypeAlias = Int64[Tensor, " row"]
+RowWeights: TypeAlias = Float[Tensor, " row"]
+
+LossesOf: TypeAlias = Callable[[nn.Module, Any], Tensor]
+OutputsOf: TypeAlias = Callable[[nn.Module, Any], tuple[Any, Any]]

@@ -1,0 +1,59 @@
+"""Keep a share of the candidates at random, whatever their scores."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from selective_backprop._context import Context
+from selective_backprop._history import History
+from selective_backprop._selection import Choice, Draw, DrawName, draw_coins, draw_uniformly
+from selective_backprop._types import Scores
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Stateless,
+    Terms,
+    check_draw,
+    check_rate,
+)
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(AbstractSelector):
+    """Keep each candidate with the same odds.
+
+    Args:
+        rate: share of the candidates to keep, in (0, 1].
+        draw: `"exact"` keeps a fixed number of each window, `"bernoulli"` tosses a coin per
+            candidate.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+
+    rate: float
+    draw: Draw | DrawName = Draw.EXACT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_rate(self.rate))
+        object.__setattr__(self, "draw", check_draw(self.draw))
+
+    @property
+    def terms(self) -> Terms:
+        """Keep the rate, whatever the scores."""
+        return Terms(self.rate, Draw(self.draw), needs_scores=False)
+
+    def start(self, context: Context) -> RunningSelector:
+        """Return the running selector."""
+
+        def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            size = scores.shape[0]
+            return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
+
+        def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            odds = torch.full_like(scores, self.rate, dtype=torch.float64)
+            return Choice(draw_coins(odds, generator))
+
+        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
