@@ -142,7 +142,7 @@ class Funnel:
         self._selector = selector
         self._shape = shape
         self._files = history is not None
-        self._history = history or History(1)
+        self._history = History(1) if history is None else history  # an empty one is false
         self._layout = layout
         self._seed = seed
         self._epoch = 0

@@ -226,7 +226,6 @@ class SelectiveLoader:
             waiting=waits.candidates + waits.rows,
             dropped=waits.dropped,
             nonfinite=self._pipeline.finite.skipped,
-            ties=0.0 if self._history is None else self._history.tie_share(),
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -316,6 +315,7 @@ class SelectiveLoader:
             for rows in self._pipeline.run(number, self._position, self._count):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
+            self._note_ties()
             self._warn_if_barren(before)
         finally:
             self._basis = None
@@ -334,13 +334,17 @@ class SelectiveLoader:
             weights = torch.ones(rows.count, device=self._pipeline.device)
         return rows.batch, Selection(rows.indices, weights)
 
+    def _note_ties(self) -> None:
+        if self._history is not None and len(self._history):
+            self._stats = replace(self._stats, ties=self._history.tie_share())
+
     def _warn_if_barren(self, before: Stats) -> None:
         after = self._stats
         came = after.candidates - before.candidates
         if not came:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         if after.batches == before.batches:
-            after = self.stats
+            after = self.stats  # with what waits
             warnings.warn(
                 f"epoch {after.epoch} yielded no training batch: of {came} candidates "
                 f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "

@@ -17,8 +17,7 @@ class Stats:
         waiting: candidates that wait for a full window, and rows that wait for a full batch.
         dropped: examples let go by `leftovers="drop"`.
         nonfinite: examples skipped because their loss was not finite.
-        ties: share of the recent scores that equal another one; reading it makes the host wait
-            for the device.
+        ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
 
     epoch: int = -1

@@ -1,0 +1,74 @@
+"""One line of strict JSON at a time, numbers that JSON does not know included.
+
+JSON has no NaN and no infinity: they are stored as the strings "NaN", "Infinity" and "-Infinity"
+and read back as numbers. A text that is exactly one of these therefore comes back as a number.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import selective_backprop as sb
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
+    """Return a mapping as one line of strict JSON, its line break included.
+
+    Args:
+        entry: numbers (NumPy's and torch's too), text, booleans, None, and lists and mappings of
+            them. Tuples come back as lists, keys as text.
+        sort: whether keys are sorted, so that equal mappings give equal lines.
+
+    Raises:
+        RecordError: if there is anything else in it.
+    """
+    return json.dumps(_plain(entry), sort_keys=sort, allow_nan=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Return the mapping that a line holds.
+
+    Raises:
+        ValueError: if the line is not strict JSON in UTF-8, or holds something else.
+    """
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        entry = json.loads(line.decode(), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(entry, dict):
+        raise ValueError(f"a {type(entry).__name__} where an object is expected")
+    return _revive(entry)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as strict JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if getattr(value, "ndim", None) == 0:  # one number of NumPy's or torch's
+        return _plain(value.item())
+    raise sb.RecordError(
+        f"{value!r} is a {type(value).__name__}; a record holds numbers, text, lists and mappings "
+        "of them. Write down what it stands for instead."
+    )
+
+
+def _revive(value: Any) -> Any:
+    """Undo `_plain`'s spelling of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: _revive(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_revive(entry) for entry in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,88 @@
+"""Random numbers by counter: the same seed, epoch and example give the same numbers, always.
+
+Nothing here has a state. What an example draws depends on its index and a key alone, so it does
+not matter which other examples were loaded, in which order, or in which worker process.
+"""
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+# SplitMix64's step and multipliers (Steele, Lea and Flood 2014); the same in every port.
+_STEP = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+_WORD = (1 << 64) - 1
+
+
+def key_of(*numbers: int) -> int:
+    """Fold integers into one key of 64 bits.
+
+    The order counts: `key_of(1, 2)` and `key_of(2, 1)` have nothing in common.
+
+    Args:
+        numbers: seed, epoch and the like; any sign and size, taken modulo 2**64.
+
+    Returns:
+        An integer in [0, 2**64).
+    """
+    key = 0
+    for number in numbers:
+        key = _mix(key + _STEP + _mix(number + _STEP))
+    return key
+
+
+def random_bits(
+    key: int, indices: Int64[Tensor, " example"], *, draws: int
+) -> Int64[Tensor, "draw example"]:
+    """Return 32 random bits per draw and example.
+
+    Args:
+        key: what the numbers depend on besides the index; see `key_of`.
+        indices: the examples, by data-set index.
+        draws: how many numbers each example gets, at least 1. Another count gives other numbers.
+
+    Returns:
+        Integers in [0, 2**32), on the device of `indices`.
+
+    Source:
+        SplitMix64: Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195, used as a hash of a
+        counter. Int64 arithmetic wraps, which is arithmetic modulo 2**64.
+    """
+    offsets = torch.arange(1, draws + 1, device=indices.device).unsqueeze(1)
+    counters = indices * draws + offsets
+    bits = counters * _signed(_STEP) + _signed(key)
+    bits = (bits ^ _shifted(bits, 30)) * _signed(_FIRST)
+    bits = (bits ^ _shifted(bits, 27)) * _signed(_SECOND)
+    # The last xor with bits >> 31, of which the upper half is kept: its best bits.
+    return _shifted(bits ^ _shifted(bits, 31), 32)
+
+
+def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
+    """Turn 32 random bits into integers in [0, bound).
+
+    Args:
+        bits: integers in [0, 2**32), as `random_bits` returns them.
+        bound: at least 1 and below 2**31. No value is likelier than another by more than
+            `bound / 2**32`.
+
+    Returns:
+        Integers in [0, bound).
+    """
+    return (bits * bound) >> 32
+
+
+def _mix(word: int) -> int:
+    word &= _WORD
+    word = ((word ^ (word >> 30)) * _FIRST) & _WORD
+    word = ((word ^ (word >> 27)) * _SECOND) & _WORD
+    return word ^ (word >> 31)
+
+
+def _shifted(words: Int64[Tensor, "draw example"], by: int) -> Int64[Tensor, "draw example"]:
+    # torch shifts int64 arithmetically; the mask takes the copies of the sign away.
+    return (words >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,243 @@
+"""The static figure of a comparison, for a paper or a README: PNG, SVG or PDF, by its suffix."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from selective_backprop.lab._styles import PHASE_COLOURS, Style, phases_of, styles
+from selective_backprop.lab.comparison import Comparison, gather
+from selective_backprop.lab.records import Run
+from selective_backprop.lab.statistics import (
+    AXIS_WORDS,
+    Axis,
+    curve,
+    estimate,
+    final_error,
+    phase_seconds,
+)
+
+_INK, _FAINT = "#222222", "#d9d9d9"
+_DASHES = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1, 1.5)),
+    "dashdot": (0, (5, 2, 1, 2)),
+    "longdash": (0, (9, 3)),
+    "longdashdot": (0, (9, 3, 1, 3)),
+}
+_LINE = 0.052  # height of a label, as a share of a panel's
+_MOST_LABELS = 9  # more do not fit beside a panel
+_LOG_FROM = 4.0  # highest over lowest error; an axis that shows more is logarithmic
+_SETTINGS = {
+    "font.size": 9,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": _INK,
+    "text.color": _INK,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "selective-backprop",  # the same records give the same file
+    "svg.fonttype": "none",
+}
+
+
+def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
+    """Draw error against cost and against seconds, where the time went, and budgets if several.
+
+    Args:
+        runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
+        path: where to, with a suffix that Matplotlib knows (.png, .svg, .pdf).
+
+    Raises:
+        RecordError: if the runs cannot be compared.
+    """
+    path = Path(path)
+    comparison = gather(runs)
+    several = len(comparison.lengths) > 1
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(11, 7.4 if several else 7.0), layout="constrained")
+        grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1 if several else 0.75))
+        look = styles(comparison.arms)
+        _draw_error(figure.add_subplot(grid[0, 0]), comparison, look, "cost")
+        _draw_error(figure.add_subplot(grid[0, 1]), comparison, look, "seconds")
+        _draw_phases(figure.add_subplot(grid[1, 0] if several else grid[1, :]), comparison)
+        if several:
+            _draw_budgets(figure.add_subplot(grid[1, 1]), comparison, look)
+        figure.suptitle(
+            "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Without a date, or the same records would never give the same file twice.
+        undated = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=160, metadata=undated)
+
+
+def _caption(comparison: Comparison) -> str:
+    spread = max((len(arm.runs) for arm in comparison.arms), default=0)
+    shown = (
+        "Lines: mean over seeds; bands and bars: 95 % t-interval."
+        if spread > 1
+        else "One seed: the spread over seeds is unknown."
+    )
+    return f"{comparison.headline}. {shown} {' '.join(comparison.notes)}"
+
+
+def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis: Axis) -> None:
+    ends: list[tuple[str, Style, float, float]] = []
+    means: list[float] = []
+    for arm in comparison.arms:
+        style, line = look[arm.label], curve(arm.runs, axis)
+        for broken in (curve([run], axis) for run in arm.unfinished):
+            axes.plot(broken.x, broken.mean, color=style.colour, linestyle=":", linewidth=0.9)
+            means += broken.mean
+            if broken.x and not line.x:
+                ends.append((f"{arm.label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
+        if line.x:
+            axes.plot(
+                line.x,
+                line.mean,
+                color=style.colour,
+                linestyle=_DASHES[style.dash],
+                linewidth=style.width * 0.8,
+                label=arm.label,
+            )
+            axes.fill_between(
+                line.x, line.low, line.high, color=style.colour, alpha=0.13, linewidth=0
+            )
+            means += line.mean
+            ends.append((arm.label, style, line.x[-1], line.mean[-1]))
+    axes.set_xlabel(
+        "cost, in traditional epochs" if axis == "cost" else "wall seconds, evaluation left out"
+    )
+    axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}", loc="left", fontsize=9)
+    axes.set_xlim(left=0)
+    _scale_error(axes, means)
+    if 0 < len(ends) <= _MOST_LABELS:
+        _label_ends(axes, ends)
+    elif ends:
+        axes.legend(frameon=False, fontsize=7, ncols=2)
+
+
+def _scale_error(axes: Axes, means: Sequence[float]) -> None:
+    """Scale by the means: the band of two seeds is so wide that it would flatten every curve."""
+    seen = [mean for mean in means if math.isfinite(mean)]
+    if not seen:
+        return
+    low, high = min(seen), max(seen)
+    if low > 0 and high / low > _LOG_FROM:
+        axes.set_yscale("log")
+        axes.set_ylim(low * 0.85, high * 1.1)
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        margin = 0.08 * (high - low) or 0.1 * high or 1.0
+        axes.set_ylim(max(0.0, low - margin), high + margin)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, Style, float, float]]) -> None:
+    """Name each curve beside the panel, at the height where it ends or as near as there is room."""
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = sorted(ends, key=lambda end: end[3])
+    heights = [float(to_share.transform((x, y))[1]) for *_, x, y in ends]
+    for (label, style, x, y), height in zip(ends, _spread(heights), strict=True):
+        axes.annotate(
+            label,
+            xy=(x, y),
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": style.colour,
+                "linewidth": 0.8,
+                "linestyle": (0, (1, 2)),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
+        )
+        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Move rising heights apart until no two labels overlap, keeping their order and the panel."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + _LINE if placed else 0.0))
+    # Whatever was pushed out at the top comes back down, and pushes those below it.
+    ceiling = 1.0
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], ceiling)
+        ceiling = placed[i] - _LINE
+    return placed
+
+
+def _draw_phases(axes: Axes, comparison: Comparison) -> None:
+    arms = [arm for arm in comparison.arms if arm.runs]
+    totals = [phase_seconds(arm.runs) for arm in arms]
+    left = [0.0] * len(arms)
+    for phase in phases_of(totals):
+        widths = [total.get(phase, 0.0) for total in totals]
+        axes.barh(
+            range(len(arms)),
+            widths,
+            left=left,
+            height=0.7,
+            label=phase,
+            color=PHASE_COLOURS.get(phase, "#999999"),
+        )
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlabel("wall seconds of a whole run, mean over seeds")
+    axes.set_title("Where the time went", loc="left", fontsize=9, pad=20)
+    if arms:
+        axes.legend(
+            ncols=7,
+            frameon=False,
+            fontsize=7.5,
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            borderaxespad=0.1,
+            handlelength=1,
+            columnspacing=1,
+        )
+
+
+def _draw_budgets(axes: Axes, comparison: Comparison, look: dict[str, Style]) -> None:
+    means: list[float] = []
+    for name in dict.fromkeys(arm.name for arm in comparison.arms if arm.runs):
+        arms = sorted(
+            (arm for arm in comparison.arms if arm.name == name and arm.runs),
+            key=lambda arm: arm.cost,
+        )
+        errors = [estimate([final_error(run) for run in arm.runs]) for arm in arms]
+        axes.errorbar(
+            [arm.cost for arm in arms],
+            [error.mean for error in errors],
+            yerr=[0.0 if math.isnan(error.half_width) else error.half_width for error in errors],
+            color=look[arms[0].label].colour,
+            marker="o",
+            markersize=4,
+            linewidth=1.6,
+            capsize=2,
+            elinewidth=1,
+            label=name,
+        )
+        means += [error.mean for error in errors]
+    axes.set_title("Final test error (%) of whole runs", loc="left", fontsize=9)
+    axes.set_xlabel("cost of the whole run, in traditional epochs")
+    _scale_error(axes, means)
+    if means:
+        axes.legend(frameon=False, fontsize=8)

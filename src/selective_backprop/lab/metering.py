@@ -1,0 +1,85 @@
+"""What a run has cost so far: passes, updates, seconds and memory."""
+
+import resource
+import sys
+import time
+
+import torch
+
+import selective_backprop as sb
+
+PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
+
+
+class Meter:
+    """Count what one run costs, evaluations left out.
+
+    Args:
+        examples: examples in the training set: what one pass of traditional training sees.
+        device: where the run trains.
+    """
+
+    def __init__(self, examples: int, device: torch.device) -> None:
+        self._examples = examples
+        self._device = device
+        self._cpu = 0.0
+        self._cpu_since: float | None = None
+        self._peak = 0
+        self.stopwatch = sb.Stopwatch(device)
+        self.updates = 0
+        self.trained = 0
+
+    def start(self) -> None:
+        """Go on counting seconds."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        self.stopwatch.start()
+        self._cpu_since = time.process_time()
+
+    def stop(self) -> None:
+        """Count no seconds until `start`."""
+        self.stopwatch.stop()
+        if self._cpu_since is not None:
+            self._cpu += time.process_time() - self._cpu_since
+            self._cpu_since = None
+        self._peak = max(self._peak, _peak_memory(self._device))
+
+    def updated(self, rows: int) -> None:
+        """Count one optimiser step on a batch of this many rows."""
+        self.updates += 1
+        self.trained += rows
+
+    def cost(self, scored: int) -> float:
+        """Return the cost in passes of traditional training: scoring 1, training 3 an example."""
+        return (scored + 3 * self.trained) / (3 * self._examples)
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds so far."""
+        return self.stopwatch.total
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of this process so far, all threads together."""
+        running = 0.0 if self._cpu_since is None else time.process_time() - self._cpu_since
+        return self._cpu + running
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Wall seconds of each phase; they add up to `seconds`."""
+        return dict.fromkeys(PHASES, 0.0) | self.stopwatch.seconds
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes: of the GPU while this run was on it, or of the whole process on a CPU.
+
+        A process that interleaves several arms has one peak, which all of them report.
+        """
+        return self._peak
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

@@ -1,0 +1,134 @@
+"""Which code ran, with which versions, on what hardware: what a number needs to mean anything."""
+
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import numpy
+import torch
+
+import selective_backprop as sb
+
+DISTRIBUTION = "selective-backprop"
+_PACKAGE = Path(sb.__file__).resolve().parent
+_GIB = 2**30
+
+
+def hardware() -> dict[str, str | int | float | None]:
+    """Describe the machine by what decides its speed, and by nothing that names it.
+
+    Returns:
+        `cpu` (model name), `cores` (those this process may use), `threads` (those torch uses for
+        one operation), `memory_gib`, `gpu` (model name, or None) and `system`. What cannot be
+        found out is "unknown", or None where a number stands.
+    """
+    return {
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": _memory_gib(),
+        "gpu": _gpu_model(),
+        "system": platform.system() or "unknown",
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide the numbers: python, torch, numpy, selective_backprop."""
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": str(numpy.__version__),
+        "selective_backprop": _package_version(),
+    }
+
+
+@cache
+def code_version() -> str:
+    """Say which source this package runs from.
+
+    Read once per process: the code in memory is the code as it was at the import, whatever happens
+    to the files afterwards.
+
+    Returns:
+        "git 1a2b3c4d5e6f", with " + uncommitted changes" where the package's files differ from
+        that commit; the version of the installed package where its files belong to no git
+        checkout (being installed *inside* somebody's checkout does not count); else "unknown".
+    """
+    tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
+    commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None
+    if not commit:
+        return _package_version()
+    changes = _ask("git", "status", "--porcelain", "--", ".")
+    # A status that could not be had is no proof of a clean tree.
+    return f"git {commit[:12]}" + ("" if changes == "" else " + uncommitted changes")
+
+
+def _package_version() -> str:
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _ask(*command: str) -> str | None:
+    """Return what a command prints, run beside the package's source; None where it fails."""
+    # Inside a git hook GIT_DIR points at a repository that need not be the source's.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            command,
+            cwd=_PACKAGE,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    if sys.platform == "darwin":
+        return _ask("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    try:
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        described = ""
+    for line in described.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name" and value.strip():
+            return " ".join(value.split())
+    # Kernels for ARM give no model name: the architecture is better than nothing.
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _usable_cores() -> int:
+    # A container or `taskset` may allow fewer cores than the machine has.
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else (os.cpu_count() or 1)
+
+
+def _memory_gib() -> float | None:
+    try:
+        bytes_ = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    return round(bytes_ / _GIB, 1)
+
+
+def _gpu_model() -> str | None:
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return torch.cuda.get_device_name(0) + (f" (one of {count})" if count > 1 else "")
+    if torch.backends.mps.is_available():
+        return "Apple GPU"
+    return None

@@ -1,0 +1,246 @@
+"""One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop.lab.arms import Settings, make_strategy
+from selective_backprop.lab.comparison import Length
+from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.loaders import make_loader, make_test_loader
+from selective_backprop.lab.metering import Meter
+from selective_backprop.lab.models import make_model
+from selective_backprop.lab.recipes import Recipe
+from selective_backprop.lab.records import Point
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides how a run goes, and so everything its record must say.
+
+    Attributes:
+        recipe: what is trained, and how.
+        arm: name of the strategy.
+        settings: what the strategies have in common.
+        seed: of the weights, the order of the data, the augmentation and the draws.
+        length: epochs, or a budget of cost or seconds, after which the run ends.
+        evaluations: how often the test set is looked at, evenly over the run.
+        limit: training examples, a fixed and stratified part of the data set; None for all.
+        device: where to train.
+    """
+
+    recipe: Recipe
+    arm: str
+    settings: Settings
+    seed: int
+    length: Length
+    evaluations: int = 20
+    limit: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.length.value < math.inf:
+            raise sb.ConfigurationError(f"a run of {self.length.words} has no end; give a length")
+        if self.length.unit == "epochs" and self.length.value != int(self.length.value):
+            raise sb.ConfigurationError(f"{self.length.words}: runs have whole epochs")
+        if self.evaluations < 1:
+            raise sb.ConfigurationError("evaluations=0: a run is judged by at least one")
+        make_strategy(self.arm, self.settings)
+
+    def config(self) -> dict[str, Any]:
+        """Return the plan as a record keeps it."""
+        recipe = asdict(self.recipe)
+        length = (
+            {"epochs": self.length.value}
+            if self.length.unit == "epochs"
+            else {
+                "budget": self.length.value,
+                "budget_unit": self.length.unit,
+            }
+        )
+        follows = "candidates seen" if self.length.unit == "epochs" else f"{self.length.unit} spent"
+        return {
+            "data": recipe.pop("data"),
+            "model": recipe.pop("model"),
+            "limit": self.limit,
+            "arm": self.arm,
+            "seed": self.seed,
+            "strategy": repr(make_strategy(self.arm, self.settings)),
+            **length,
+            "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
+            "schedules_follow": follows,
+            "evaluations": self.evaluations,
+            "device": self.device,
+            "threads": torch.get_num_threads(),
+        }
+
+
+class TrainingRun:
+    """A run at work: `advance` trains until the next evaluation, and evaluates.
+
+    Runs can take turns within one process: each keeps torch's random stream of its own and
+    leaves the global one as it found it.
+
+    Args:
+        plan: what to run.
+        data: the plan's data set.
+    """
+
+    def __init__(self, plan: Plan, data: ImageData) -> None:
+        self.plan = plan
+        self._device = torch.device(plan.device)
+        recipe = plan.recipe
+        self._model = make_model(recipe.model, data, seed=plan.seed).to(self._device)
+        self._loss_fn = nn.CrossEntropyLoss()
+        self._optimizer = torch.optim.SGD(
+            self._model.parameters(),
+            lr=recipe.learning_rate,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+        )
+        self.meter = Meter(len(data.train_labels), self._device)
+        budgeted = plan.length.unit != "epochs"
+        self._loader = sb.SelectiveLoader(
+            make_loader(
+                data,
+                batch_size=recipe.batch_size,
+                seed=plan.seed,
+                augmentation=recipe.augmentation,
+            ),
+            self._model,
+            self._loss_fn,
+            make_strategy(plan.arm, plan.settings),
+            epochs=None if budgeted else plan.length.value,
+            progress=self._spent if budgeted else None,
+            generator=torch.Generator().manual_seed(plan.seed),
+            stopwatch=self.meter.stopwatch,
+        )
+        self._test = make_test_loader(data, batch_size=1000)
+        self._random = torch.Generator().manual_seed(plan.seed).get_state()
+        self._batches = self._train()
+        self._losses = torch.zeros((), device=self._device)
+        self._last = sb.Stats()
+        self._trained = 0
+        self._scored = 0
+        self.points: list[Point] = []
+
+    @property
+    def progress(self) -> float:
+        """Fraction of the run that is done, 0 to 1."""
+        if self.plan.length.unit == "epochs":
+            return self._loader.progress or 0.0
+        return self._spent()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last evaluation is done."""
+        return len(self.points) >= self.plan.evaluations
+
+    def advance(self) -> Point:
+        """Train until the next evaluation is due, evaluate, and return what is known then."""
+        due = (len(self.points) + 1) / self.plan.evaluations
+        with self._own_random_stream():
+            self._model.train()
+            self.meter.start()
+            # The last evaluation waits for the very end, leftover rows included.
+            while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
+                pass
+            self.meter.stop()
+            point = self._evaluate()
+        self.points.append(point)
+        return point
+
+    def meters(self) -> dict[str, Any]:
+        """Return what the whole run was metered at, for the end of its record."""
+        return {**asdict(self._loader.stats), "peak_memory_bytes": self.meter.peak_memory}
+
+    def _spent(self) -> float:
+        length = self.plan.length
+        used = self.meter.seconds if length.unit == "seconds" else self.meter.cost(self._scored)
+        return min(1.0, used / length.value)
+
+    def _train(self) -> Iterator[int]:
+        """Train to the end of the run, yielding the size of each batch."""
+        phase, epochs = self.meter.stopwatch.phase, math.inf
+        if self.plan.length.unit == "epochs":
+            epochs = self.plan.length.value
+        epoch = 0
+        while epoch < epochs:
+            self._loader.set_epoch(epoch)
+            for inputs, targets in self._loader:
+                self._scored = self._loader.stats.scored
+                for group in self._optimizer.param_groups:
+                    group["lr"] = self.plan.recipe.learning_rate_at(self.progress)
+                with phase("forward"):
+                    loss = self._loss_fn(self._model(inputs), targets)
+                with phase("backward"):
+                    self._optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                with phase("step"):
+                    self._optimizer.step()
+                    self._losses += loss.detach()
+                self.meter.updated(len(targets))
+                yield len(targets)
+                if epochs == math.inf and self._spent() >= 1.0:
+                    return
+            epoch += 1
+
+    def _evaluate(self) -> Point:
+        error, loss = evaluate(self._model, self._test, self._device)
+        stats, meter, before = self._loader.stats, self.meter, self._last
+        updates = meter.updates - (self.points[-1].updates if self.points else 0)
+        candidates = stats.candidates - before.candidates
+        rows = meter.trained - self._trained
+        point = Point(
+            progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
+            epoch=stats.candidates / len(self._loader.dataset),
+            cost=meter.cost(stats.scored),
+            seconds=meter.seconds,
+            cpu_seconds=meter.cpu_seconds,
+            updates=meter.updates,
+            candidates=stats.candidates,
+            loaded=stats.loaded,
+            scored=stats.scored,
+            trained=meter.trained,
+            test_error=error,
+            test_loss=loss,
+            train_loss=float(self._losses) / updates if updates else math.nan,
+            rate=rows / candidates if candidates else math.nan,
+            phases=meter.phases,
+        )
+        self._losses.zero_()
+        self._last, self._trained = stats, meter.trained
+        return point
+
+    @contextmanager
+    def _own_random_stream(self) -> Iterator[None]:
+        outer = torch.get_rng_state()
+        torch.set_rng_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = torch.get_rng_state()
+            torch.set_rng_state(outer)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loader: Any, device: torch.device) -> tuple[float, float]:
+    """Return the error in per cent, and the mean cross-entropy, over a loader's examples."""
+    model.eval()
+    wrong = torch.zeros((), dtype=torch.int64, device=device)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    examples = 0
+    for inputs, targets in loader:
+        inputs, targets = inputs.to(device), targets.to(device)
+        outputs: Tensor = model(inputs)
+        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
+        wrong += (outputs.argmax(1) != targets).sum()
+        examples += len(targets)
+    return 100.0 * float(wrong) / examples, float(loss) / examples
