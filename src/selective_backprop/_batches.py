@@ -42,31 +42,31 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
         BatchError: if there is no tensor, if leaves disagree, or if a leaf's rows cannot be
             told apart.
     """
-    count, first = expected, "the indices it was loaded for"
-    tensors = 0
+    sizes: dict[str, int] = {}
+    tensors: dict[str, int] = {}
 
     def visit(path: str, leaf: Any) -> Any:
-        nonlocal count, first, tensors
-        if path in layout.whole:
-            return leaf
-        size = _length(path, leaf)
-        tensors += isinstance(leaf, Tensor)
-        if size is not None:
-            if count is None and isinstance(leaf, Tensor):
-                count, first = size, f"{_name(path)}"
-            elif count is not None and size != count:
-                raise BatchError(
-                    f"{_name(path)} has {size} rows, where {first} has {count}. If it belongs "
-                    f"to the batch as a whole, pass whole={{{path!r}}}."
-                )
+        if path not in layout.whole and (size := _length(path, leaf)) is not None:
+            sizes[path] = size
+            if isinstance(leaf, Tensor):
+                tensors[path] = size
         return leaf
 
     _rebuild(visit, [batch])
-    if count is None or not tensors:
+    if not tensors:
         raise BatchError(
             f"the batch ({type(batch).__name__}) holds no tensor with rows; a collate function "
             "that stacks examples into tensors is needed"
         )
+    first, count = next((_name(path), size) for path, size in tensors.items())
+    if expected is not None:
+        first, count = "the list of indices it was loaded for", expected
+    for path, size in sizes.items():
+        if size != count:
+            raise BatchError(
+                f"{_name(path)} has {size} rows, where {first} has {count}. If it belongs "
+                f"to the batch as a whole, pass whole={{{path!r}}}."
+            )
     return count
 
 
@@ -99,16 +99,18 @@ def join_rows(
     wanted = [None] * len(batches) if rows is None else list(rows)
 
     def join(path: str, *leaves: Any) -> Any:
-        if not _has_rows(path, leaves[0], layout):
+        if path in layout.whole:
+            return leaves[0]
+        _agree(path, [_kind(leaf) for leaf in leaves])
+        # the first may be an empty list, of a batch that has no rows left
+        if not any(_has_rows(path, leaf, layout) for leaf in leaves):
             return leaves[0]
         if isinstance(leaves[0], Tensor):
             return _join_tensors(path, leaves, wanted, layout)
         if isinstance(leaves[0], np.ndarray):
+            arrays = zip(_pad_to_equal(path, leaves, layout), wanted, strict=True)
             return np.concatenate(
-                [
-                    leaf if take is None else leaf[take.numpy(force=True)]
-                    for leaf, take in zip(leaves, wanted, strict=True)
-                ]
+                [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
             )
         joined: list[Any] = []
         for leaf, take in zip(leaves, wanted, strict=True):
@@ -124,10 +126,11 @@ def move_batch(batch: Any, device: torch.device) -> Any:
 
     def move(path: str, leaf: Any) -> Any:
         nonlocal moved
-        if not isinstance(leaf, Tensor) or leaf.device == device:
+        tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
+        if not isinstance(tensor, Tensor) or tensor.device == device:
             return leaf
         moved = True
-        return leaf.to(device, non_blocking=leaf.is_pinned())
+        return leaf.to(device, non_blocking=tensor.is_pinned())
 
     result = _rebuild(move, [batch])
     return result if moved else batch
@@ -157,9 +160,13 @@ def _join_tensors(
     return joined
 
 
-def _pad_to_equal(path: str, leaves: Sequence[Tensor], layout: Layout) -> Sequence[Tensor]:
+def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[Any]:
     shapes = {tuple(leaf.shape[1:]) for leaf in leaves}
-    kinds = {(leaf.dtype, leaf.device) for leaf in leaves}
+    # NumPy widens types where it joins, so that strings of any length go together
+    kinds = {
+        (leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf.dtype.kind
+        for leaf in leaves
+    }
     if len(shapes) == 1 and len(kinds) == 1:
         return leaves
     if path not in layout.pad or len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1:
@@ -172,8 +179,12 @@ def _pad_to_equal(path: str, leaves: Sequence[Tensor], layout: Layout) -> Sequen
     padded = []
     for leaf in leaves:
         margins = [wide - narrow for wide, narrow in zip(longest, leaf.shape[1:], strict=True)]
-        pairs = [side for margin in reversed(margins) for side in (0, margin)]
-        padded.append(torch.nn.functional.pad(leaf, pairs, value=layout.pad[path]))
+        if isinstance(leaf, Tensor):
+            pairs = [side for margin in reversed(margins) for side in (0, margin)]
+            padded.append(torch.nn.functional.pad(leaf, pairs, value=layout.pad[path]))
+        else:
+            sides = [(0, 0), *((0, margin) for margin in margins)]
+            padded.append(np.pad(leaf, sides, constant_values=layout.pad[path]))
     return padded
 
 
@@ -191,6 +202,13 @@ def _has_rows(path: str, leaf: Any, layout: Layout) -> bool:
     return path not in layout.whole and _length(path, leaf) is not None
 
 
+def _kind(leaf: Any) -> str:
+    """Return in words what a leaf can be joined with."""
+    if isinstance(leaf, (Tensor, np.ndarray)):
+        return f"a {type(leaf).__name__} {'with rows' if leaf.ndim else 'of one number'}"
+    return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
+
+
 def _length(path: str, leaf: Any) -> int | None:
     """Return a leaf's number of rows, None for a scalar; refuse what cannot be told apart."""
     if isinstance(leaf, Tensor):
@@ -200,6 +218,11 @@ def _length(path: str, leaf: Any) -> int | None:
         return leaf.shape[0] if leaf.ndim else None
     if isinstance(leaf, np.ndarray):
         return leaf.shape[0] if leaf.ndim else None
+    if isinstance(leaf, PackedSequence):
+        raise BatchError(
+            f"{_name(path)} is a PackedSequence, whose rows cannot be taken. Let the model pack "
+            f"its inputs, or pass whole={{{path!r}}}."
+        )
     if isinstance(leaf, (list, tuple)):
         return len(leaf) or None
     if isinstance(leaf, (*PLAIN, np.generic)):
@@ -213,10 +236,12 @@ def _length(path: str, leaf: Any) -> int | None:
 def _holds_structure(value: Sequence[Any]) -> bool:
     """Whether a list or tuple has tensors somewhere within, and so is no list of rows."""
     for part in value:
-        if isinstance(part, (Tensor, np.ndarray)) or dataclasses.is_dataclass(part):
+        if isinstance(part, (Tensor, np.ndarray)):
             return True
         if isinstance(part, Mapping):
             part = list(part.values())
+        elif dataclasses.is_dataclass(part):
+            part = [getattr(part, field.name) for field in dataclasses.fields(part)]
         if isinstance(part, (list, tuple)) and _holds_structure(part):
             return True
     return False
@@ -226,7 +251,7 @@ def _rebuild(visit: Callable[..., Any], batches: Sequence[Any], path: str = "") 
     """Return the first batch's structure with `visit(path, *leaves)` at its leaves."""
     first = batches[0]
     if isinstance(first, PackedSequence):
-        raise BatchError(f"{_name(path)} is a PackedSequence, whose rows cannot be taken")
+        return visit(path, *batches)
     if isinstance(first, Mapping):
         keys: Collection[Any] = list(first)
         _agree(path, [set(b) if isinstance(b, Mapping) else type(b) for b in batches])
@@ -240,6 +265,7 @@ def _rebuild(visit: Callable[..., Any], batches: Sequence[Any], path: str = "") 
             return clone
         return parts
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
+        _agree(path, [type(batch).__name__ for batch in batches])
         names = [field.name for field in dataclasses.fields(first) if field.init]
         return dataclasses.replace(
             first,
@@ -258,7 +284,6 @@ def _rebuild(visit: Callable[..., Any], batches: Sequence[Any], path: str = "") 
             for i, name in enumerate(fields or range(len(first)))
         ]
         return type(first)(*items) if fields is not None else type(first)(items)
-    _agree(path, [isinstance(batch, Tensor) for batch in batches])
     return visit(path, *batches)
 
 

@@ -49,7 +49,7 @@ def check_fit(strategy: Strategy, source: Source, with_selection: bool) -> None:
             f"{strategy.name} draws before loading and regroups what the batch sampler "
             f"({type(source.indices()).__name__}) grouped; batches will mix its groups",
             SelectionWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     if terms.reweights and not with_selection:
         raise ConfigurationError(
@@ -111,7 +111,7 @@ def full_window(batch: int, terms: Terms) -> int:
             f"a batch of {batch} from a window of {window} candidates keeps "
             f"{batch / window:.4f} of them, not {terms.rate:.4f}",
             SelectionWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return window
 

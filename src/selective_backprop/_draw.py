@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._schedule import Interludes, Phase, Schedule
 
@@ -122,9 +123,19 @@ class IndexDraw:
 
     def __iter__(self) -> Iterator[Any]:
         drawn = candidates = 0
+        if self.funnel is not None:
+            for out in self.funnel.resume():
+                self.tickets.append(Ticket(Phase.CHOSEN, out, candidates, drawn, self.state))
+                yield out.batch
         for indices in self._source:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
+                if self.funnel is not None and not self.funnel.keeps_everything:
+                    raise LoaderError(
+                        "the sampler yields single indices (batch_size=None), so nothing can be "
+                        "selected before it is loaded. Let the sampler yield lists of indices, "
+                        "or give the strategy a scorer."
+                    )
                 self.unlisted = True
                 yield indices
                 continue

@@ -44,5 +44,5 @@ class Epoch(Iterator[Any]):
     def close(self) -> None:
         """End the pass, because another begins."""
         if self._batches is not None:
-            self._superseded = True
+            self._superseded = self._batches.gi_frame is not None  # else it had ended by itself
             self._batches.close()

@@ -144,14 +144,24 @@ class Funnel:
         self._files = history is not None
         self._history = History(1) if history is None else history  # an empty one is false
         self._layout = layout
-        self._seed = seed
+        self.seed = seed
         self._epoch = 0
         self._windows = 0
         self.state = FunnelState()
 
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether nothing is ever selected."""
+        return self._shape.keeps_everything
+
     def open(self, epoch: int) -> None:
         """Begin an epoch: its draws are seeded by its number."""
         self._epoch, self._windows = epoch, 0
+
+    def resume(self) -> Iterator[Rows]:
+        """Yield what a pass that was broken off left complete, so that it cannot pile up."""
+        yield from self._fill(Rows(None, 0))
+        yield from self._draw_windows()
 
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
         """Take in some rows, and yield the training batches that they complete."""
@@ -180,12 +190,15 @@ class Funnel:
                 yield self._take_chosen(self.state.rows)
 
     def _consider(self, rows: Rows) -> Iterator[Rows]:
-        window = self._shape.window
-        if window is None:
+        if self._shape.window is None:
             yield from self._fill(self._draw((rows,)))
             return
         self.state = self.state._replace(waiting=(*self.state.waiting, rows))
-        while self.state.candidates >= window:
+        yield from self._draw_windows()
+
+    def _draw_windows(self) -> Iterator[Rows]:
+        window = self._shape.window
+        while window is not None and self.state.candidates >= window:
             pieces, rest = self._split(self.state.waiting, window)
             self.state = self.state._replace(waiting=rest)
             yield from self._fill(self._draw(pieces))
@@ -231,7 +244,7 @@ class Funnel:
         if self._files:
             self._history.file(scores)
         generator = torch.Generator(scores.device)
-        generator.manual_seed(_mix(*self._seed, self._epoch, self._windows))
+        generator.manual_seed(_mix(*self.seed, self._epoch, self._windows))
         self._windows += 1
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
@@ -299,7 +312,11 @@ def count_batches(
         chosen: chosen rows that wait for a full batch now.
         leftovers: what becomes of the rest.
     """
-    batches = 0
+    batches, chosen = divmod(chosen, shape.batch_size or chosen or 1)
+    if waiting:
+        assert shape.window is not None and shape.batch_size is not None
+        windows, waiting = divmod(waiting, shape.window)
+        batches += windows
     for phase, count in arrivals:
         if phase is Phase.SELECT and not shape.keeps_everything:
             assert shape.window is not None and shape.batch_size is not None

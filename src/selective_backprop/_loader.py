@@ -147,7 +147,7 @@ class SelectiveLoader:
         self._leftovers = choose(Leftovers, "leftovers", leftovers)
         layout = Layout(check_paths("whole", whole), dict(pad or {}))
         place = find_device(model, device)
-        seed = (generator.initial_seed() if generator else torch.initial_seed(), ranks.rank)
+        seed = generator.initial_seed() if generator else torch.initial_seed()
         context = Context(
             batch_size=batch or 1,
             window=shape.window,
@@ -163,26 +163,30 @@ class SelectiveLoader:
         plain_every = strategy.schedule.plain_every
         interludes = Interludes(plain_every, batch_size=batch or 1, window=window)
         self._clock = PhaseClock(strategy.schedule, interludes, self._progress_at)
-        early = Funnel(self._selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
-        draw = IndexDraw(
-            source.indices(),
-            self._clock,
-            early if strategy.scorer is None else None,
-            self._leftovers,
+        early = Funnel(
+            self._selector, shape, history=None, layout=Layout(), seed=(seed, ranks.rank, 0)
         )
+        late = Funnel(
+            self._selector, shape, history=self._history, layout=layout, seed=(seed, ranks.rank, 1)
+        )
+        self._funnels = early, late
+        first = early if strategy.scorer is None else None
+        draw = None
+        if source.indexed:
+            draw = IndexDraw(source.indices(), self._clock, first, self._leftovers)
         self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
         self._pipeline = Pipeline(
             candidates=source.copy_with(draw),
-            draw=draw if source.indexed else None,
+            draw=draw,
             clock=self._clock,
             scorer=None if strategy.scorer is None else strategy.scorer.start(context),
             finite=FiniteGuard(self._nonfinite, layout),
-            funnel=Funnel(
-                self._selector, shape, history=self._history, layout=layout, seed=(*seed, 1)
-            ),
+            funnel=late,
             layout=layout,
             leftovers=self._leftovers,
-            counts=not terms.keeps_everything or strategy.scorer is not None,
+            counts=with_selection
+            or strategy.scorer is not None
+            or not (terms.keeps_everything and shape.unchanged),
             device=place,
             stopwatch=stopwatch,
         )
@@ -350,7 +354,7 @@ class SelectiveLoader:
                 f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
                 "scores are ties, which are never above one another.",
                 SelectionWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -363,6 +367,7 @@ class SelectiveLoader:
         return {
             "version": STATE_VERSION,
             "built": self._built(),
+            "seed": self._pipeline.funnel.seed[0],
             "next_epoch": self._next_epoch,
             "drawn": position.drawn,
             "interludes": position.draw.interludes,
@@ -393,10 +398,14 @@ class SelectiveLoader:
                     f"{name}={value}"
                 )
         self._begin(None)
+        for funnel in self._funnels:
+            funnel.seed = (state["seed"], *funnel.seed[1:])
         self._next_epoch = state["next_epoch"]
         self._stats = Stats(**state["stats"])
         draw = DrawState(tuple(state["interludes"]), FunnelState.unpack(state["early"]))
-        self._position = Position(self._stats.epoch, state["drawn"], draw)
+        self._position = Position(
+            self._stats.epoch, state["drawn"], draw, scored=self._stats.scored > 0
+        )
         self._clock.interludes.state = draw.interludes
         self._pipeline.funnel.state = FunnelState.unpack(state["late"])
         self._pipeline.finite.skipped = state["skipped"]

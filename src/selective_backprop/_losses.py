@@ -25,6 +25,8 @@ def unreduced(loss_fn: LossFunction) -> LossFunction:
 
     A loss without a `reduction` is returned as it is; the first batch shows what it returns.
     """
+    # A compiled module, copied or not, hands what is set on it to the module inside.
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
     if isinstance(getattr(loss_fn, "reduction", None), str):
         clone = copy.copy(loss_fn)
         clone.reduction = "none"  # ty: ignore[missing-attribute]
@@ -68,8 +70,12 @@ def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tenso
     return losses.flatten(1).mean(1)
 
 
-def check_losses(losses: Any, candidates: int) -> Tensor:
-    """Return the losses if they are one number per candidate.
+def check_losses(losses: Any, candidates: int | None) -> Tensor:
+    """Return the losses if they are one number per candidate; counts become floats.
+
+    Args:
+        losses: what is to be checked.
+        candidates: how many there must be, or None if that is unknown.
 
     Raises:
         LossError: if they are anything else; the message says what to write instead.
@@ -78,12 +84,13 @@ def check_losses(losses: Any, candidates: int) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(f"the loss is a scalar; one loss per example is needed. {ADVICE}")
-    if losses.shape[0] != candidates:
+    if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
+        examples = "" if candidates is None else f" for a batch of {candidates} examples"
         raise LossError(
-            f"the losses have shape {tuple(losses.shape)} for a batch of {candidates} examples; "
-            f"one loss per example is needed. {ADVICE}"
+            f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
+            f"needed. {ADVICE}"
         )
-    return losses
+    return losses if losses.is_floating_point() else losses.float()
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class ExampleLosses:
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
 
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
         outputs, targets = (self.outputs or apply_to_pair)(model, batch)
         losses = unreduced(self.loss_fn)(outputs, targets)
         if not isinstance(losses, Tensor) or losses.ndim == 0:

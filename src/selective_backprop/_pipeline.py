@@ -30,11 +30,13 @@ class Position:
         epoch: the running epoch's number; -1 before the first.
         drawn: candidate batches of this epoch that have arrived.
         draw: where the drawing of indices stood at the last of them.
+        scored: whether any batch has been scored, so that scoring is known to work.
     """
 
     epoch: int = -1
     drawn: int = 0
     draw: DrawState = field(default_factory=DrawState)
+    scored: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Pipeline:
     @property
     def early(self) -> bool:
         """Whether examples are selected before they are loaded."""
-        return self.draw is not None and self.draw.funnel is not None
+        return self.draw is not None and self.draw.funnel is not None and not self.draw.unlisted
 
     def waits(self, position: Position) -> FunnelState:
         """Return what waits for a full window or batch, as the consumer sees it."""
@@ -88,14 +90,19 @@ class Pipeline:
         if self.draw is not None:
             self.draw.open(epoch, position.draw)
         self.funnel.open(epoch)
+        yield from self._timed(self.funnel.resume())
         for phase, rows in self._arrivals(position, count):
             if phase is Phase.CHOSEN:
                 yield rows
                 continue
-            if phase is Phase.SELECT and self.scorer is not None:
-                rows = self._score(rows, self.scorer)
+            if self.scorer is not None and (phase is Phase.SELECT or not position.scored):
+                # The very first batch is scored even in a warm-up: what is wrong with the losses
+                # is said at once, and not when a whole epoch has been trained.
+                scored = self._score(rows, self.scorer)
                 count(scored=rows.count)
-                rows = self.finite.pass_on(rows)
+                position.scored = True
+                if phase is Phase.SELECT:
+                    rows = self.finite.pass_on(scored)
             yield from self._timed(self.funnel.route(phase, rows))
         if not self.early:
             yield from self._timed(self.funnel.close(self.leftovers))
@@ -152,12 +159,6 @@ class Pipeline:
         )
 
     def _meet_stream(self, batch: Any, position: Position) -> tuple[Phase, Rows]:
-        if self.early and self.counts:
-            raise LoaderError(
-                "the sampler yields single indices (batch_size=None), so each batch is a stream's "
-                "to this loader, and nothing can be selected before it is loaded. Let the sampler "
-                "yield lists of indices, or give the strategy a scorer."
-            )
         try:
             rows = Rows(batch, count_rows(batch, self.layout))
         except BatchError:
@@ -166,6 +167,7 @@ class Pipeline:
             rows = Rows(batch, 0)  # passed on unseen: nobody needs to know its rows
         phase = self.clock.phase(position.epoch, position.drawn, rows.count)
         position.drawn += 1
+        position.draw = position.draw._replace(interludes=self.clock.interludes.state)
         return phase, rows
 
     def _score(self, rows: Rows, scorer: RunningScorer) -> Rows:
@@ -173,7 +175,8 @@ class Pipeline:
             scores = check_losses(scorer.score(rows.batch, rows.indices), rows.count).detach()
             if scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()
-            return replace(rows, scores=scores)
+            # The rows' device draws; a model that spans devices may have scored on another.
+            return replace(rows, scores=scores if self.device is None else scores.to(self.device))
 
     def _to_device(self, column: Tensor | None) -> Tensor | None:
         if column is None or self.device is None:

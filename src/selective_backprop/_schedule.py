@@ -44,7 +44,7 @@ class Schedule:
     plain_every: int | None = None
 
     def __post_init__(self) -> None:
-        if self.warmup_epochs < 0 or self.warmup_epochs != int(self.warmup_epochs):
+        if not self.warmup_epochs >= 0 or self.warmup_epochs % 1:
             raise ConfigurationError(
                 f"warmup_epochs counts whole epochs, got {self.warmup_epochs}; "
                 "use start= for a fraction of training"
@@ -53,9 +53,7 @@ class Schedule:
             raise ConfigurationError(
                 f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
             )
-        if self.plain_every is not None and (
-            self.plain_every < 2 or self.plain_every != int(self.plain_every)
-        ):
+        if self.plain_every is not None and (not self.plain_every >= 2 or self.plain_every % 1):
             raise ConfigurationError(
                 f"plain_every={self.plain_every}: one batch in at least 2 can be unselective; "
                 "with 1 nothing would ever be selected. Use None for no such batch."

@@ -63,18 +63,17 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     Returns:
         Odds in [0, 1] on the weights' device, found without a host synchronisation.
     """
-    size = weights.shape[0]
-    descending = weights.sort(descending=True).values
-    # tails[j]: the sum of all but the j largest weights
-    tails = torch.cat((descending.flip(0).cumsum(0).flip(0), descending.new_zeros(1)))
-    left = count - torch.arange(count, device=weights.device, dtype=weights.dtype)
-    # the j-th largest is certain if even its fair share of what is left exceeds 1
-    certain = (descending[:count] * left > tails[:count]).sum()
-    tail = tails[certain]
-    scaled = (weights * ((count - certain) / tail)).clamp(max=1.0)
-    positive = weights > 0
-    spread = (count - certain) / (size - positive.sum()).clamp(min=1)
-    return torch.where(tail > 0, scaled, torch.where(positive, 1.0, spread))
+    if count == weights.shape[0]:
+        return torch.ones_like(weights)
+    # A weight of next to nothing makes the rows of weight 0 share what the others leave, evenly;
+    # where the others leave nothing, their odds come out below 1e-290.
+    ascending = weights.clamp(min=1e-300).sort().values
+    tails = ascending.cumsum(0).flip(0)  # tails[j]: the sum of all but the j largest
+    left = torch.arange(count, 0, -1, device=weights.device, dtype=weights.dtype)
+    # The j-th largest is certain if even its fair share of what is left exceeds 1.
+    certain = (ascending.flip(0)[:count] * left > tails[:count]).sum()
+    scale = (count - certain) / tails.take(certain)
+    return (weights.clamp(min=1e-300) * scale).clamp(max=1.0)
 
 
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
@@ -91,16 +90,16 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     Returns:
         Row positions, ascending. The number is `count` whatever rounding does to the sum.
     """
-    device, size = odds.device, odds.shape[0]
-    order = torch.randperm(size, generator=generator, device=device)
+    device = odds.device
+    order = torch.randperm(odds.shape[0], generator=generator, device=device)
     offset = torch.rand(1, generator=generator, device=device, dtype=odds.dtype)
-    shuffled = odds[order]
-    teeth = (shuffled.cumsum(0) - offset).floor()
-    taken = teeth.diff(prepend=(-offset).floor()) > 0
+    shuffled = odds.take(order)
+    ends = shuffled.cumsum(0).sub_(offset)
+    taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
     # Ranking the taken rows first, and only then the likeliest, makes the count a certainty
     # where a sum that is off by 1e-13 would lose or add a tooth.
-    picked = (taken * 2.0 + shuffled).topk(count).indices
-    return order[picked].sort().values
+    picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
+    return order.take(picked).sort().values
 
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:

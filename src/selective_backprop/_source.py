@@ -41,10 +41,7 @@ class Source:
     @property
     def batches(self) -> int | None:
         """Candidate batches per epoch, or None if the loader cannot tell."""
-        try:
-            return self.length()
-        except TypeError:
-            return None
+        return _count(copy.copy(self.loader))
 
     def length(self) -> int:
         """Return the candidate batches per epoch.
@@ -65,14 +62,13 @@ class Source:
         batches, sampler = self.batches, self._indices
         if batches is None or type(sampler) is not BatchSampler:
             return None
-        try:
-            examples = len(sampler.sampler)
-        except TypeError:
+        examples = _count(sampler.sampler)
+        if examples is None:
             return None
         size = sampler.batch_size
         return (min(size, examples - number * size) for number in range(batches))
 
-    def copy_with(self, indices: Iterable[Any]) -> DataLoader[Any]:
+    def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a loader that is the user's in everything but where its indices come from.
 
         A shallow copy, since rebuilding one from its options is not faithful to subclasses.
@@ -115,7 +111,7 @@ def open_source(loader: Any) -> Source:
         loader,
         attribute,
         size if isinstance(size, int) and size > 0 else None,
-        None if stream or not hasattr(dataset, "__len__") else len(dataset),
+        None if stream else _count(dataset),
     )
     if source.batches == 0:
         raise LoaderError(
@@ -123,6 +119,14 @@ def open_source(loader: Any) -> Source:
             "drop_last (which drops everything where a data set is smaller than a batch)."
         )
     return source
+
+
+def _count(items: Any) -> int | None:
+    """Return how many items there are, or None if nobody knows."""
+    try:
+        return len(items)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _check_kind(loader: Any) -> None:

@@ -56,8 +56,9 @@ class Stopwatch:
         try:
             yield
         finally:
-            self._charge()
-            self._phase = outer
+            if self._phase is not None:  # stopped within the body, it stays stopped
+                self._charge()
+                self._phase = outer
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -48,6 +48,10 @@ class Strategy:
             raise ConfigurationError(
                 f"selector={self.selector!r} is no selector, such as Percentile(beta=2)"
             )
+        if not isinstance(self.schedule, Schedule):
+            raise ConfigurationError(
+                f"schedule={self.schedule!r} is no schedule, such as Schedule(warmup_epochs=1)"
+            )
         if self.scorer is None and self.selector.terms.needs_scores:
             raise ConfigurationError(
                 f"{self.selector!r} chooses by score and needs a scorer, such as Forward()"

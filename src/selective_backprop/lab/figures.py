@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -34,7 +35,7 @@ _DASHES = {
 _LINE = 0.052  # height of a label, as a share of a panel's
 _MOST_LABELS = 9  # more do not fit beside a panel
 _LOG_FROM = 4.0  # highest over lowest error; an axis that shows more is logarithmic
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": "#888888",
     "axes.labelcolor": _INK,
@@ -43,6 +44,7 @@ _SETTINGS = {
     "ytick.color": "#555555",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "text.parse_math": False,  # a name with dollar signs is a name
     "svg.hashsalt": "selective-backprop",  # the same records give the same file
     "svg.fonttype": "none",
 }

@@ -191,7 +191,7 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
 def _read_point(entry: dict[str, Any], where: str) -> Point:
     values: dict[str, Any] = {}
     for field in fields(Point):
-        value = entry.get(field.name)
+        value: Any = entry.get(field.name)
         if field.name == "phases":
             fits = isinstance(value, dict) and all(_is_number(part) for part in value.values())
         else:

@@ -3,9 +3,10 @@
 import html
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from selective_backprop.lab._findings import findings
 from selective_backprop.lab._page import frame
@@ -252,7 +253,7 @@ def _entry(plot: Plot, entry: Entry) -> str:
     )
 
 
-def _buttons(plot: Plot, kind: str, words: dict[str, str]) -> str:
+def _buttons(plot: Plot, kind: str, words: Mapping[Any, str]) -> str:
     return "".join(
         f'<button type="button" data-plot="{plot.name}" data-{kind}="{value}" '
         f'aria-pressed="{"true" if number == 0 else "false"}">{word}</button>'

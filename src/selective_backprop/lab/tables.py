@@ -125,9 +125,7 @@ def with_interval(value: Estimate, *, signed: bool = False) -> str:
     """
     if not value.seeds:
         return "–"
-    digits = 2
-    if 0 < value.half_width < 0.01:
-        digits = 3
+    digits = 3 if 0.0005 <= value.half_width < 0.01 else 2
     sign = "+" if signed else ""
     mean = f"{value.mean:{sign}.{digits}f}".replace("-", "−")
     return mean if math.isnan(value.half_width) else f"{mean} ± {value.half_width:.{digits}f}"

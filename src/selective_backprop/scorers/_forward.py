@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._losses import check_losses
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, RunningScorer
 from selective_backprop.scorers._untouched import (
@@ -78,7 +79,8 @@ class _RunningForward(RunningScorer):
                 stack.enter_context(
                     torch.autocast(kind, dtype=self._spec.autocast, cache_enabled=False)
                 )
-            return self._losses(self._model, batch)
+            losses = self._losses(self._model, batch)
+        return check_losses(losses, None if indices is None else indices.shape[0])
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -46,8 +46,8 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
 class KeptBuffers:
     """Save and restore the buffers that a forward pass moves, even in eval mode.
 
-    All buffers are saved at the first pass. From then on only those that have ever been seen to
-    move are, which for most models is none.
+    All buffers are saved at the first whole pass. From then on only those that have ever been
+    seen to move are, which for most models is none.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -61,8 +61,10 @@ class KeptBuffers:
         versions = {name: _version(buffer) for name, buffer in before.items()}
         names = before.keys() if self._moving is None else self._moving & before.keys()
         saved = {name: before[name].clone() for name in names}
+        whole = False
         try:
             yield
+            whole = True
         finally:
             after = dict(self._model.named_buffers())
             moved = {
@@ -70,9 +72,12 @@ class KeptBuffers:
                 for name, buffer in before.items()
                 if after.get(name) is not buffer or _version(buffer) != versions[name]
             }
-            self._moving = moved | (self._moving or set())
-            for name in moved & saved.keys():
+            if self._moving is None:  # what was written through `.data` counts no changes
+                moved |= {name for name in saved if _differ(before[name], saved[name])}
+            for name in (moved | (self._moving or set())) & saved.keys():
                 self._restore(name, before[name], saved[name])
+            if whole or self._moving is not None:
+                self._moving = moved | (self._moving or set())
 
     def _restore(self, name: str, buffer: Tensor, value: Tensor) -> None:
         path, _, leaf = name.rpartition(".")
@@ -84,6 +89,10 @@ class KeptBuffers:
 
 def _version(buffer: Tensor) -> int:
     return 0 if buffer.is_inference() else buffer._version  # inference tensors count no changes
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return one.layout == torch.strided and not torch.equal(one, other)
 
 
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:

@@ -58,8 +58,10 @@ class Percentile(AbstractSelector):
     def __post_init__(self) -> None:
         _check_beta(self.beta)
         object.__setattr__(self, "draw", check_draw(self.draw))
-        if self.history < 1:
-            raise ConfigurationError(f"history={self.history}: at least 1 recent loss is needed")
+        if not self.history >= 1 or self.history % 1:
+            raise ConfigurationError(
+                f"history={self.history}: a whole number of recent losses is needed, at least 1"
+            )
 
     @property
     def terms(self) -> Terms:

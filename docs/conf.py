@@ -1,0 +1,59 @@
+"""How Sphinx builds the site: pages in Markdown, the reference from the docstrings."""
+
+import importlib.metadata
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import selective_backprop
+
+project = "selective-backprop"
+author = "The selective-backprop authors"
+copyright = f"2026 {author}"
+release = version = importlib.metadata.version(project)
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = f"{project} {release}"
+html_show_sphinx = False
+html_copy_source = False
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+autodoc_preserve_defaults = True  # as written, not as repr() has it
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_custom_sections = ["Source"]
+default_role = "literal"  # docstrings write code in single backticks
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+
+# The site is built without a network, so links into other projects' pages are no dead links.
+nitpick_ignore = [("py:class", "selective_backprop._ranks.Alone")]  # not public yet
+nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
+
+
+def link_to_public_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node
+) -> nodes.Node | None:
+    """Point `selective_backprop._loader.SelectiveLoader` to where the reference documents it."""
+    target = node.get("reftarget", "")
+    name = target.rpartition(".")[2]
+    public = f"selective_backprop.{name}"
+    if name not in selective_backprop.__all__ or not target.startswith("selective_backprop."):
+        return None
+    return env.get_domain("py").resolve_xref(
+        env, node["refdoc"], app.builder, "obj", public, node, content
+    )
+
+
+def setup(app: Sphinx) -> None:
+    """Register what this file adds to Sphinx."""
+    app.connect("missing-reference", link_to_public_name)

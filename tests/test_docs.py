@@ -1,0 +1,72 @@
+"""The documentation names what there is, and what it shows runs."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import selective_backprop as sb
+
+DOCS = Path(__file__).parents[1] / "docs"
+CORE = [
+    module.name
+    for module in pkgutil.walk_packages(sb.__path__, "selective_backprop.")
+    if not module.name.startswith("selective_backprop.lab")
+]
+
+
+def documented_names() -> list[str]:
+    page = (DOCS / "reference.md").read_text(encoding="utf-8")
+    return re.findall(r"^\.\. auto\w+:: (\S+)$", page, flags=re.MULTILINE)
+
+
+def test_the_reference_documents_every_public_name_once_and_no_other():
+    assert sorted(documented_names()) == sorted(sb.__all__)
+
+
+def test_every_page_is_reached_from_the_index():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    [tree] = re.findall(r"```\{toctree\}\n(.*?)```", index, flags=re.DOTALL)
+    listed = [line for line in tree.split() if not line.startswith(":") and line != "1"]
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+
+
+@pytest.mark.parametrize("module", CORE)
+def test_every_example_in_a_docstring_runs(module):
+    outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    assert outcome.failed == 0
+
+
+def test_the_first_five_minutes_run(capsys):
+    page = (DOCS / "start.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    names = {}
+    exec("\n".join(examples), names)
+    stats = names["loader"].stats
+    # The first of the three epochs keeps everything, the others about a third.
+    assert stats.kept < 0.7 * stats.candidates
+    assert "Stats(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rate", [1 / 4, 1 / 3, 1 / 2])
+@pytest.mark.parametrize(
+    ("size", "of_what", "documented"),
+    [(128, "window", 0.01), (16, "batch", 0.03), (4, "batch", 0.1)],
+)
+def test_exact_odds_fall_short_by_what_is_documented(rate, size, of_what, documented):
+    batch = round(size * rate) if of_what == "window" else size
+    generator = torch.Generator().manual_seed(0)
+    history = sb.History(1024)
+    history.file(torch.rand(1024, generator=generator))
+    shortfalls = []
+    for _ in range(500):
+        losses = torch.rand(round(batch / rate), generator=generator)
+        history.file(losses)
+        wanted = history.percentiles(losses).pow(1 / rate - 1)
+        odds = sb.inclusion_odds(wanted, batch)
+        shortfalls.append((wanted - odds)[losses >= 0.9])
+    assert torch.cat(shortfalls).mean() == pytest.approx(documented, rel=0.4)
