@@ -22,6 +22,7 @@ from selective_backprop._selection import (
     Selection,
     draw_exactly,
     inclusion_odds,
+    tilted_odds,
 )
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
@@ -85,5 +86,6 @@ __all__ = [
     "random_scored",
     "selection_probability",
     "selective_backprop",
+    "tilted_odds",
     "traditional",
 ]

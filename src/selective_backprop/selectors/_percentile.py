@@ -16,7 +16,7 @@ from selective_backprop._selection import (
     DrawName,
     draw_coins,
     draw_exactly,
-    inclusion_odds,
+    tilted_odds,
 )
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -38,9 +38,9 @@ class Percentile(AbstractSelector):
 
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
-        draw: `"exact"` keeps a fixed number of each window, with odds in proportion to
-            `q ** beta` and none above 1; `"bernoulli"` tosses a coin per candidate, as the
-            paper does, so that the number kept varies.
+        draw: `"exact"` keeps a fixed number of each window, with odds as near to `q ** beta` as
+            that allows; `"bernoulli"` tosses a coin per candidate, as the paper does, so that
+            the number kept varies.
         history: how many recent losses are ranked against, R; at least 1.
 
     Raises:
@@ -73,7 +73,7 @@ class Percentile(AbstractSelector):
 
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
-            odds = inclusion_odds(history.percentiles(scores).pow(self.beta), count)
+            odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
             return Choice(draw_exactly(odds, count, generator))
 
         def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
