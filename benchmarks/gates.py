@@ -118,12 +118,16 @@ def selection_gates(width: int) -> Iterator[Gate]:
         for part in listed:
             plain.select(part)
 
-        def ours() -> None:
+        def ours(
+            history: sb.History = history,
+            running: sb.RunningSelector = running,
+            generator: torch.Generator = generator,
+        ) -> None:
             for part in losses:
                 history.file(part)
                 running.select(part, history, generator)
 
-        def theirs() -> None:
+        def theirs(plain: reference.PlainSelection = plain) -> None:
             for part in listed[:4]:
                 plain.select(part)
 
@@ -168,7 +172,9 @@ def step_gates(width: int) -> Iterator[Gate]:
         ]
         endless = forever(loader)
 
-        def selective(ours: Training = ours, endless: Iterator[tuple[Tensor, Tensor]] = endless) -> None:
+        def selective(
+            ours: Training = ours, endless: Iterator[tuple[Tensor, Tensor]] = endless
+        ) -> None:
             ours.step(*next(endless))
 
         yield Gate(
@@ -242,13 +248,22 @@ def main() -> int:
             verdict = gate.verdict(found)
             interval = f"{found.low:.4f} to {found.high:.4f}"
             table.add_row(
-                gate.name, f"{gate.limit:.4f}", f"{found.median:.4f}", interval,
-                str(found.rounds), verdict,
+                gate.name,
+                f"{gate.limit:.4f}",
+                f"{found.median:.4f}",
+                interval,
+                str(found.rounds),
+                verdict,
             )
             console.print(f"{gate.name}: {found.median:.4f} ({interval}), {verdict}")
             entries.append(
-                {"gate": gate.name, "claim": gate.claim, "limit": gate.limit,
-                 "verdict": verdict, **asdict(found)}
+                {
+                    "gate": gate.name,
+                    "claim": gate.claim,
+                    "limit": gate.limit,
+                    "verdict": verdict,
+                    **asdict(found),
+                }
             )
     console.print(table)
     if options.out:

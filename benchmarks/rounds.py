@@ -84,7 +84,5 @@ def summarise(ratios: Sequence[float], rounds: Sequence[Mapping[str, float]]) ->
     reach = 0.98 * math.sqrt(count)  # 1.96 standard deviations of a binomial's half
     low = max(0, math.floor(count / 2 - reach) - 1)
     high = min(count - 1, math.ceil(count / 2 + reach))
-    seconds = {
-        name: statistics.median(spent[name] for spent in rounds) for name in rounds[0]
-    }
+    seconds = {name: statistics.median(spent[name] for spent in rounds) for name in rounds[0]}
     return Ratio(statistics.median(ordered), ordered[low], ordered[high], count, seconds)

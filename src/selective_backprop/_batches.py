@@ -74,7 +74,10 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
     """Return rows `start` to `stop` of a batch; tensors are views, nothing is copied."""
 
     def cut(path: str, leaf: Any) -> Any:
-        return leaf[start:stop] if _has_rows(path, leaf, layout) else leaf
+        if not _has_rows(path, leaf, layout):
+            return leaf
+        part = leaf[start:stop]
+        return type(leaf)(part) if isinstance(leaf, (list, tuple)) else part
 
     return _rebuild(cut, [batch])
 

@@ -1,5 +1,6 @@
 """One pass over a loader: by one thread, and only until another pass begins."""
 
+import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -44,5 +45,6 @@ class Epoch(Iterator[Any]):
     def close(self) -> None:
         """End the pass, because another begins."""
         if self._batches is not None:
-            self._superseded = self._batches.gi_frame is not None  # else it had ended by itself
+            # one that ended by itself stays ended, and is not complained about
+            self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
             self._batches.close()

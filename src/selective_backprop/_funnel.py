@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -293,50 +293,6 @@ class Funnel:
             indices=column([piece.indices for piece in pieces]),
             weights=column(list(weights)),
         )
-
-
-def count_batches(
-    arrivals: Iterable[tuple[Phase, int]],
-    shape: Shape,
-    *,
-    waiting: int,
-    chosen: int,
-    leftovers: Leftovers,
-) -> int:
-    """Return how many training batches an exact funnel yields in an epoch, by sizes alone.
-
-    Args:
-        arrivals: the phase and size of each candidate batch to come.
-        shape: the funnel's sizes; its draws are exact.
-        waiting: candidates that wait for a full window now.
-        chosen: chosen rows that wait for a full batch now.
-        leftovers: what becomes of the rest.
-    """
-    batches, chosen = divmod(chosen, shape.batch_size or chosen or 1)
-    if waiting:
-        assert shape.window is not None and shape.batch_size is not None
-        windows, waiting = divmod(waiting, shape.window)
-        batches += windows
-    for phase, count in arrivals:
-        if phase is Phase.SELECT and not shape.keeps_everything:
-            assert shape.window is not None and shape.batch_size is not None
-            windows, waiting = divmod(waiting + count, shape.window)
-            chosen += windows * shape.batch_size
-        else:
-            if phase is Phase.PLAIN:
-                chosen, waiting = chosen + waiting, 0
-            if shape.unchanged and not chosen:
-                batches += 1
-                continue
-            chosen += count
-        full, chosen = divmod(chosen, shape.batch_size or chosen or 1)
-        batches += full
-    if leftovers is Leftovers.FLUSH:
-        if waiting:
-            assert shape.window is not None and shape.batch_size is not None
-            chosen += min(waiting, max(1, round(waiting * shape.batch_size / shape.window)))
-        batches += -(-chosen // (shape.batch_size or chosen or 1))
-    return batches
 
 
 def _mix(*numbers: int) -> int:

@@ -35,7 +35,8 @@ class History:
         start = (self._filed + size - newest.shape[0]) % self.capacity
         before_wrap = min(newest.shape[0], self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]
-        ring[: newest.shape[0] - before_wrap] = newest[before_wrap:]
+        if before_wrap < newest.shape[0]:
+            ring[: newest.shape[0] - before_wrap] = newest[before_wrap:]
         self._filed += size
 
     @property
@@ -43,7 +44,7 @@ class History:
         """The remembered scores in no particular order, `[recent]`; empty before the first."""
         if self._ring is None:
             return torch.empty(0)
-        return self._ring[: len(self)]
+        return self._ring if self._filed >= self.capacity else self._ring[: self._filed]
 
     def percentiles(self, scores: Scores) -> Odds:
         """Return the share of the remembered scores that is strictly lower than each score.
@@ -86,12 +87,7 @@ def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
     """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
     if recent.shape[0] == 0:
         return torch.ones_like(scores, dtype=torch.float64)
-    ranks = torch.searchsorted(_sorted(recent), scores.contiguous())
-    return ranks.double() / recent.shape[0]
-
-
-def _sorted(values: torch.Tensor) -> torch.Tensor:
-    # NumPy is three times faster than torch, which sorts indices too, but knows no bfloat16.
-    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
-        return torch.from_numpy(np.sort(values.detach().numpy()))
-    return values.sort().values
+    if recent.device.type == "cpu":  # twice as fast as torch, which sorts indices too
+        ranks = np.sort(recent.numpy()).searchsorted(scores.numpy())
+        return torch.from_numpy(ranks / recent.shape[0])
+    return torch.searchsorted(recent.sort().values, scores.contiguous()).double() / recent.shape[0]

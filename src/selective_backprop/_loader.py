@@ -32,13 +32,13 @@ from selective_backprop._funnel import (
     Leftovers,
     Rows,
     Shape,
-    count_batches,
 )
 from selective_backprop._history import History
 from selective_backprop._losses import LossFunction, find_losses
+from selective_backprop._outlook import Outlook, Progress, Start
 from selective_backprop._pipeline import Pipeline, Position
 from selective_backprop._ranks import find_ranks
-from selective_backprop._schedule import Interludes, Phase
+from selective_backprop._schedule import Interludes
 from selective_backprop._selection import Draw, Selection
 from selective_backprop._source import open_source
 from selective_backprop._stats import Stats
@@ -142,9 +142,10 @@ class SelectiveLoader:
             keeps_everything=terms.keeps_everything,
         )
         self._source, self._strategy, self._shape = source, strategy, shape
-        self._epochs, self._progress = epochs, progress
+        self._progress = Progress(source, epochs, progress)
         self._with_selection = with_selection
-        self._leftovers = choose(Leftovers, "leftovers", leftovers)
+        kept = choose(Leftovers, "leftovers", leftovers)
+        policy = choose(NonFinite, "nonfinite", nonfinite)
         layout = Layout(check_paths("whole", whole), dict(pad or {}))
         place = find_device(model, device)
         seed = generator.initial_seed() if generator else torch.initial_seed()
@@ -162,7 +163,7 @@ class SelectiveLoader:
         self._history = History(max(terms.history * ranks.size, window)) if terms.history else None
         plain_every = strategy.schedule.plain_every
         interludes = Interludes(plain_every, batch_size=batch or 1, window=window)
-        self._clock = PhaseClock(strategy.schedule, interludes, self._progress_at)
+        self._clock = PhaseClock(strategy.schedule, interludes, self._progress.at)
         early = Funnel(
             self._selector, shape, history=None, layout=Layout(), seed=(seed, ranks.rank, 0)
         )
@@ -173,28 +174,36 @@ class SelectiveLoader:
         first = early if strategy.scorer is None else None
         draw = None
         if source.indexed:
-            draw = IndexDraw(source.indices(), self._clock, first, self._leftovers)
-        self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
+            draw = IndexDraw(source.indices(), self._clock, first, kept)
         self._pipeline = Pipeline(
             candidates=source.copy_with(draw),
             draw=draw,
             clock=self._clock,
             scorer=None if strategy.scorer is None else strategy.scorer.start(context),
-            finite=FiniteGuard(self._nonfinite, layout),
+            finite=FiniteGuard(policy, layout),
             funnel=late,
             layout=layout,
-            leftovers=self._leftovers,
+            leftovers=kept,
             counts=with_selection
             or strategy.scorer is not None
             or not (terms.keeps_everything and shape.unchanged),
             device=place,
             stopwatch=stopwatch,
         )
+        self._outlook = Outlook(
+            source,
+            strategy.schedule,
+            interludes,
+            self._progress,
+            shape,
+            kept,
+            skips=strategy.scorer is not None and policy is NonFinite.SKIP,
+        )
         self._position = Position()
         self._stats = Stats()
         self._next_epoch = 0
         self._live: weakref.ref[Epoch] | None = None
-        self._basis: tuple[int, tuple[int, int], FunnelState] | None = None
+        self._start: Start | None = None  # of the epoch that runs
 
     @property
     def dataset(self) -> Any:
@@ -219,7 +228,7 @@ class SelectiveLoader:
     @property
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
-        return self._progress_at(max(0, self._position.epoch), self._position.drawn)
+        return self._progress.at(max(0, self._position.epoch), self._position.drawn)
 
     @property
     def stats(self) -> Stats:
@@ -254,52 +263,15 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        if self._shape.keeps_everything and self._shape.unchanged:
-            return self._source.length()
-        epoch, dealt, waits = self._basis or self._outlook(self._next_epoch)
-        sizes = self._source.sizes()
-        if sizes is None:
-            raise TypeError("the loader does not know the sizes of its batches in advance")
-        return count_batches(
-            self._arrivals(sizes, epoch, dealt),
-            self._shape,
-            waiting=waits.candidates,
-            chosen=waits.rows,
-            leftovers=self._leftovers,
-        )
+        return self._outlook.batches(self._start or self._starts_at(self._next_epoch))
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the coming epoch, which starts at its first `next`."""
         return Epoch(self._begin)
 
-    def _outlook(self, epoch: int) -> tuple[int, tuple[int, int], FunnelState]:
-        return epoch, self._position.draw.interludes, self._pipeline.waits(self._position)
-
-    def _arrivals(
-        self, sizes: Iterator[int], epoch: int, dealt: tuple[int, int]
-    ) -> Iterator[tuple[Phase, int]]:
-        """Yield the phase and size of an epoch's candidate batches, before they are drawn."""
-        schedule = self._strategy.schedule
-        if self._progress is not None and schedule.uses_fractions:
-            raise TypeError("progress= decides when selection acts, which is not known ahead")
-        clock = PhaseClock(schedule, self._clock.interludes.copy(dealt), self._progress_at)
-        for drawn, size in enumerate(sizes):
-            phase = clock.phase(epoch, drawn, size)
-            if phase is Phase.SELECT and not self._shape.keeps_everything:
-                if self._shape.window is None:
-                    raise TypeError("draw='bernoulli' yields a random number of batches")
-                if self._strategy.scorer is not None and self._nonfinite is NonFinite.SKIP:
-                    raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
-            yield phase, size
-
-    def _progress_at(self, epoch: int, drawn: int) -> float | None:
-        if self._progress is not None:
-            return self._progress()
-        if self._epochs is None:
-            return None
-        batches = self._source.batches
-        part = drawn / batches if batches else 0.0
-        return min(1.0, (epoch + part) / self._epochs)
+    def _starts_at(self, epoch: int) -> Start:
+        position = self._position
+        return Start(epoch, position.draw.interludes, self._pipeline.waits(position))
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -313,7 +285,7 @@ class SelectiveLoader:
     def _run(self) -> Generator[Any]:
         """Yield the coming epoch's batches."""
         number, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        self._basis = self._outlook(number)
+        self._start = self._starts_at(number)
         before, self._stats = self._stats, replace(self._stats, epoch=number)
         try:
             for rows in self._pipeline.run(number, self._position, self._count):
@@ -322,7 +294,7 @@ class SelectiveLoader:
             self._note_ties()
             self._warn_if_barren(before)
         finally:
-            self._basis = None
+            self._start = None
 
     def _count(self, **increments: int) -> None:
         self._stats = replace(

@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
 from selective_backprop._types import Odds, RowIndices, RowWeights
@@ -93,13 +94,19 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     Returns:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
     """
-    room = probabilities * (1.0 - probabilities)
-    tilt = (count - probabilities.sum()) / room.sum()
-    tilted = torch.addcmul(probabilities, room, tilt)
-    fits = tilt.abs() <= 1.0
+    total, squares = probabilities.sum(), probabilities.dot(probabilities)
     if probabilities.device.type == "cpu":
-        return tilted if bool(fits) else inclusion_odds(probabilities, count)
-    return torch.where(fits, tilted, inclusion_odds(probabilities, count))
+        total, squares = float(total), float(squares)  # plain numbers are faster than tensors
+        room = total - squares
+        if abs(count - total) > room or room <= 0.0:
+            return inclusion_odds(probabilities, count)
+        tilt = (count - total) / room
+        return torch.addcmul(
+            probabilities * (1.0 + tilt), probabilities, probabilities, value=-tilt
+        )
+    tilt = (count - total) / (total - squares)
+    tilted = torch.addcmul(probabilities, probabilities * tilt, 1.0 - probabilities)
+    return torch.where(tilt.abs() <= 1.0, tilted, inclusion_odds(probabilities, count))
 
 
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
@@ -119,6 +126,10 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     device = odds.device
     order = torch.randperm(odds.shape[0], generator=generator, device=device)
     offset = torch.rand(1, generator=generator, device=device, dtype=odds.dtype)
+    if device.type == "cpu":  # NumPy's small arrays cost half of torch's small tensors
+        rows = _comb(odds.numpy(), order.numpy(), float(offset))
+        if len(rows) == count:
+            return torch.from_numpy(rows)
     shuffled = odds.take(order)
     ends = shuffled.cumsum(0).sub_(offset)
     taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
@@ -126,6 +137,12 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     # where a sum that is off by 1e-13 would lose or add a tooth.
     picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
     return order.take(picked).sort().values
+
+
+def _comb(odds: np.ndarray, order: np.ndarray, offset: float) -> np.ndarray:
+    shuffled = odds[order]
+    ends = shuffled.cumsum() - offset
+    return np.sort(order[np.floor(ends) > ends - shuffled])
 
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:

@@ -198,7 +198,7 @@ def _check_memo(file: IO[bytes], length: int) -> None:
     # The unpickler makes room for whatever position of its memo a pickle names: 32 GB for
     # `r\xff\xff\xff\x7f`. An honest pickle numbers its objects from 0, each longer than a byte.
     for opcode, position, _ in pickletools.genops(file):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and position > length:
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(position or 0) > length:
             raise sb.DataError(f"asks for more than {length} places to remember objects in")
 
 

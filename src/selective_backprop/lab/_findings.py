@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from selective_backprop.lab.comparison import BASELINE, Length
+from selective_backprop.lab.facts import listed
 from selective_backprop.lab.statistics import AXIS_WORDS, Estimate, SpeedUp, paired_difference
 from selective_backprop.lab.tables import ArmRow, Summary, with_interval
 
@@ -121,7 +122,7 @@ def _upshot(matches: Sequence[Match]) -> Finding:
         return Finding("Nothing beat traditional training", text + caution)
     return Finding(
         "Better than traditional training at equal cost",
-        f"{_listed(better)}. Each 95 % interval stands alone; the more arms and budgets are "
+        f"{listed(better)}. Each 95 % interval stands alone; the more arms and budgets are "
         f"compared, the likelier one of them is a fluke.{caution}",
     )
 
@@ -148,7 +149,7 @@ def _of_length(length: Length, matches: Sequence[Match]) -> Iterable[Finding]:
         phrases["higher"] = "a higher final error than traditional: "
     parts = [
         phrase
-        + _listed(match.words(match.row.arm.name) for match in matches if match.verdict == verdict)
+        + listed(match.words(match.row.arm.name) for match in matches if match.verdict == verdict)
         for verdict, phrase in phrases.items()
         if any(match.verdict == verdict for match in matches)
     ]
@@ -168,7 +169,7 @@ def _against_controls(summary: Summary) -> Iterable[Finding]:
                 phrase = f"no difference to {match.other.arm.name} resolved"
             groups.setdefault(phrase, []).append(match.words(row.arm.label))
     if groups:
-        text = "; ".join(f"{phrase}: {_listed(words)}" for phrase, words in groups.items())
+        text = "; ".join(f"{phrase}: {listed(words)}" for phrase, words in groups.items())
         yield Finding("Against choosing at random, at equal cost", text + ".")
 
 
@@ -200,9 +201,9 @@ def _sooner(summary: Summary) -> Iterable[Finding]:
     text = (
         f"{AXIS_WORDS[summary.axis]} of {label} over the arm's, median seeds, above 1 is sooner: "
     )
-    text += _listed(there) if there else "nobody got there"
+    text += listed(there) if there else "nobody got there"
     if never:
-        text += f"; not reached by half the seeds or more: {_listed(never)}"
+        text += f"; not reached by half the seeds or more: {listed(never)}"
     yield Finding(f"To {_SHOWN:g} × traditional's final error, {target:.2f} %", text + ".")
 
 
@@ -212,11 +213,6 @@ def _ranged(speedup: SpeedUp) -> str:
     if speedup.low is None or speedup.high is None:
         return speedup.text
     return f"{speedup.text} ({speedup.low:.2f} to {speedup.high:.2f} over seeds)"
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *rest, last = parts
-    return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def _overlap(one: Estimate, other: Estimate) -> bool:

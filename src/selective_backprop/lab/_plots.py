@@ -10,14 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from selective_backprop.lab._styles import PHASE_COLOURS, Style, phases_of, styles
+from selective_backprop.lab._styles import (
+    PHASE_COLOURS,
+    Span,
+    Style,
+    aside,
+    phases_of,
+    span,
+    strategy_colours,
+    styles,
+)
 from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.statistics import (
     Axis,
     Curve,
+    budget_lines,
     curve,
-    estimate,
-    final_error,
     phase_seconds,
 )
 
@@ -28,7 +36,7 @@ AXES: dict[Axis, str] = {
     "trained": "examples trained on",
     "updates": "updates",
 }
-_LOG_FROM = 4.0  # highest over lowest error; an axis that shows more is logarithmic
+_TANGLE = 6  # curves with bands that can still be followed
 _TICKS = [a * 10.0**b for b in range(-3, 3) for a in (1, 2, 5)]
 
 
@@ -39,6 +47,7 @@ class Entry:
     label: str  # plain text
     colour: str
     dash: str | None = None  # None for an area
+    shown: bool = True  # at first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +77,7 @@ class Plot:
 
 def error_plot(comparison: Comparison) -> Plot:
     """Return test error as training goes on, along an axis that the reader chooses."""
-    look = styles(comparison.arms)
+    look, shown = styles(comparison.arms), _shown_at_first(comparison)
     traces: list[dict[str, Any]] = []
     means: list[float] = []
     legend: list[Entry] = []
@@ -78,7 +87,8 @@ def error_plot(comparison: Comparison) -> Plot:
         if curves["cost"].x:
             means += curves["cost"].mean
             traces += [_band(arm, curves["cost"], look), _line(arm, curves["cost"], look)]
-            legend.append(Entry(arm.label, look[arm.label].colour, look[arm.label].dash))
+            style = look[arm.label]
+            legend.append(Entry(arm.label, style.colour, style.dash, arm in shown))
             for axis, line in curves.items():
                 x[axis] += [[*line.x, *reversed(line.x)], [*line.x]]
         for run in arm.unfinished:
@@ -87,12 +97,15 @@ def error_plot(comparison: Comparison) -> Plot:
                 means += broken["cost"].mean
                 label = f"{arm.label}, seed {run.header.seed}, unfinished"
                 traces.append(_broken(arm, label, broken["cost"], look))
-                legend.append(Entry(label, look[arm.label].colour, "dot"))
+                legend.append(Entry(label, look[arm.label].colour, "dot", arm in shown))
                 for axis, line in broken.items():
                     x[axis].append([*line.x])
     for trace, places in zip(traces, x["cost"], strict=True):
         trace["x"] = places
-    scales = _scales(means)
+    hidden = {entry.label for entry in legend if not entry.shown}
+    for trace in traces:
+        trace["visible"] = trace["legendgroup"] not in hidden
+    scales = _scales(span(means))
     layout = _layout(x_title=AXES["cost"], y_title="test error (%)")
     layout["yaxis"] |= _first(scales)
     return Plot(
@@ -111,45 +124,40 @@ def budget_plot(comparison: Comparison) -> Plot | None:
     """Return final error against the cost of whole runs; None where there is one length only."""
     if len(comparison.lengths) < 2:
         return None
-    look = styles(comparison.arms)
-    traces = []
-    legend: list[Entry] = []
-    means: list[float] = []
-    for name in dict.fromkeys(arm.name for arm in comparison.arms if arm.runs):
-        arms = [arm for arm in comparison.arms if arm.name == name and arm.runs]
-        arms.sort(key=lambda arm: arm.cost)
-        errors = [estimate([final_error(run) for run in arm.runs]) for arm in arms]
-        means += [error.mean for error in errors]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": html.escape(name),
-                "legendgroup": name,
-                "x": [arm.cost for arm in arms],
-                "y": [_number(error.mean) for error in errors],
-                "error_y": {
-                    "type": "data",
-                    "array": [_number(error.half_width) for error in errors],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                "line": {"color": look[arms[0].label].colour, "width": 2},
-                "marker": {"size": 7},
-                "hovertemplate": "%{fullData.name}<br>cost %{x:.4g}<br>%{y:.2f} %<extra></extra>",
-            }
-        )
-        legend.append(Entry(name, look[arms[0].label].colour, "solid"))
-    scales = _scales(means)
+    lines = budget_lines(comparison.arms)
+    colours = strategy_colours(line.name for line in lines)
+    means = [error.mean for line in lines for error in line.errors]
+    scales = _scales(span(means, [end for line in lines for end in line.reach]))
     layout = _layout(x_title=AXES["cost"], y_title="final test error (%)")
     layout["yaxis"] |= _first(scales)
     return Plot(
         name="budgets",
         title="Final error against cost",
-        data=traces,
+        data=[
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": html.escape(line.name),
+                "legendgroup": line.name,
+                "x": aside(line.costs, position, len(lines)),
+                "customdata": [*line.costs],
+                "y": [_number(error.mean) for error in line.errors],
+                "error_y": {
+                    "type": "data",
+                    "array": [_number(error.half_width) for error in line.errors],
+                    "thickness": 1.2,
+                    "width": 3,
+                },
+                "line": {"color": colours[line.name], "width": 2},
+                "marker": {"size": 7},
+                "hovertemplate": "%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
+                "<extra></extra>",
+            }
+            for position, line in enumerate(lines)
+        ],
         layout=layout,
         height=380,
-        legend=legend,
+        legend=[Entry(line.name, colours[line.name], "solid") for line in lines],
         scales=scales,
     )
 
@@ -190,6 +198,17 @@ def phase_plot(comparison: Comparison) -> Plot | None:
 _Y_AXIS = {"automargin": True, "zeroline": False, "showline": False, "ticks": ""}
 
 
+def _shown_at_first(comparison: Comparison) -> Sequence[Arm]:
+    """Return the longest arms that rival each other, where all at once would be a tangle."""
+    if len(comparison.arms) <= _TANGLE:
+        return comparison.arms
+    for length in comparison.lengths:
+        rivals = [arm for arm in comparison.arms if arm.length == length]
+        if len(rivals) > 1:
+            return rivals
+    return comparison.arms
+
+
 def _phase_colour(phase: str) -> str:
     return PHASE_COLOURS.get(phase, "#999999")
 
@@ -226,7 +245,7 @@ def _band(arm: Arm, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
         "hoverinfo": "skip",
         "y": [*map(_number, line.high), *reversed(low)],
         "fill": "toself",
-        "fillcolor": look[arm.label].faded(0.16),
+        "fillcolor": look[arm.label].faded(0.13),
         "line": {"width": 0},
     }
 
@@ -253,25 +272,20 @@ def _broken(arm: Arm, label: str, line: Curve, look: dict[str, Style]) -> dict[s
     }
 
 
-def _scales(means: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """Return the settings of the error axis, the better one first; bands do not widen it."""
-    seen = [mean for mean in means if math.isfinite(mean)]
-    if not seen:
+def _scales(shown: Span | None) -> dict[str, dict[str, Any]]:
+    """Return the settings of an error axis by name, the better one first."""
+    if shown is None:
         return {}
-    low, high = min(seen), max(seen)
-    margin = 0.06 * (high - low) or 0.1 * high or 1.0
-    linear = {"type": "linear", "range": [max(0.0, low - margin), high + margin]}
-    if low <= 0:
+    linear = {"type": "linear", "range": [*shown.linear], "tickvals": None, "ticktext": None}
+    if not shown.positive:
         return {"linear": linear}
     log = {
         "type": "log",
-        "range": [math.log10(0.88 * low), math.log10(1.08 * high)],
+        "range": [math.log10(end) for end in shown.log],
         "tickvals": _TICKS,
         "ticktext": [f"{tick:g}" for tick in _TICKS],
     }
-    linear |= {"tickvals": None, "ticktext": None}
-    both = {"log": log, "linear": linear}
-    return both if high / low > _LOG_FROM else dict(reversed(both.items()))
+    return {"log": log, "linear": linear} if shown.wide else {"linear": linear, "log": log}
 
 
 def _first(scales: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ a mid grey for traditional training: it is what the rest is read against, and gr
 white and on black. Budgets of one arm share its colour and differ in their dashes.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ _OWN = {
     "kath18": "#e69f00",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
+_LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 # The same as SVG writes them, for legends.
 SVG_DASHES = dict(zip(_DASHES, ("none", "9 6", "3 4", "9 4 3 4", "15 5", "15 4 3 4"), strict=True))
@@ -52,10 +54,53 @@ class Style:
         return f"rgba({red},{green},{blue},{opacity})"
 
 
+@dataclass(frozen=True)
+class Span:
+    """The part of an error axis that is shown."""
+
+    low: float
+    high: float
+    wide: bool  # wide enough for a logarithmic axis to help
+    positive: bool  # and whether one is possible
+
+    @property
+    def linear(self) -> tuple[float, float]:
+        """The ends of a linear axis."""
+        margin = 0.06 * (self.high - self.low) or 0.1 * self.high or 1.0
+        return max(0.0, self.low - margin), self.high + margin
+
+    @property
+    def log(self) -> tuple[float, float]:
+        """The ends of a logarithmic axis."""
+        return 0.88 * self.low, 1.08 * self.high
+
+
+def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
+    """Return what an error axis shows: all means, and what intervals reach where that is asked for.
+
+    Along a curve intervals are left out: the band of two seeds is so wide that it would flatten
+    every line. An interval that reaches down to nothing is cut at a part of the lowest mean.
+
+    Returns:
+        None if no mean is finite.
+    """
+    seen = [mean for mean in means if math.isfinite(mean)]
+    if not seen:
+        return None
+    lowest, highest = min(seen), max(seen)
+    ends = [max(end, 0.5 * lowest) for end in reach]
+    return Span(
+        low=min([lowest, *ends]),
+        high=max([highest, *ends]),
+        wide=lowest > 0 and highest / lowest > _LOG_FROM,
+        positive=lowest > 0,
+    )
+
+
 def styles(arms: Sequence[Arm]) -> dict[str, Style]:
     """Return a style for the label of each arm: colour by name, dashes by length."""
     lengths = list(dict.fromkeys(arm.length for arm in arms))
-    colours = _colours(arm.name for arm in arms)
+    colours = strategy_colours(arm.name for arm in arms)
     return {
         arm.label: Style(
             colour=colours[arm.name],
@@ -66,13 +111,20 @@ def styles(arms: Sequence[Arm]) -> dict[str, Style]:
     }
 
 
+def aside(places: Sequence[float], position: int, count: int) -> list[float]:
+    """Move points a little to their own side, so that those of equal cost stand next to it."""
+    width = 0.012 * max(places, default=0.0)
+    return [place + (position - (count - 1) / 2) * width for place in places]
+
+
 def phases_of(totals: Iterable[dict[str, float]]) -> tuple[str, ...]:
-    """Return the phases that occur: the known ones in order of the work, then any others."""
-    found = {phase for total in totals for phase in total}
+    """Return the phases that took time: the known ones in order of the work, then any others."""
+    found = {phase for total in totals for phase, seconds in total.items() if seconds}
     return (*(p for p in PHASES if p in found), *sorted(found - set(PHASES)))
 
 
-def _colours(names: Iterable[str]) -> dict[str, str]:
+def strategy_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each strategy."""
     unique = sorted(set(names))
     colours = {name: _OWN[name] for name in unique if name in _OWN}
     free = [colour for colour in _PALETTE if colour not in colours.values()] or list(_PALETTE)

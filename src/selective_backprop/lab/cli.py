@@ -216,6 +216,8 @@ def _recipe(
     lr: float | None,
     lr_schedule: Rates | None,
 ) -> Recipe:
+    if model is not None and ":" in model:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` would, for a model of the user's own
     given = {
         "model": model,
         "batch_size": batch_size,

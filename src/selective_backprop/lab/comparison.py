@@ -1,7 +1,7 @@
 """Which runs belong together: records in, arms that may be compared out, or an error saying why.
 
 Runs of different data or models are never compared. Whatever else differs (code, versions,
-hardware, recipe) is put into words, in `Comparison.notes`, which every table and page shows.
+hardware, recipe) is put into words by `facts.notes`, which every table and page shows.
 """
 
 import json
@@ -39,7 +39,7 @@ class Length:
             return f"a budget of {self.value:g} traditional epochs"
         if self.unit == "seconds":
             return f"a budget of {self.value:g} seconds"
-        return f"{self.value:g} epochs"
+        return f"{self.value:g} epoch{'' if self.value == 1 else 's'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +70,10 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Arms that may be compared, and what has to be said about them."""
+    """Arms that may be compared."""
 
     arms: tuple[Arm, ...]  # by length, the longest first; within a length traditional first
-    facts: tuple[tuple[str, str], ...]  # what ran, as pairs of a name and a value
-    notes: tuple[str, ...]  # sentences: what differs, what is missing, what was left out
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...]  # all of them, as given
 
     @property
     def baseline(self) -> Arm | None:
@@ -84,19 +82,9 @@ class Comparison:
         return max(found, key=lambda arm: arm.cost, default=None)
 
     @property
-    def headline(self) -> str:
-        """What ran, on one line."""
-        facts = dict(self.facts)
-        return " · ".join(words.format(facts[name]) for name, words in _HEADLINE.items())
-
-    @property
     def lengths(self) -> tuple[Length, ...]:
         """The lengths that occur, in the order of the arms."""
         return tuple(dict.fromkeys(arm.length for arm in self.arms))
-
-    def fact(self, name: str) -> str:
-        """Return one of the facts."""
-        return dict(self.facts)[name]
 
     def same_length(self, arm: Arm) -> Arm | None:
         """Return traditional training of the same length as an arm, if it was run."""
@@ -104,22 +92,6 @@ class Comparison:
             if other.is_baseline and other.length == arm.length and other.runs:
                 return other
         return None
-
-
-_PLURAL = {
-    "epochs": "{} epochs",
-    "cost": "budgets of {} traditional epochs",
-    "seconds": "budgets of {} seconds",
-}
-# The facts of the headline, and how each reads there.
-_HEADLINE = {
-    "data": "{}",
-    "model": "{}",
-    "length": "{}",
-    "seeds": "seeds {}",
-    "hardware": "{}",
-    "code": "code {}",
-}
 
 
 def gather(runs: Sequence[Run]) -> Comparison:
@@ -136,7 +108,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
     """
     if not runs:
         raise sb.RecordError("There are no records to compare; run at least one arm first.")
-    for key in ("data", "model"):
+    for key in ("data", "limit", "model"):
         _refuse_mixture(runs, key)
     lengths = sorted({_length(run) for run in runs}, reverse=True)
     groups: dict[tuple[Length, str], list[Run]] = {}
@@ -148,16 +120,37 @@ def gather(runs: Sequence[Run]) -> Comparison:
         for name in sorted({run.header.arm for run in runs}, key=_rank)
         if (length, name) in groups
     )
-    return Comparison(
-        arms=arms, facts=_facts(runs, lengths), notes=tuple(_notes(runs, arms)), runs=tuple(runs)
-    )
+    return Comparison(arms=arms, runs=tuple(runs))
 
 
-def name_of(value: Any) -> str:
-    """Return how data or a model is called: its name, where it is described by a mapping."""
-    if isinstance(value, Mapping):
-        return str(value.get("name", _text(value)))
-    return "–" if value is None else str(value)
+def counts(run: Run) -> bool:
+    """Whether a run enters statistics: it is finished, and was evaluated."""
+    return run.finished and bool(run.points)
+
+
+def differences(runs: Iterable[Run], *, ignore: Iterable[str]) -> set[str]:
+    """Return the names under which the configurations of runs differ, as `flat` names them."""
+    configs = [flat(run.header.config, ignore=ignore) for run in runs]
+    keys = {key for config in configs for key in config}
+    return {key for key in keys if len({as_text(config.get(key)) for config in configs}) > 1}
+
+
+def flat(config: Mapping[str, Any], *, ignore: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in ignore:
+            continue
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def as_text(value: Any) -> str:
+    """Return a value as messages show it; equal values give equal texts."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def _length(run: Run) -> Length:
@@ -177,10 +170,6 @@ def _rank(name: str) -> tuple[int, str]:
     return (_CONTROLS.index(name) if name in _CONTROLS else len(_CONTROLS), name)
 
 
-def _counts(run: Run) -> bool:
-    return run.finished and bool(run.points)
-
-
 def _arm(name: str, length: Length, runs: list[Run], *, several: bool) -> Arm:
     runs = sorted(runs, key=lambda run: run.header.seed)
     for earlier, later in pairwise(runs):
@@ -189,125 +178,29 @@ def _arm(name: str, length: Length, runs: list[Run], *, several: bool) -> Arm:
                 f"{earlier.name} and {later.name} are both {name}, seed {later.header.seed}. "
                 "Keep the records of each comparison in a folder of their own."
             )
-        different = _differences([earlier, later], ignore={"seed"})
+        different = differences([earlier, later], ignore={"seed"})
         if different:
             raise sb.RecordError(
                 f"{earlier.name} and {later.name} are both {name}, but differ in "
-                f"{_listed(different)}. Give the arms different names, or the records different "
-                "folders."
+                f"{', '.join(sorted(different))}. Give the arms different names, or the records "
+                "different folders."
             )
     return Arm(
         name=name,
         label=f"{name} @ {length.short}" if several else name,
         length=length,
-        runs=tuple(run for run in runs if _counts(run)),
-        unfinished=tuple(run for run in runs if not _counts(run)),
+        runs=tuple(run for run in runs if counts(run)),
+        unfinished=tuple(run for run in runs if not counts(run)),
     )
 
 
 def _refuse_mixture(runs: Sequence[Run], key: str) -> None:
     found: dict[str, Run] = {}
     for run in runs:
-        found.setdefault(_text(run.header.config.get(key)), run)
+        found.setdefault(as_text(run.header.config.get(key)), run)
     if len(found) > 1:
         (one, first), (other, second) = list(found.items())[:2]
         raise sb.RecordError(
             f"The records differ in {key}: {one} in {first.name}, {other} in {second.name}. "
             "Compare them in folders of their own."
         )
-
-
-def _notes(runs: Sequence[Run], arms: Sequence[Arm]) -> Iterable[str]:
-    for key in sorted(_differences(runs, ignore=OF_THE_ARM)):
-        values = _listed(dict.fromkeys(_text(run.header.config.get(key)) for run in runs))
-        yield f"The runs do not share one recipe: {key} is {values}."
-    if len({run.header.code_version for run in runs}) > 1:
-        versions = _listed(dict.fromkeys(run.header.code_version for run in runs))
-        yield f"The runs come from different code: {versions}."
-    if any("uncommitted" in run.header.code_version for run in runs):
-        yield "The code had uncommitted changes, so its version does not pin it down."
-    if len({_text(run.header.versions) for run in runs}) > 1:
-        yield "The runs used different versions of Python or of libraries."
-    if len({_text(run.header.hardware) for run in runs}) > 1:
-        yield "The runs come from different hardware or thread counts: seconds do not compare."
-    for arm in arms:
-        for run in arm.unfinished:
-            yield f"{arm.label}, seed {run.header.seed}, {_why(run)}; it is not counted."
-    for arm in arms:
-        if arm.is_baseline and arm.runs:
-            break
-    else:
-        yield f"There is no finished {BASELINE} run, so nothing can be said about speed-ups."
-    if len({frozenset(arm.seeds) for arm in arms if arm.runs}) > 1:
-        yield "The arms do not have the same seeds; differences use the seeds both have."
-
-
-def _why(run: Run) -> str:
-    if run.finished:
-        return "has no evaluation"
-    return f"is unfinished, at {run.points[-1].progress if run.points else 0:.0%} of its length"
-
-
-def _facts(runs: Sequence[Run], lengths: Sequence[Length]) -> tuple[tuple[str, str], ...]:
-    first = runs[0].header
-    recipe = {key: value for key, value in first.config.items() if key not in OF_THE_ARM}
-    facts = {
-        "data": name_of(recipe.pop("data", None)),
-        "model": name_of(recipe.pop("model", None)),
-        "length": _lengths(lengths),
-        "seeds": _seeds(sorted({run.header.seed for run in runs})),
-        "runs": f"{sum(map(_counts, runs))} finished of {len(runs)}",
-        "hardware": _listed(dict.fromkeys(_machine(run.header.hardware) for run in runs)),
-        "code": _listed(dict.fromkeys(run.header.code_version for run in runs)),
-        "versions": ", ".join(f"{name} {version}" for name, version in first.versions.items()),
-        "started": min(run.header.started for run in runs),
-    }
-    shared = set(recipe) - _differences(runs, ignore=OF_THE_ARM)
-    if shared:
-        facts["recipe"] = ", ".join(f"{key} {_text(recipe[key])}" for key in sorted(shared))
-    return tuple(facts.items())
-
-
-def _machine(hardware: Mapping[str, Any]) -> str:
-    memory = hardware.get("memory_gib")
-    parts = [
-        hardware.get("gpu"),
-        hardware.get("cpu"),
-        _counted(hardware.get("cores"), "core"),
-        _counted(hardware.get("threads"), "thread"),
-        f"{memory:.0f} GiB" if memory else None,
-    ]
-    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
-
-
-def _counted(number: int | None, noun: str) -> str | None:
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
-
-
-def _lengths(lengths: Sequence[Length]) -> str:
-    words = []
-    for unit in dict.fromkeys(length.unit for length in lengths):
-        same = [length for length in lengths if length.unit == unit]
-        numbers = _listed(f"{length.value:g}" for length in same)
-        words.append(same[0].words if len(same) == 1 else _PLURAL[unit].format(numbers))
-    return _listed(words)
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
-    return f"{seeds[0]} to {seeds[-1]}" if consecutive else _listed(map(str, seeds))
-
-
-def _differences(runs: Sequence[Run], *, ignore: Iterable[str]) -> set[str]:
-    """Return the keys of the configuration in which runs differ."""
-    keys = {key for run in runs for key in run.header.config} - set(ignore)
-    return {key for key in keys if len({_text(run.header.config.get(key)) for run in runs}) > 1}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *rest, last = parts
-    return f"{', '.join(rest)} and {last}" if rest else last

@@ -1,6 +1,5 @@
 """The static figure of a comparison, for a paper or a README: PNG, SVG or PDF, by its suffix."""
 
-import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +10,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from selective_backprop.lab._styles import PHASE_COLOURS, Style, phases_of, styles
+from selective_backprop.lab._styles import (
+    PHASE_COLOURS,
+    Span,
+    Style,
+    aside,
+    phases_of,
+    span,
+    strategy_colours,
+    styles,
+)
 from selective_backprop.lab.comparison import Comparison, gather
+from selective_backprop.lab.facts import headline, notes
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.statistics import (
     AXIS_WORDS,
     Axis,
+    budget_lines,
     curve,
-    estimate,
-    final_error,
     phase_seconds,
 )
 
@@ -34,7 +42,6 @@ _DASHES = {
 }
 _LINE = 0.052  # height of a label, as a share of a panel's
 _MOST_LABELS = 9  # more do not fit beside a panel
-_LOG_FROM = 4.0  # highest over lowest error; an axis that shows more is logarithmic
 _SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": "#888888",
@@ -71,7 +78,7 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
         _draw_error(figure.add_subplot(grid[0, 1]), comparison, look, "seconds")
         _draw_phases(figure.add_subplot(grid[1, 0] if several else grid[1, :]), comparison)
         if several:
-            _draw_budgets(figure.add_subplot(grid[1, 1]), comparison, look)
+            _draw_budgets(figure.add_subplot(grid[1, 1]), comparison)
         figure.suptitle(
             "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
         )
@@ -83,12 +90,13 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
 
 def _caption(comparison: Comparison) -> str:
     spread = max((len(arm.runs) for arm in comparison.arms), default=0)
+    bands = "bands, of the longest runs," if len(comparison.lengths) > 1 else "bands"
     shown = (
-        "Lines: mean over seeds; bands and bars: 95 % t-interval."
+        f"Lines: mean over seeds; {bands} and bars: 95 % t-interval."
         if spread > 1
         else "One seed: the spread over seeds is unknown."
     )
-    return f"{comparison.headline}. {shown} {' '.join(comparison.notes)}"
+    return f"{headline(comparison)}. {shown} {' '.join(notes(comparison))}"
 
 
 def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis: Axis) -> None:
@@ -107,12 +115,14 @@ def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis
                 line.mean,
                 color=style.colour,
                 linestyle=_DASHES[style.dash],
-                linewidth=style.width * 0.8,
+                linewidth=style.width * (0.8 if arm.length == comparison.lengths[0] else 0.55),
                 label=arm.label,
             )
-            axes.fill_between(
-                line.x, line.low, line.high, color=style.colour, alpha=0.13, linewidth=0
-            )
+            # The bands of several lengths would cover each other and every line.
+            if arm.length == comparison.lengths[0]:
+                axes.fill_between(
+                    line.x, line.low, line.high, color=style.colour, alpha=0.12, linewidth=0
+                )
             means += line.mean
             ends.append((arm.label, style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(
@@ -120,28 +130,24 @@ def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis
     )
     axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}", loc="left", fontsize=9)
     axes.set_xlim(left=0)
-    _scale_error(axes, means)
+    _scale_error(axes, span(means))
     if 0 < len(ends) <= _MOST_LABELS:
         _label_ends(axes, ends)
     elif ends:
         axes.legend(frameon=False, fontsize=7, ncols=2)
 
 
-def _scale_error(axes: Axes, means: Sequence[float]) -> None:
-    """Scale by the means: the band of two seeds is so wide that it would flatten every curve."""
-    seen = [mean for mean in means if math.isfinite(mean)]
-    if not seen:
+def _scale_error(axes: Axes, shown: Span | None) -> None:
+    if shown is None:
         return
-    low, high = min(seen), max(seen)
-    if low > 0 and high / low > _LOG_FROM:
+    if shown.wide:
         axes.set_yscale("log")
-        axes.set_ylim(low * 0.85, high * 1.1)
+        axes.set_ylim(*shown.log)
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        margin = 0.08 * (high - low) or 0.1 * high or 1.0
-        axes.set_ylim(max(0.0, low - margin), high + margin)
+        axes.set_ylim(*shown.linear)
     axes.grid(axis="y", color=_FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -205,41 +211,41 @@ def _draw_phases(axes: Axes, comparison: Comparison) -> None:
     axes.set_xlabel("wall seconds of a whole run, mean over seeds")
     axes.set_title("Where the time went", loc="left", fontsize=9, pad=20)
     if arms:
-        axes.legend(
-            ncols=7,
-            frameon=False,
-            fontsize=7.5,
-            loc="lower left",
-            bbox_to_anchor=(0, 1.0),
-            borderaxespad=0.1,
-            handlelength=1,
-            columnspacing=1,
-        )
+        _legend_above(axes)
 
 
-def _draw_budgets(axes: Axes, comparison: Comparison, look: dict[str, Style]) -> None:
-    means: list[float] = []
-    for name in dict.fromkeys(arm.name for arm in comparison.arms if arm.runs):
-        arms = sorted(
-            (arm for arm in comparison.arms if arm.name == name and arm.runs),
-            key=lambda arm: arm.cost,
-        )
-        errors = [estimate([final_error(run) for run in arm.runs]) for arm in arms]
+def _draw_budgets(axes: Axes, comparison: Comparison) -> None:
+    lines = budget_lines(comparison.arms)
+    colours = strategy_colours(line.name for line in lines)
+    for position, line in enumerate(lines):
         axes.errorbar(
-            [arm.cost for arm in arms],
-            [error.mean for error in errors],
-            yerr=[0.0 if math.isnan(error.half_width) else error.half_width for error in errors],
-            color=look[arms[0].label].colour,
+            aside(line.costs, position, len(lines)),
+            [error.mean for error in line.errors],
+            yerr=[0.0 if e.seeds < 2 else e.half_width for e in line.errors],
+            color=colours[line.name],
             marker="o",
             markersize=4,
             linewidth=1.6,
             capsize=2,
             elinewidth=1,
-            label=name,
+            label=line.name,
         )
-        means += [error.mean for error in errors]
-    axes.set_title("Final test error (%) of whole runs", loc="left", fontsize=9)
+    axes.set_title("Final test error (%) of whole runs", loc="left", fontsize=9, pad=20)
     axes.set_xlabel("cost of the whole run, in traditional epochs")
-    _scale_error(axes, means)
-    if means:
-        axes.legend(frameon=False, fontsize=8)
+    means = [error.mean for line in lines for error in line.errors]
+    _scale_error(axes, span(means, [end for line in lines for end in line.reach]))
+    if lines:
+        _legend_above(axes)
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(
+        ncols=7,
+        frameon=False,
+        fontsize=7.5,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        borderaxespad=0.1,
+        handlelength=1,
+        columnspacing=1,
+    )

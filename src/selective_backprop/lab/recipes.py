@@ -70,7 +70,9 @@ def rate_factor(rates: Rates, progress: float) -> float:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "digits": Recipe("digits", "small_cnn", epochs=20, augmentation=Augmentation(shift=1)),
+    "digits": Recipe(
+        "digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
+    ),
     "mnist": Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     "fashion-mnist": Recipe(
         "fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)

@@ -13,6 +13,7 @@ from selective_backprop.lab._page import frame
 from selective_backprop.lab._plots import AXES, Entry, Plot, budget_plot, error_plot, phase_plot
 from selective_backprop.lab._styles import SVG_DASHES, styles
 from selective_backprop.lab.comparison import Arm, Comparison
+from selective_backprop.lab.facts import facts, headline, notes
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.statistics import (
     AXIS_WORDS,
@@ -68,7 +69,8 @@ def write_report(runs: Sequence[Run], path: str | Path) -> None:
 
 def _page(summary: Summary) -> str:
     comparison = summary.comparison
-    title = f"Which strategy learns cheapest? {comparison.fact('data')}, {comparison.fact('model')}"
+    found = facts(comparison)
+    title = f"Which strategy learns cheapest? {found['data']}, {found['model']}"
     error, budgets, phases = (
         error_plot(comparison),
         budget_plot(comparison),
@@ -76,9 +78,9 @@ def _page(summary: Summary) -> str:
     )
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="quiet">{html.escape(comparison.headline)}</p>',
+        f'<p class="quiet">{html.escape(headline(comparison))}</p>',
         *_findings(summary),
-        *_list(comparison.notes),
+        *_list(notes(comparison)),
         "<h2>The numbers</h2>",
         *_numbers(summary),
         "<h2>How soon each arm gets there</h2>",
@@ -87,7 +89,8 @@ def _page(summary: Summary) -> str:
         *_figure(
             error,
             "Mean over seeds, with the 95 % interval at each evaluation. A click on a name hides "
-            "the arm, or shows it again; a double click shows it alone.",
+            "or shows an arm, a double click shows it alone; where there are many, the shorter "
+            "budgets are hidden at first.",
         ),
         *_final(budgets),
         *_time(phases),
@@ -249,7 +252,8 @@ def _entry(plot: Plot, entry: Entry) -> str:
         size = 'width="30" height="12"'
     return (
         f'<button type="button" data-legend="{plot.name}" data-entry="{label}" '
-        f'aria-pressed="true"><svg {size} aria-hidden="true">{sample}</svg>{label}</button>'
+        f'aria-pressed="{str(entry.shown).lower()}"><svg {size} aria-hidden="true">{sample}</svg>'
+        f"{label}</button>"
     )
 
 
@@ -267,7 +271,7 @@ def _final(plot: Plot | None) -> Iterable[str]:
         yield from _figure(
             plot,
             "Each point is an arm's whole runs at one length; bars are 95 % intervals over seeds. "
-            "An arm pays where its line runs below traditional's.",
+            "An arm pays where its line runs below traditional's by more than the bars.",
         )
 
 
@@ -279,7 +283,7 @@ def _time(plot: Plot | None) -> Iterable[str]:
 
 def _facts(comparison: Comparison) -> Iterable[str]:
     yield "<dl>"
-    for name, value in comparison.facts:
+    for name, value in facts(comparison).items():
         yield f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>"
     yield "</dl>"
 

@@ -87,6 +87,21 @@ class Curve:
     high: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class BudgetLine:
+    """A strategy's final error at each of its lengths, the cheapest first."""
+
+    name: str
+    costs: tuple[float, ...]
+    errors: tuple[Estimate, ...]
+
+    @property
+    def reach(self) -> tuple[float, ...]:
+        """Every error that its means and intervals reach, nothing below zero."""
+        ends = [end for error in self.errors for end in (error.low, error.mean, error.high)]
+        return tuple(max(0.0, end) for end in ends if math.isfinite(end))
+
+
 def final_error(run: Run) -> float:
     """Return the mean test error, in percent, of the last tenth of the evaluations, at least one.
 
@@ -223,6 +238,16 @@ def curve(runs: Sequence[Run], axis: Axis) -> Curve:
         low=tuple(column.low for column in columns),
         high=tuple(column.high for column in columns),
     )
+
+
+def budget_lines(arms: Sequence[Arm]) -> list[BudgetLine]:
+    """Return the final errors of each strategy over its lengths, strategies in order of arms."""
+    lines = []
+    for name in dict.fromkeys(arm.name for arm in arms if arm.runs):
+        own = sorted((a for a in arms if a.name == name and a.runs), key=lambda arm: arm.cost)
+        errors = (estimate([final_error(run) for run in arm.runs]) for arm in own)
+        lines.append(BudgetLine(name, tuple(arm.cost for arm in own), tuple(errors)))
+    return lines
 
 
 def phase_seconds(runs: Sequence[Run]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from selective_backprop.lab.comparison import Arm, Comparison, gather
+from selective_backprop.lab.facts import headline, notes
 from selective_backprop.lab.records import Point, Run
 from selective_backprop.lab.statistics import (
     AXIS_WORDS,
@@ -79,7 +80,7 @@ def comparison_table(summary: Summary, *, width: int | None = None) -> Table:
     if left_out:
         caption.append(f"A wider terminal shows also: {', '.join(left_out)}.")
     table = Table(
-        title=Text(summary.comparison.headline),
+        title=Text(headline(summary.comparison)),
         caption=Text("\n".join(caption), justify="left"),
         title_justify="left",
         title_style="bold",
@@ -107,7 +108,7 @@ def comparison_table(summary: Summary, *, width: int | None = None) -> Table:
 def to_markdown(summary: Summary) -> str:
     """Return the same table in Markdown, with what ran above and the notes below."""
     lines = [
-        f"**{_escaped(summary.comparison.headline)}**",
+        f"**{_escaped(headline(summary.comparison))}**",
         "",
         "| " + " | ".join(column.name for column in COLUMNS) + " |",
         "| :-- |" + " --: |" * (len(COLUMNS) - 1),
@@ -239,7 +240,7 @@ def _caption(summary: Summary) -> list[str]:
             f"to 1.1×: how much sooner, in {AXIS_WORDS[summary.axis]}, the median seed reaches 1.1 "
             f"times the final error of {baseline.label} ({error:.2f} %)."
         )
-    return [*lines, *summary.comparison.notes]
+    return [*lines, *notes(summary.comparison)]
 
 
 def _escaped(text: str) -> str:

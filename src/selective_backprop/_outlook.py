@@ -1,0 +1,147 @@
+"""What can be known ahead: how far training has come, and how many batches an epoch will yield."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from selective_backprop._draw import PhaseClock
+from selective_backprop._funnel import FunnelState, Leftovers, Shape
+from selective_backprop._schedule import Interludes, Phase, Schedule
+from selective_backprop._source import Source
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The fraction of training that is done.
+
+    Attributes:
+        source: knows how many candidate batches an epoch has.
+        epochs: how long training will be, or None if that is unknown.
+        told: returns the fraction, where something else than epochs ends training, or None.
+    """
+
+    source: Source
+    epochs: float | None
+    told: Callable[[], float] | None
+
+    def at(self, epoch: int, drawn: int) -> float | None:
+        """Return the fraction, in [0, 1], at so many candidate batches into an epoch."""
+        if self.told is not None:
+            return self.told()
+        if self.epochs is None:
+            return None
+        batches = self.source.batches
+        part = drawn / batches if batches else 0.0
+        return min(1.0, (epoch + part) / self.epochs)
+
+
+class Start(NamedTuple):
+    """Where an epoch starts from.
+
+    Attributes:
+        epoch: its number.
+        interludes: the count by which unselective batches are dealt out.
+        waits: what waits for a full window or batch.
+    """
+
+    epoch: int
+    interludes: tuple[int, int]
+    waits: FunnelState
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How many training batches an epoch will yield.
+
+    Attributes:
+        source: knows the sizes of the candidate batches.
+        schedule: when selection acts.
+        interludes: deals out unselective batches while it does.
+        progress: how far training will have come.
+        shape: the funnel's sizes.
+        leftovers: what becomes of an incomplete window or batch.
+        skips: whether rows may be left out for losses that are not finite.
+    """
+
+    source: Source
+    schedule: Schedule
+    interludes: Interludes
+    progress: Progress
+    shape: Shape
+    leftovers: Leftovers
+    skips: bool
+
+    def batches(self, start: Start) -> int:
+        """Return the number of batches of the epoch that starts at `start`.
+
+        Raises:
+            TypeError: if it cannot be known in advance.
+        """
+        if self.shape.keeps_everything and self.shape.unchanged:
+            return self.source.length()
+        sizes = self.source.sizes()
+        if sizes is None:
+            raise TypeError("the loader does not know the sizes of its batches in advance")
+        return count_batches(
+            self._arrivals(sizes, start),
+            self.shape,
+            waiting=start.waits.candidates,
+            chosen=start.waits.rows,
+            leftovers=self.leftovers,
+        )
+
+    def _arrivals(self, sizes: Iterator[int], start: Start) -> Iterator[tuple[Phase, int]]:
+        """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
+        if self.progress.told is not None and self.schedule.uses_fractions:
+            raise TypeError("progress= decides when selection acts, which is not known ahead")
+        interludes = self.interludes.copy(start.interludes)
+        clock = PhaseClock(self.schedule, interludes, self.progress.at)
+        for drawn, size in enumerate(sizes):
+            phase = clock.phase(start.epoch, drawn, size)
+            if phase is Phase.SELECT and not self.shape.keeps_everything:
+                if self.shape.window is None:
+                    raise TypeError("draw='bernoulli' yields a random number of batches")
+                if self.skips:
+                    raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
+            yield phase, size
+
+
+def count_batches(
+    arrivals: Iterable[tuple[Phase, int]],
+    shape: Shape,
+    *,
+    waiting: int,
+    chosen: int,
+    leftovers: Leftovers,
+) -> int:
+    """Return how many training batches an exact funnel yields in an epoch, by sizes alone.
+
+    Args:
+        arrivals: the phase and size of each candidate batch to come.
+        shape: the funnel's sizes; its draws are exact.
+        waiting: candidates that wait for a full window now.
+        chosen: chosen rows that wait for a full batch now.
+        leftovers: what becomes of the rest.
+    """
+    size, window = shape.batch_size, shape.window or 1
+    batches, chosen = divmod(chosen, size or chosen or 1)
+    windows, waiting = divmod(waiting, window)
+    batches += windows
+    for phase, count in arrivals:
+        if phase is Phase.SELECT and not shape.keeps_everything:
+            windows, waiting = divmod(waiting + count, window)
+            batches += windows
+            continue
+        if phase is Phase.PLAIN:
+            chosen, waiting = chosen + waiting, 0
+        if shape.unchanged and not chosen:
+            batches += 1
+            continue
+        full, chosen = divmod(chosen + count, size or chosen + count)
+        batches += full
+    if leftovers is Leftovers.FLUSH:
+        if waiting:
+            assert size is not None
+            chosen += min(waiting, max(1, round(waiting * size / window)))
+        batches += -(-chosen // (size or chosen or 1))
+    return batches
