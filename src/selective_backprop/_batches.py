@@ -253,7 +253,7 @@ def _holds_structure(value: Sequence[Any]) -> bool:
 def _rebuild(visit: Callable[..., Any], batches: Sequence[Any], path: str = "") -> Any:
     """Return the first batch's structure with `visit(path, *leaves)` at its leaves."""
     first = batches[0]
-    if isinstance(first, PackedSequence):
+    if isinstance(first, (Tensor, PackedSequence)):
         return visit(path, *batches)
     if isinstance(first, Mapping):
         keys: Collection[Any] = list(first)

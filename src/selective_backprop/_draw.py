@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._schedule import Interludes, Phase, Schedule
+
+Keys: TypeAlias = Tensor | list[Any]
 
 
 class DrawState(NamedTuple):
@@ -126,7 +128,7 @@ class IndexDraw:
         if self.funnel is not None:
             for out in self.funnel.resume():
                 self.tickets.append(Ticket(Phase.CHOSEN, out, candidates, drawn, self.state))
-                yield out.batch
+                yield plain_list(out.batch)
         for indices in self._source:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
@@ -145,28 +147,34 @@ class IndexDraw:
             rows = Rows(keys, len(keys))
             for out in [rows] if self.funnel is None else self.funnel.route(phase, rows):
                 self.tickets.append(Ticket(phase, out, candidates, drawn, self.state))
-                yield indices if out is rows else out.batch
+                yield indices if out is rows else plain_list(out.batch)
         if self.funnel is not None:
             for out in self.funnel.close(self._leftovers):
                 self.tickets.append(Ticket(Phase.CHOSEN, out, candidates, drawn, self.state))
-                yield out.batch
+                yield plain_list(out.batch)
 
 
-def list_keys(indices: Any) -> list[Any] | None:
-    """Return a batch's indices as a list of plain keys, or None if it is a single index."""
+def list_keys(indices: Any) -> Keys | None:
+    """Return the keys of a batch, or None if `indices` is a single one.
+
+    Returns:
+        Integers as an int64 tensor `[row]`, which is taken from and joined at once; any other
+        keys as a list.
+    """
     if isinstance(indices, (Tensor, np.ndarray)):
-        return indices.tolist() if indices.ndim else None
-    if not isinstance(indices, (list, tuple)):
+        if not indices.ndim:
+            return None
+    elif not isinstance(indices, (list, tuple)):
         return None
-    return [key.item() if isinstance(key, (Tensor, np.generic)) else key for key in indices]
-
-
-def index_tensor(keys: list[Any]) -> Tensor | None:
-    """Return integer keys as int64 `[row]`; None where data is looked up by something else."""
     try:
-        indices = np.asarray(keys)
+        array = np.asarray(indices)
     except ValueError:  # keys of several parts
-        return None
-    if indices.ndim != 1 or indices.dtype.kind not in "iu":
-        return None
-    return torch.from_numpy(indices.astype(np.int64, copy=False))
+        return list(indices)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        return list(indices)
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def plain_list(keys: Keys) -> list[Any]:
+    """Return keys as a data loader takes them."""
+    return keys.tolist() if isinstance(keys, Tensor) else keys

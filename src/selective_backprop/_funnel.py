@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -250,16 +251,16 @@ class Funnel:
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
         rows, weights = choice
-        if len(pieces) > 1 and rows.device.type != "cpu":
+        if len(pieces) > 1 and (rows.device.type != "cpu" or _is_column(pieces[0].batch)):
             # Which piece a row is in is known on the device alone; asking would make the host
-            # wait, and joining the window first costs one copy of it on the device.
+            # wait, and joining the window first costs one copy of it on the device. A mere
+            # column of keys is joined sooner than asked about.
             pieces = (self._join(pieces),)
         if len(pieces) == 1:
             parts = [rows]
         else:
-            counts = torch.tensor([piece.count for piece in pieces])
-            starts = counts.cumsum(0) - counts
-            bounds = torch.searchsorted(rows, starts[1:])
+            *starts, _ = accumulate((piece.count for piece in pieces), initial=0)
+            bounds = rows.numpy().searchsorted(starts[1:]).tolist()
             parts = [
                 part - start for part, start in zip(rows.tensor_split(bounds), starts, strict=True)
             ]
@@ -293,6 +294,10 @@ class Funnel:
             indices=column([piece.indices for piece in pieces]),
             weights=column(list(weights)),
         )
+
+
+def _is_column(batch: Any) -> bool:
+    return isinstance(batch, Tensor) and batch.ndim == 1
 
 
 def _mix(*numbers: int) -> int:

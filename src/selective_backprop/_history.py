@@ -87,7 +87,19 @@ def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
     """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
     if recent.shape[0] == 0:
         return torch.ones_like(scores, dtype=torch.float64)
-    if recent.device.type == "cpu":  # twice as fast as torch, which sorts indices too
-        ranks = np.sort(recent.numpy()).searchsorted(scores.numpy())
-        return torch.from_numpy(ranks / recent.shape[0])
-    return torch.searchsorted(recent.sort().values, scores.contiguous()).double() / recent.shape[0]
+    if recent.device.type != "cpu":
+        return _share_below_on_device(scores, recent)
+    # twice as fast as torch, which sorts indices too
+    ranks = np.sort(_array(recent)).searchsorted(_array(scores))
+    return torch.from_numpy(ranks / recent.shape[0])
+
+
+def _share_below_on_device(scores: Scores, recent: torch.Tensor) -> Odds:
+    ranks = torch.searchsorted(recent.sort().values, scores.contiguous())
+    return ranks.double() / recent.shape[0]
+
+
+def _array(scores: torch.Tensor) -> np.ndarray:
+    if scores.dtype is torch.bfloat16:  # which NumPy does not know
+        scores = scores.float()
+    return scores.numpy(force=True)

@@ -3,7 +3,7 @@
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -200,7 +200,7 @@ class SelectiveLoader:
             skips=strategy.scorer is not None and policy is NonFinite.SKIP,
         )
         self._position = Position()
-        self._stats = Stats()
+        self._tally: dict[str, Any] = asdict(Stats())
         self._next_epoch = 0
         self._live: weakref.ref[Epoch] | None = None
         self._start: Start | None = None  # of the epoch that runs
@@ -234,12 +234,12 @@ class SelectiveLoader:
     def stats(self) -> Stats:
         """How many examples went where so far: one frozen snapshot."""
         waits = self._pipeline.waits(self._position)
-        return replace(
-            self._stats,
-            waiting=waits.candidates + waits.rows,
-            dropped=waits.dropped,
-            nonfinite=self._pipeline.finite.skipped,
-        )
+        now = {
+            "waiting": waits.candidates + waits.rows,
+            "dropped": waits.dropped,
+            "nonfinite": self._pipeline.finite.skipped,
+        }
+        return Stats(**self._tally | now)
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside."""
@@ -286,7 +286,8 @@ class SelectiveLoader:
         """Yield the coming epoch's batches."""
         number, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._start = self._starts_at(number)
-        before, self._stats = self._stats, replace(self._stats, epoch=number)
+        self._tally["epoch"] = number
+        before = dict(self._tally)
         try:
             for rows in self._pipeline.run(number, self._position, self._count):
                 self._count(kept=rows.count, batches=1)
@@ -297,10 +298,8 @@ class SelectiveLoader:
             self._start = None
 
     def _count(self, **increments: int) -> None:
-        self._stats = replace(
-            self._stats,
-            **{name: getattr(self._stats, name) + more for name, more in increments.items()},
-        )
+        for name, more in increments.items():
+            self._tally[name] += more
 
     def _hand_out(self, rows: Rows) -> Any:
         if not self._with_selection:
@@ -312,15 +311,14 @@ class SelectiveLoader:
 
     def _note_ties(self) -> None:
         if self._history is not None and len(self._history):
-            self._stats = replace(self._stats, ties=self._history.tie_share())
+            self._tally["ties"] = self._history.tie_share()
 
-    def _warn_if_barren(self, before: Stats) -> None:
-        after = self._stats
-        came = after.candidates - before.candidates
+    def _warn_if_barren(self, before: dict[str, Any]) -> None:
+        after = self.stats
+        came = after.candidates - before["candidates"]
         if not came:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        if after.batches == before.batches:
-            after = self.stats  # with what waits
+        if after.batches == before["batches"]:
             warnings.warn(
                 f"epoch {after.epoch} yielded no training batch: of {came} candidates "
                 f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
@@ -349,7 +347,7 @@ class SelectiveLoader:
             "scorer": None if pipeline.scorer is None else pipeline.scorer.state_dict(),
             "selector": self._selector.state_dict(),
             "skipped": pipeline.finite.skipped,
-            "stats": asdict(self._stats),
+            "stats": dict(self._tally),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -373,10 +371,10 @@ class SelectiveLoader:
         for funnel in self._funnels:
             funnel.seed = (state["seed"], *funnel.seed[1:])
         self._next_epoch = state["next_epoch"]
-        self._stats = Stats(**state["stats"])
+        self._tally = asdict(Stats(**state["stats"]))
         draw = DrawState(tuple(state["interludes"]), FunnelState.unpack(state["early"]))
         self._position = Position(
-            self._stats.epoch, state["drawn"], draw, scored=self._stats.scored > 0
+            self._tally["epoch"], state["drawn"], draw, scored=self._tally["scored"] > 0
         )
         self._clock.interludes.state = draw.interludes
         self._pipeline.funnel.state = FunnelState.unpack(state["late"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout, count_rows, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, PhaseClock, Ticket, index_tensor
+from selective_backprop._draw import DrawState, IndexDraw, PhaseClock, Ticket
 from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._finite import FiniteGuard
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
@@ -149,11 +149,11 @@ class Pipeline:
         rows = ticket.rows
         if self.counts:
             count_rows(batch, self.layout, rows.count)
-        indices = index_tensor(rows.batch)
+        indices = rows.batch if isinstance(rows.batch, Tensor) else None
         phase = Phase.CHOSEN if self.early else ticket.phase
-        return phase, replace(
-            rows,
-            batch=batch,
+        return phase, Rows(
+            batch,
+            rows.count,
             indices=self._to_device(indices),
             weights=self._to_device(rows.weights),
         )

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from selective_backprop._types import Odds, RowIndices, RowWeights
 
@@ -94,18 +95,21 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     Returns:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
     """
-    total, squares = probabilities.sum(), probabilities.dot(probabilities)
-    if probabilities.device.type == "cpu":
-        total, squares = float(total), float(squares)  # plain numbers are faster than tensors
-        room = total - squares
-        if abs(count - total) > room or room <= 0.0:
-            return inclusion_odds(probabilities, count)
-        tilt = (count - total) / room
-        return torch.addcmul(
-            probabilities * (1.0 + tilt), probabilities, probabilities, value=-tilt
-        )
-    tilt = (count - total) / (total - squares)
-    tilted = torch.addcmul(probabilities, probabilities * tilt, 1.0 - probabilities)
+    if probabilities.device.type != "cpu":
+        return _tilt_on_device(probabilities, count)
+    total, squares = float(probabilities.sum()), float(probabilities.dot(probabilities))
+    room = total - squares
+    if abs(count - total) > room or room <= 0.0:
+        return inclusion_odds(probabilities, count)
+    tilt = (count - total) / room
+    return torch.addcmul(probabilities * (1.0 + tilt), probabilities, probabilities, value=-tilt)
+
+
+def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
+    """Do the same without a word from the host, which would have to wait for the sums."""
+    room = probabilities * (1.0 - probabilities)
+    tilt = (count - probabilities.sum()) / room.sum()
+    tilted = torch.addcmul(probabilities, room, tilt)
     return torch.where(tilt.abs() <= 1.0, tilted, inclusion_odds(probabilities, count))
 
 
@@ -130,19 +134,23 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         rows = _comb(odds.numpy(), order.numpy(), float(offset))
         if len(rows) == count:
             return torch.from_numpy(rows)
-    shuffled = odds.take(order)
-    ends = shuffled.cumsum(0).sub_(offset)
-    taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
-    # Ranking the taken rows first, and only then the likeliest, makes the count a certainty
-    # where a sum that is off by 1e-13 would lose or add a tooth.
-    picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
-    return order.take(picked).sort().values
+    return _comb_on_device(odds, order, offset, count)
 
 
 def _comb(odds: np.ndarray, order: np.ndarray, offset: float) -> np.ndarray:
     shuffled = odds[order]
     ends = shuffled.cumsum() - offset
     return np.sort(order[np.floor(ends) > ends - shuffled])
+
+
+def _comb_on_device(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
+    shuffled = odds.take(order)
+    ends = shuffled.cumsum(0) - offset
+    taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
+    # Ranking the taken rows first, and only then the likeliest, makes the count a certainty
+    # where a sum that is off by 1e-13 would lose or add a tooth.
+    picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
+    return order.take(picked).sort().values
 
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:

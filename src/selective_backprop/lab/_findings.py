@@ -4,6 +4,7 @@ Arms are compared with traditional training of the same cost where that was run,
 difference is called one only where its 95 % interval leaves zero out.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -41,12 +42,12 @@ class Match:
         """Whether both cost the same: in traditional epochs, or in seconds if so budgeted."""
         if self.row.arm.length == self.other.arm.length and self.row.arm.length.unit == "seconds":
             return True
-        return abs(self.row.cost / self.other.cost - 1) <= _SAME_COST
+        return abs(self.row.cost - self.other.cost) <= _SAME_COST * self.other.cost
 
     @property
     def verdict(self) -> str:
-        """Whether the arm's error is "lower", "higher", "unresolved", or "untold" (one seed)."""
-        if self.difference.seeds < 2:
+        """Whether the arm's error is "lower", "higher", "unresolved", or "untold" (no interval)."""
+        if math.isnan(self.difference.half_width):
             return "untold"
         if self.difference.low > 0:
             return "higher"
@@ -54,7 +55,9 @@ class Match:
 
     def words(self, name: str) -> str:
         """Return an arm's name, with the difference and what qualifies it."""
-        parts = [f"{with_interval(self.difference, signed=True)} points"]
+        parts = ["no shared seed"]
+        if self.difference.seeds:
+            parts = [f"{with_interval(self.difference, signed=True)} points"]
         if not self.equal:
             parts.append(f"at {self.row.cost / self.other.cost:.0%} of the cost")
         if self.other.arm.is_baseline and self.other.arm.length != self.row.arm.length:
@@ -105,7 +108,8 @@ def _upshot(matches: Sequence[Match]) -> Finding:
     told = [match for match in matches if match.verdict != "untold"]
     if not told:
         return Finding(
-            "No verdict", "with one seed the spread is unknown, and no difference can be told."
+            "No verdict",
+            "with fewer than two shared seeds the spread is unknown: nothing can be told apart.",
         )
     few = any(match.difference.seeds < _ENOUGH for match in told)
     caution = f" Fewer than {_ENOUGH} seeds carry this: too few for a claim." if few else ""
@@ -143,7 +147,7 @@ def _of_length(length: Length, matches: Sequence[Match]) -> Iterable[Finding]:
         "lower": "a lower final error than traditional: ",
         "higher": "a higher one: ",
         "unresolved": "no difference resolved, the interval includes zero: ",
-        "untold": "one seed, so nothing can be told: ",
+        "untold": "too few shared seeds to tell: ",
     }
     if not any(match.verdict == "lower" for match in matches):
         phrases["higher"] = "a higher final error than traditional: "

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -59,10 +60,8 @@ class SpeedUp:
     factor: float  # the target, as a multiple of traditional's final error
     target: float  # percent
     ratio: float | None  # of the medians over seeds; None where there is none
-    low: (
-        float | None
-    )  # the arm's slowest seed against traditional's median; None: it never got there
-    high: float | None  # the arm's fastest seed
+    low: float | None  # of the arm's slowest seed; None where that never got there
+    high: float | None  # of the arm's fastest seed, against traditional's median like the others
     reached: int  # seeds that got there
     seeds: int
 
@@ -113,7 +112,7 @@ def final_error(run: Run) -> float:
     """
     if not run.points:
         raise sb.RecordError(f"{run.name} has no evaluation, so no final error.")
-    last = run.points[-_tenth(len(run.points)) :]
+    last = run.points[-math.ceil(len(run.points) / 10) :]
     return statistics.fmean(point.test_error for point in last)
 
 
@@ -201,9 +200,13 @@ def mean_error(run: Run, start: float, end: float, *, axis: Axis = "cost") -> fl
     if not x or end <= start or x[0] > start or x[-1] < end:
         return math.nan
     y = [point.test_error for point in run.points]
-    inside = [value for value in x if start < value < end]
-    places = [start, *inside, end]
-    return float(np.trapezoid(np.interp(places, x, y), places)) / (end - start)
+    places = [start, *(value for value in x if start < value < end), end]
+    heights = np.interp(places, x, y).tolist()
+    area = sum(
+        (right - left) * (one + other) / 2
+        for (left, right), (one, other) in zip(pairwise(places), pairwise(heights), strict=True)
+    )
+    return area / (end - start)
 
 
 def common_span(runs: Sequence[Run], axis: Axis = "cost") -> tuple[float, float]:
@@ -262,11 +265,6 @@ def phase_seconds(runs: Sequence[Run]) -> dict[str, float]:
 def at(point: Point, axis: Axis) -> float:
     """Return where on an axis an evaluation stands."""
     return float(getattr(point, axis))
-
-
-def _tenth(count: int) -> int:
-    # In integers: ceil(0.1 * 30) is 4.
-    return max(1, -(-count // 10))
 
 
 def _speedup(arm: Arm, baseline: Arm, factor: float, target: float, axis: Axis) -> SpeedUp:

@@ -98,8 +98,9 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
     """Return a context that keeps the user's autocast from remembering weights cast here.
 
-    Weights cast under `no_grad` have no gradient; were they cached, the training forward that
-    follows in the same autocast region would train nothing.
+    Weights cast under `no_grad` have no gradient; were they cached, as they are before pytorch
+    pull request 165068, the training forward that follows in the same autocast region would
+    train nothing.
     """
     kind = "cpu" if device is None else device.type
     if not torch.is_autocast_enabled(kind):
