@@ -164,7 +164,7 @@ class Column:
 
     heading: str  # the second line is the unit
     cell: Callable[[ArmRow], str]
-    expendable: bool = False  # in a narrow terminal
+    expendable: int = 0  # in a narrow terminal 1 goes first; 0 stays
 
     @property
     def name(self) -> str:
@@ -175,12 +175,12 @@ class Column:
 COLUMNS = (
     Column("arm", name_cell),
     Column("final\nerror %", lambda row: with_interval(row.error)),
-    Column("scored", lambda row: count(row.scored), expendable=True),
+    Column("scored", lambda row: count(row.scored)),
     Column("trained", lambda row: count(row.trained)),
-    Column("updates", lambda row: count(row.updates), expendable=True),
-    Column("cost\nepochs", lambda row: duration(row.cost)),
+    Column("updates", lambda row: count(row.updates), expendable=2),
+    Column("cost\nepochs", lambda row: duration(row.cost), expendable=3),
     Column("wall\ns", lambda row: duration(row.seconds)),
-    Column("CPU\ns", lambda row: duration(row.cpu_seconds), expendable=True),
+    Column("CPU\ns", lambda row: duration(row.cpu_seconds), expendable=1),
     *(
         Column(f"to\n{factor:g}×", _speedup_cell(position))
         for position, factor in sorted(enumerate(FACTORS), reverse=True)
@@ -195,7 +195,8 @@ def _stacked(text: str) -> str:
 
 def _fitting(rows: Sequence[ArmRow], width: int | None) -> tuple[Column, ...]:
     columns = COLUMNS
-    for expendable in [column for column in reversed(COLUMNS) if column.expendable]:
+    dispensable = [column for column in COLUMNS if column.expendable]
+    for expendable in sorted(dispensable, key=lambda column: column.expendable):
         if width is not None and _width(columns, rows, gap=1) > width:
             columns = tuple(column for column in columns if column is not expendable)
     return columns

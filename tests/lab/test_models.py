@@ -1,0 +1,135 @@
+"""Networks by name: shapes, repeatable weights, and clear words about the user's own."""
+
+import pytest
+import torch
+
+import selective_backprop as sb
+from selective_backprop.lab.datasets import ImageData, load
+from selective_backprop.lab.loaders import make_loader, make_test_loader
+from selective_backprop.lab.models import MODELS, make_model, resnet9, small_cnn
+
+
+def data_of(channels: int, side: int, classes: int = 10) -> ImageData:
+    images = torch.zeros(2, channels, side, side, dtype=torch.uint8)
+    return ImageData(
+        name="blank",
+        train_images=images,
+        train_labels=torch.zeros(2, dtype=torch.int64),
+        test_images=images,
+        test_labels=torch.zeros(2, dtype=torch.int64),
+        class_names=tuple(f"class {number}" for number in range(classes)),
+        mean=(0.5,) * channels,
+        std=(1.0,) * channels,
+    )
+
+
+# The full resnet9 is its narrow twin in everything but the width, and slow.
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "resnet9"])
+@pytest.mark.parametrize(("channels", "side", "classes"), [(1, 8, 10), (1, 28, 10), (3, 32, 100)])
+def test_every_net_fits_every_data_set(name, channels, side, classes):
+    model = make_model(name, data_of(channels, side, classes), seed=0)
+    logits = model(torch.randn(4, channels, side, side))
+    assert logits.shape == (4, classes)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.training
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_net_has_batchnorm_and_channels_last_weights(name):
+    model = make_model(name, data_of(3, 32), seed=0)
+    convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
+    norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    assert len(norms) == len(convolutions) == (3 if name == "small_cnn" else 8)
+    for part in convolutions:
+        assert part.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_channels_last_can_be_left():
+    model = make_model("resnet9_narrow", data_of(3, 32), seed=0, channels_last=False)
+    assert all(parameter.is_contiguous() for parameter in model.parameters())
+
+
+def test_width_64_is_the_resnet9_of_6_6_million_parameters():
+    count = sum(parameter.numel() for parameter in resnet9(3, 10).parameters())
+    assert count == 6_573_120
+
+
+def test_the_width_scales_every_layer():
+    assert small_cnn(1, 10, 8, width=4)[-1].in_features == 8
+    narrow = make_model("resnet9_narrow", data_of(3, 32), seed=0)
+    assert sum(parameter.numel() for parameter in narrow.parameters()) == 412_944
+
+
+def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
+    data = data_of(1, 8)
+    before = torch.get_rng_state()
+    first = make_model("small_cnn", data, seed=1).state_dict()
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(99)
+    second = make_model("small_cnn", data, seed=1).state_dict()
+    other = make_model("small_cnn", data, seed=2).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["0.0.weight"], other["0.0.weight"])
+
+
+def test_the_small_net_learns_the_digits():
+    data = load("digits", limit=600)
+    model = make_model("small_cnn", data, seed=0)
+    loader = make_loader(data, batch_size=50, seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    for epoch in range(4):
+        loader.dataset.set_epoch(epoch)
+        for images, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        ((images, labels),) = make_test_loader(data, batch_size=360)
+        error = (model(images).argmax(1) != labels).double().mean()
+    assert error < 0.1
+
+
+@pytest.fixture
+def users_module(tmp_path, monkeypatch):
+    (tmp_path / "my_nets_for_tests.py").write_text(
+        "import torch\n"
+        "def factory(channels_in, classes, image_size):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "        torch.nn.Linear(channels_in * image_size**2, classes))\n"
+        "def of_two(channels_in, classes): ...\n"
+        "def of_nothing(*arguments): return 'a net'\n"
+        "number = 3\n"
+    )
+    (tmp_path / "my_broken_nets_for_tests.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("users_module")
+def test_the_users_own_net_is_made_by_its_import_path():
+    model = make_model("my_nets_for_tests:factory", data_of(1, 8), seed=0)
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    again = make_model("my_nets_for_tests:factory", data_of(1, 8), seed=0)
+    assert torch.equal(model[1].weight, again[1].weight)
+
+
+@pytest.mark.usefixtures("users_module")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet", r"no model 'resnet'\. Choose one of small_cnn, .* package\.module:factory"),
+        ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
+        (":factory", r"no model ':factory'"),
+        (".nets:factory", r"no model '\.nets:factory'"),
+        ("no_such_module_at_all:net", r"cannot be imported: No module named .* PYTHONPATH"),
+        ("my_broken_nets_for_tests:net", r"No module named 'no_such_package_at_all'"),
+        ("my_nets_for_tests:missing", r"missing in my_nets_for_tests is None, .* function of"),
+        ("my_nets_for_tests:number", r"number in my_nets_for_tests is 3, .* function of"),
+        ("my_nets_for_tests:of_two", r"takes \(channels_in, classes\), but is called with"),
+        ("my_nets_for_tests:of_nothing", r"gave a str, but a torch\.nn\.Module"),
+    ],
+)
+def test_a_name_that_makes_no_net_is_refused_with_the_reason(name, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        make_model(name, data_of(1, 8), seed=0)
