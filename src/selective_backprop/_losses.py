@@ -29,7 +29,7 @@ def unreduced(loss_fn: LossFunction) -> LossFunction:
     loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
     if isinstance(getattr(loss_fn, "reduction", None), str):
         clone = copy.copy(loss_fn)
-        clone.reduction = "none"  # ty: ignore[missing-attribute]
+        clone.reduction = "none"  # ty: ignore[invalid-assignment]
         return clone
     if not isinstance(loss_fn, nn.Module) and "reduction" in _parameters(loss_fn):
         return functools.partial(loss_fn, reduction="none")

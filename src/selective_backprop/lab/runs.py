@@ -1,7 +1,7 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -220,7 +220,7 @@ class TrainingRun:
         return point
 
     @contextmanager
-    def _own_random_stream(self) -> Iterator[None]:
+    def _own_random_stream(self) -> Generator[None]:
         outer = torch.get_rng_state()
         torch.set_rng_state(self._random)
         try:
