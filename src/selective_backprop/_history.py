@@ -29,7 +29,7 @@ class History:
     def file(self, scores: Scores) -> None:
         """Remember `scores`, in their order, forgetting the oldest beyond the capacity."""
         if self._ring is None:
-            self._ring = scores.new_empty(self.capacity)
+            self._ring = scores.new_zeros(self.capacity)
         ring, size = self._ring, scores.shape[0]
         newest = scores[max(0, size - self.capacity) :]
         start = (self._filed + size - newest.shape[0]) % self.capacity

@@ -75,7 +75,7 @@ def test_the_labels_of_another_data_set_are_refused(tmp_path):
     labels = idx_bytes((count,), bytes(FASHION_MNIST.first_labels))
     images = idx_bytes((count, 3, 3), bytes(9 * count))
     write(tmp_path, {**contents(), FILES[0]: images, FILES[1]: labels})
-    with pytest.raises(sb.DataError, match=r"labels of fashion_mnist, but mnist was asked for"):
+    with pytest.raises(sb.DataError, match=r"labels of fashion-mnist, but mnist was asked for"):
         read_idx_splits(layout, tmp_path)
     same = replace(FASHION_MNIST, train=count, test=4, side=3)
     assert len(read_idx_splits(same, tmp_path).train_labels) == count

@@ -54,7 +54,7 @@ MNIST = IdxLayout(
 )
 
 FASHION_MNIST = IdxLayout(
-    name="fashion_mnist",
+    name="fashion-mnist",
     folders=(
         "FashionMNIST/raw",
         "FashionMNIST",

@@ -68,7 +68,7 @@ def _read_embedded_digits(root: Path | None) -> Splits:
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": _read_embedded_digits,
     "mnist": partial(read_idx_splits, MNIST),
-    "fashion_mnist": partial(read_idx_splits, FASHION_MNIST),
+    "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
     "cifar100": partial(read_cifar_splits, CIFAR100),
 }
