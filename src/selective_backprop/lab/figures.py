@@ -96,7 +96,9 @@ def _caption(comparison: Comparison) -> str:
         if spread > 1
         else "One seed: the spread over seeds is unknown."
     )
-    return f"{headline(comparison)}. {shown} {' '.join(notes(comparison))}"
+    shorter = " and ".join(length.words for length in comparison.lengths[1:])
+    broken = f"Broken lines: {shorter}. " if shorter else ""
+    return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
 def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis: Axis) -> None:
@@ -124,7 +126,9 @@ def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis
                     line.x, line.low, line.high, color=style.colour, alpha=0.12, linewidth=0
                 )
             means += line.mean
-            ends.append((arm.label, style, line.x[-1], line.mean[-1]))
+            # Colour tells the arm; naming the ends of all lengths would be a thicket.
+            if arm.length == comparison.lengths[0]:
+                ends.append((arm.name, style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(
         "cost, in traditional epochs" if axis == "cost" else "wall seconds, evaluation left out"
     )
@@ -167,6 +171,7 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, Style, float, float]]) -> 
             fontsize=8,
             arrowprops={
                 "arrowstyle": "-",
+                "relpos": (0, 0.5),  # from where the label begins
                 "color": style.colour,
                 "linewidth": 0.8,
                 "linestyle": (0, (1, 2)),

@@ -103,6 +103,6 @@ def uncached_autocast(device: torch.device | None) -> torch.autocast | nullconte
     train nothing.
     """
     kind = "cpu" if device is None else device.type
-    if not torch.is_autocast_enabled(kind):
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=False)
