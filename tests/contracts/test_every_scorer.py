@@ -1,0 +1,208 @@
+"""Laws that every scorer keeps. A new one needs an entry in `SCORERS`, and nothing else."""
+
+import copy
+import dataclasses
+import random
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from discovery import final_classes, public_classes
+from torch import nn
+from torch.nn import functional
+
+import selective_backprop as sb
+
+SCORERS = {
+    sb.Forward: [
+        sb.Forward(),
+        sb.Forward(training=True),
+        sb.Forward(autocast=torch.bfloat16),
+        sb.Forward(inference_mode=True),
+        sb.Forward(training=True, autocast=torch.float16, inference_mode=True),
+    ],
+}
+ALL = [scorer for examples in SCORERS.values() for scorer in examples]
+
+every_scorer = pytest.mark.parametrize("scorer", ALL, ids=repr)
+
+
+class Restless(nn.Module):
+    """A model with everything that a scorer could disturb."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.stem = nn.Linear(4, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.frozen = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(8, 3)
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(8))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        self.frozen.eval()
+        self.fails = False
+
+    def forward(self, inputs):
+        hidden = self.drop(self.frozen(self.norm(self.stem(inputs))))
+        self.passes += 1  # in place
+        self.mean = 0.9 * self.mean + 0.1 * hidden.detach().mean(0)  # bound anew
+        noise = torch.rand(()) * 1e-3 + float(np.random.rand()) * 1e-3 + random.random() * 1e-3
+        if self.fails:
+            raise ArithmeticError("the model failed")
+        return self.head(hidden) + noise
+
+
+def batch() -> dict[str, torch.Tensor]:
+    inputs = torch.linspace(-1, 1, 40).reshape(10, 4).sin()
+    return {"inputs": inputs, "targets": torch.arange(10) % 3}
+
+
+INDICES = torch.arange(100, 110)
+
+
+def losses(model, batch):
+    return functional.cross_entropy(model(batch["inputs"]), batch["targets"], reduction="none")
+
+
+def begin(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
+    return scorer.start(
+        sb.Context(
+            5,
+            10,
+            model=model,
+            losses=losses,
+            outputs=lambda model, batch: (model(batch["inputs"]), batch["targets"]),
+            device=torch.device("cpu"),
+            examples=1000,
+        )
+    )
+
+
+def score(running: sb.RunningScorer, indices: torch.Tensor | None = INDICES) -> torch.Tensor:
+    return running.score(batch(), indices)
+
+
+def snapshot(model: nn.Module) -> dict[str, object]:
+    """All that scoring must leave as it was."""
+    return {
+        "modes": [module.training for module in model.modules()],
+        "tensors": {name: value.tolist() for name, value in model.state_dict().items()},
+        "identities": {name: id(value) for name, value in model.state_dict(keep_vars=True).items()},
+        "gradients": [
+            None if parameter.grad is None else parameter.grad.tolist()
+            for parameter in model.parameters()
+        ],
+        "asks": [parameter.requires_grad for parameter in model.parameters()],
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": [
+            part.tolist() if isinstance(part, np.ndarray) else part
+            for part in np.random.get_state()
+        ],
+        "python": random.getstate(),
+        "autograd": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()),
+    }
+
+
+def test_every_scorer_is_public_and_listed_here():
+    assert final_classes(sb.AbstractScorer) == public_classes(sb.AbstractScorer)
+    assert final_classes(sb.AbstractScorer) == set(SCORERS)
+
+
+@every_scorer
+def test_a_specification_is_final_frozen_and_compares_by_value(scorer):
+    kind = type(scorer)
+    assert kind.__final__
+    assert kind.__mro__[1] is sb.AbstractScorer
+    assert kind.__dataclass_params__.frozen
+    assert copy.deepcopy(scorer) == scorer
+    assert hash(copy.deepcopy(scorer)) == hash(scorer)
+    for field in dataclasses.fields(scorer):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(scorer, field.name, None)
+
+
+@every_scorer
+@pytest.mark.parametrize("indices", [INDICES, None])
+def test_each_candidate_gets_one_finite_score_without_history(scorer, indices):
+    scores = score(begin(scorer, Restless()), indices)
+    assert scores.shape == (10,)
+    assert scores.is_floating_point()
+    assert bool(scores.isfinite().all())
+    assert not scores.requires_grad
+    assert scores.device == torch.device("cpu")
+
+
+@every_scorer
+def test_scores_tell_candidates_apart_and_repeat(scorer):
+    running = begin(scorer, Restless())
+    first = score(running)
+    assert len(first.unique()) > 5
+    assert score(running).tolist() == first.tolist()
+
+
+@every_scorer
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_the_model_and_the_world_are_left_as_they_were(scorer, fails, autocast):
+    model = Restless()
+    losses(model, batch()).mean().backward()
+    model.fails = fails
+    with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else nullcontext():
+        running = begin(scorer, model)
+        before = snapshot(model)
+        for _ in range(3):
+            with pytest.raises(ArithmeticError) if fails else nullcontext():
+                score(running)
+        after = snapshot(model)
+    for name, value in before.items():
+        assert after[name] == value, name
+
+
+@every_scorer
+def test_the_batch_is_left_as_it_was(scorer):
+    candidates = batch()
+    candidates["inputs"].requires_grad_(True)
+    begin(scorer, Restless()).score(candidates, INDICES)
+    assert list(candidates) == ["inputs", "targets"]
+    assert candidates["inputs"].tolist() == batch()["inputs"].tolist()
+    assert candidates["inputs"].grad is None
+
+
+@every_scorer
+@pytest.mark.parametrize("autocast", [False, True])
+def test_training_goes_on_as_if_nothing_had_been_scored(scorer, autocast):
+    def train(scored: bool) -> list[list[float]]:
+        torch.manual_seed(0)
+        np.random.seed(0)
+        random.seed(0)
+        model = Restless()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        running = begin(scorer, model) if scored else None
+        for _ in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else nullcontext():
+                if running is not None:
+                    score(running)
+                loss = losses(model, batch()).mean()
+            loss.backward()
+            optimizer.step()
+        return [value.tolist() for value in model.state_dict().values()]
+
+    assert train(scored=True) == train(scored=False)
+
+
+@every_scorer
+def test_a_scorer_goes_on_where_its_state_was_taken(scorer, tmp_path):
+    model = Restless()
+    running = begin(scorer, model)
+    for _ in range(3):
+        score(running)
+    torch.save(running.state_dict(), tmp_path / "state")
+    resumed = begin(scorer, model)
+    resumed.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert score(resumed).tolist() == score(running).tolist()

@@ -1,0 +1,228 @@
+"""Laws that every selector keeps. A new one needs an entry in `SELECTORS`, and nothing else."""
+
+import copy
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+import torch
+from discovery import final_classes, public_classes
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+
+SELECTORS = {
+    sb.Everything: [sb.Everything()],
+    sb.Uniform: [sb.Uniform(1 / 4), sb.Uniform(1 / 4, "bernoulli"), sb.Uniform(1.0)],
+    sb.Percentile: [
+        sb.Percentile(3),
+        sb.Percentile(3, "bernoulli", history=64),
+        sb.Percentile(0),
+        sb.Percentile(0.25),
+    ],
+    sb.Top: [sb.Top(1 / 4), sb.Top(1.0)],
+    sb.Bottom: [sb.Bottom(1 / 4), sb.Bottom(1.0)],
+}
+ALL = [selector for examples in SELECTORS.values() for selector in examples]
+BATCH = 16
+
+every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
+seeds = st.integers(0, 2**32)
+windows = st.lists(
+    st.one_of(st.floats(-100, 100, width=32), st.sampled_from([0.0, 1.0, torch.inf])),
+    min_size=1,
+    max_size=64,
+)
+
+
+def context(selector: sb.AbstractSelector) -> sb.Context:
+    """The training that the loader would start the selector in."""
+    terms = selector.terms
+    window = max(BATCH, round(BATCH / terms.rate))
+    return sb.Context(BATCH, window if terms.draw is sb.Draw.EXACT else None, examples=1000)
+
+
+def begin(selector: sb.AbstractSelector) -> tuple[sb.RunningSelector, sb.History]:
+    return selector.start(context(selector)), sb.History(max(1, selector.terms.history))
+
+
+def select(running, history, scores: torch.Tensor, seed: int) -> sb.Choice:
+    history.file(scores)
+    return running.select(scores, history, torch.Generator().manual_seed(seed))
+
+
+def test_every_selector_is_public_and_listed_here():
+    assert final_classes(sb.AbstractSelector) == public_classes(sb.AbstractSelector)
+    assert final_classes(sb.AbstractSelector) == set(SELECTORS)
+
+
+@every_selector
+def test_a_specification_is_final_frozen_and_compares_by_value(selector):
+    kind = type(selector)
+    assert kind.__final__
+    assert kind.__mro__[1] is sb.AbstractSelector
+    assert kind.__dataclass_params__.frozen
+    assert copy.deepcopy(selector) == selector
+    assert hash(copy.deepcopy(selector)) == hash(selector)
+    for field in dataclasses.fields(selector):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(selector, field.name, None)
+
+
+@every_selector
+def test_the_terms_make_sense(selector):
+    terms = selector.terms
+    assert 0 < terms.rate <= 1
+    assert terms.draw in sb.Draw
+    assert terms.history >= 0
+    assert terms.needs_scores or not terms.history
+    assert terms == selector.terms
+    if terms.keeps_everything:
+        assert terms.rate == 1
+
+
+@every_selector
+@given(values=windows, seed=seeds)
+def test_rows_are_valid_ascending_and_distinct_and_weights_belong_to_them(selector, values, seed):
+    running, history = begin(selector)
+    rows, weights = select(running, history, torch.tensor(values), seed)
+    assert rows.dtype == torch.int64
+    assert rows.tolist() == sorted(set(rows.tolist()) & set(range(len(values))))
+    if weights is not None:
+        assert weights.shape == rows.shape
+        assert weights.is_floating_point()
+        assert bool((weights > 0).all())
+
+
+@every_selector
+@given(values=windows, seed=seeds)
+def test_an_exact_selector_takes_exactly_its_quota(selector, values, seed):
+    if selector.terms.draw is not sb.Draw.EXACT:
+        return
+    running, history = begin(selector)
+    rows = select(running, history, torch.tensor(values), seed).rows
+    assert len(rows) == context(selector).quota(len(values))
+
+
+@every_selector
+@given(values=windows, seed=seeds)
+def test_the_same_generator_gives_the_same_selection(selector, values, seed):
+    scores = torch.tensor(values)
+    one, other = (select(*begin(selector), scores, seed) for _ in range(2))
+    assert one.rows.tolist() == other.rows.tolist()
+
+
+@every_selector
+def test_another_generator_gives_another_selection_where_chance_decides(selector):
+    scores = torch.rand(64)
+    found = {tuple(select(*begin(selector), scores, seed).rows.tolist()) for seed in range(10)}
+    by_chance = not isinstance(selector, (sb.Top, sb.Bottom)) and selector.terms.rate < 1
+    assert (len(found) > 1) == by_chance
+
+
+def streams() -> tuple[object, ...]:
+    return (
+        torch.get_rng_state().tolist(),
+        [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
+        random.getstate(),
+    )
+
+
+@every_selector
+def test_no_global_random_stream_is_touched(selector):
+    before = streams()
+    running, history = begin(selector)
+    for seed in range(3):
+        select(running, history, torch.linspace(0, 1, 64), seed)
+    assert streams() == before
+
+
+@every_selector
+def test_scores_and_history_are_left_alone(selector):
+    running, history = begin(selector)
+    scores = torch.rand(64)
+    history.file(scores)
+    before = scores.clone(), history.recent.clone(), len(history)
+    running.select(scores, history, torch.Generator())
+    assert torch.equal(scores, before[0])
+    assert torch.equal(history.recent, before[1])
+    assert len(history) == before[2]
+
+
+@every_selector
+def test_the_rate_is_about_what_was_promised(selector):
+    generator = torch.Generator().manual_seed(0)
+    running, history = begin(selector)
+    window = max(BATCH, round(BATCH / selector.terms.rate))
+    history.file(torch.rand(history.capacity, generator=generator))
+    kept = 0
+    for _ in range(150):
+        scores = torch.rand(window, generator=generator)
+        history.file(scores)
+        kept += len(running.select(scores, history, generator).rows)
+    assert kept / (150 * window) == pytest.approx(selector.terms.rate, abs=0.02)
+
+
+def bias(selector: sb.AbstractSelector) -> tuple[float, float]:
+    """How far the weighted mean of what is kept is off the mean of all, and the error of that.
+
+    Each kept row stands for as many as its weight says: `(weights * values).mean()` over the
+    kept rows, the mean over a batch, is what a loop trains on.
+    """
+    generator = torch.Generator().manual_seed(0)
+    running, history = begin(selector)
+    off = []
+    for _ in range(600):
+        values = torch.rand(64, generator=generator)
+        history.file(values)
+        rows, weights = running.select(values, history, generator)
+        weights = torch.ones(len(rows)) if weights is None else weights
+        if len(rows):
+            off.append(float((weights * values[rows]).mean() - values.mean()))
+    return float(np.mean(off)), float(np.std(off)) / len(off) ** 0.5
+
+
+@every_selector
+def test_a_selector_that_reweights_is_unbiased_and_no_other_weighs(selector):
+    if selector.terms.reweights:
+        mean, error = bias(selector)
+        assert abs(mean) <= 4 * error
+    else:
+        assert select(*begin(selector), torch.rand(64), seed=0).weights is None
+
+
+def test_the_law_of_bias_tells_who_is_biased():
+    mean, error = bias(sb.Uniform(1 / 4))
+    assert abs(mean) <= 4 * error
+    mean, error = bias(sb.Percentile(3))
+    assert mean > 4 * error
+
+
+@every_selector
+def test_a_selector_goes_on_where_its_state_was_taken(selector, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    running, history = begin(selector)
+    for seed in range(3):
+        select(running, history, torch.rand(64, generator=generator), seed)
+    torch.save((running.state_dict(), history.state_dict()), tmp_path / "state")
+    state, past = torch.load(tmp_path / "state", weights_only=True)
+    resumed, remembered = begin(selector)
+    resumed.load_state_dict(state)
+    remembered.load_state_dict(past)
+    for seed in range(3):
+        scores = torch.rand(64, generator=generator)
+        expected = select(running, history, scores, seed)
+        found = select(resumed, remembered, scores, seed)
+        assert found.rows.tolist() == expected.rows.tolist()
+
+
+@every_selector
+def test_two_trainings_do_not_know_of_each_other(selector):
+    one, other = begin(selector), begin(selector)
+    for seed in range(3):
+        select(*one, torch.rand(64), seed)
+    scores = torch.rand(64)
+    fresh = select(*begin(selector), scores, seed=9)
+    assert select(*other, scores, seed=9).rows.tolist() == fresh.rows.tolist()

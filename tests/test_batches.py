@@ -1,0 +1,441 @@
+"""Rows of any nested batch are counted, taken and joined as if each leaf were a list."""
+
+import copy
+import dataclasses
+from collections import OrderedDict, UserDict, defaultdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+import selective_backprop as sb
+from selective_backprop._batches import Layout, count_rows, cut_rows, join_rows, move_batch
+
+PLAIN = Layout()
+
+
+class Pair(NamedTuple):
+    inputs: Any
+    targets: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    inputs: Any
+    note: Any = None
+
+
+class Words(list):
+    """A list with a name of its own."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two batches are alike, types of containers included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if isinstance(one, (dict, UserDict)):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if dataclasses.is_dataclass(one):
+        return all(same(value, getattr(other, name)) for name, value in vars(one).items())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def take(batch: Any, rows: list[int]) -> Any:
+    """The rows of a batch, leaf by leaf, in plain Python."""
+    if isinstance(batch, (torch.Tensor, np.ndarray)):
+        return batch[rows] if batch.ndim else batch
+    if isinstance(batch, dict):
+        return type(batch)((key, take(value, rows)) for key, value in batch.items())
+    if isinstance(batch, UserDict):
+        return type(batch)({key: take(value, rows) for key, value in batch.items()})
+    if dataclasses.is_dataclass(batch):
+        return type(batch)(**{name: take(value, rows) for name, value in vars(batch).items()})
+    if isinstance(batch, Pair):
+        return Pair(*(take(value, rows) for value in batch))
+    if isinstance(batch, (list, tuple)) and isinstance(batch[0], str):
+        return type(batch)(batch[row] for row in rows)
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(take(value, rows) for value in batch)
+    return batch
+
+
+DTYPES = [torch.float32, torch.int64, torch.uint8, torch.bool, torch.bfloat16, torch.complex64]
+
+
+def tensor_leaves(rows: int) -> st.SearchStrategy[Any]:
+    return st.builds(
+        lambda tail, dtype, start: (
+            (torch.arange(start, start + rows * int(np.prod(tail))) % 100)
+            .reshape(rows, *tail)
+            .to(dtype)
+        ),
+        st.sampled_from([(), (1,), (3,), (2, 3), (2, 2, 3)]),
+        st.sampled_from(DTYPES),
+        st.integers(0, 50),
+    )
+
+
+def leaves(rows: int) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        tensor_leaves(rows),
+        st.lists(st.text(max_size=3), min_size=rows, max_size=rows),
+        st.lists(st.text(max_size=3), min_size=rows, max_size=rows).map(tuple),
+        st.lists(st.text(max_size=3), min_size=rows, max_size=rows).map(Words),
+        st.just(np.arange(rows * 2).reshape(rows, 2)),
+        st.sampled_from([None, 3, 0.5, True, "all", b"all", np.float32(2), 1j]),
+        st.sampled_from([torch.tensor(2.0), np.array(7)]),
+    )
+
+
+def structures(rows: int) -> st.SearchStrategy[Any]:
+    names = st.sampled_from(["x", "y", "z"])
+
+    def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        named = st.dictionaries(names, inner, max_size=3)
+        return st.one_of(
+            named,
+            named.map(OrderedDict),
+            named.map(UserDict),
+            st.builds(Pair, inner, inner),
+            st.builds(Example, inner, inner),
+            # with a tensor inside, or the list would be one of rows
+            st.tuples(tensor_leaves(rows), inner),
+            st.tuples(tensor_leaves(rows), inner).map(list),
+        )
+
+    return st.recursive(leaves(rows), grow, max_leaves=6)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Any, int]:
+    rows = draw(st.integers(1, 6))
+    return (draw(tensor_leaves(rows)), draw(structures(rows))), rows
+
+
+@given(batches())
+def test_rows_are_counted_wherever_they_are(drawn):
+    batch, rows = drawn
+    assert count_rows(batch, PLAIN) == rows
+    assert count_rows(batch, PLAIN, expected=rows) == rows
+
+
+@given(batches(), st.data())
+def test_taken_rows_are_those_that_were_asked_for(drawn, data):
+    batch, size = drawn
+    before = copy.deepcopy(batch)
+    rows = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
+    found = join_rows([batch], PLAIN, [torch.tensor(rows)])
+    assert same(found, take(batch, rows))
+    assert same(batch, before)
+
+
+@given(batches(), st.data())
+def test_what_was_cut_can_be_joined_again(drawn, data):
+    batch, rows = drawn
+    before = copy.deepcopy(batch)
+    middle = data.draw(st.integers(0, rows))
+    pieces = [cut_rows(batch, PLAIN, 0, middle), cut_rows(batch, PLAIN, middle, rows)]
+    assert same(join_rows(pieces, PLAIN), batch)
+    assert same(batch, before)
+
+
+@given(batches(), st.data())
+def test_rows_of_several_batches_are_joined_in_their_order(drawn, data):
+    batch, size = drawn
+    picks = data.draw(
+        st.lists(st.lists(st.integers(0, size - 1), max_size=4).map(sorted), min_size=1, max_size=3)
+    )
+    rows = [torch.tensor(pick, dtype=torch.int64) for pick in picks]
+    found = join_rows([batch] * len(picks), PLAIN, rows)
+    assert same(found, take(batch, [row for pick in picks for row in pick]))
+
+
+def test_what_was_cut_shares_its_memory_and_what_was_joined_does_not():
+    inputs = torch.arange(6.0)
+    piece = cut_rows({"x": inputs}, PLAIN, 2, 5)
+    assert piece["x"].data_ptr() == inputs[2:].data_ptr()
+    joined = join_rows([{"x": inputs}], PLAIN, [torch.arange(6)])
+    joined["x"].zero_()
+    assert inputs[1] == 1.0
+
+
+def test_containers_keep_their_type_and_what_else_they_know():
+    batch = defaultdict(lambda: "missing", x=torch.arange(3))
+    found = join_rows([batch], PLAIN, [torch.tensor([1])])
+    assert found["nothing"] == "missing"
+    assert "nothing" not in batch
+    assert found["x"].tolist() == [1]
+
+
+def test_a_mapping_that_cannot_be_written_to_becomes_a_dictionary():
+    batch = MappingProxyType({"x": torch.arange(3)})
+    found = join_rows([batch], PLAIN, [torch.tensor([1])])
+    assert type(found) is dict
+    assert found["x"].tolist() == [1]
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_images_keep_their_memory_format(layout):
+    images = torch.randn(5, 3, 4, 4).contiguous(memory_format=layout)
+    joined = join_rows([images, images], PLAIN, [torch.tensor([0, 3]), torch.tensor([4])])
+    assert joined.is_contiguous(memory_format=layout)
+    assert torch.equal(joined, images[[0, 3, 4]])
+    assert join_rows([images, images], PLAIN).is_contiguous(memory_format=layout)
+
+
+def test_volumes_keep_their_memory_format():
+    volumes = torch.randn(2, 3, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d)
+    joined = join_rows([volumes, volumes], PLAIN)
+    assert joined.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_rows_that_are_no_neighbours_in_memory_are_joined():
+    table = torch.arange(12.0).reshape(3, 4).t()
+    expanded = torch.tensor([5.0]).expand(4)
+    found = join_rows([(table, expanded)], PLAIN, [torch.tensor([1, 3])])
+    assert torch.equal(found[0], table[[1, 3]])
+    assert found[1].tolist() == [5.0, 5.0]
+
+
+def test_joined_rows_carry_no_gradients():
+    inputs = torch.ones(3, requires_grad=True) * 2
+    assert not join_rows([inputs, inputs], PLAIN, [None, torch.tensor([0])]).requires_grad
+
+
+def test_rows_made_under_inference_mode_can_be_trained_on_once_joined():
+    with torch.inference_mode():
+        inputs = torch.ones(3, 2)
+    joined = join_rows([inputs], PLAIN, [torch.tensor([0, 2])])
+    layer = torch.nn.Linear(2, 1)
+    layer(joined).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_a_batch_without_rows_left_joins_with_one_that_has_some():
+    full = {"x": torch.arange(2), "text": ["a", "b"]}
+    empty = join_rows([full], PLAIN, [torch.empty(0, dtype=torch.int64)])
+    assert same(join_rows([empty, full], PLAIN), full)
+    assert same(join_rows([full, empty], PLAIN, [torch.tensor([0, 1]), None]), full)
+
+
+def test_a_list_of_plain_records_is_one_of_rows():
+    records = [Example("a", note=1), Example("b", note=2), Example("c", note=3)]
+    sizes = [{"width": 3}, {"width": 4}, {"width": 5}]
+    batch = (torch.arange(3), records, sizes)
+    assert count_rows(batch, PLAIN) == 3
+    found = join_rows([batch], PLAIN, [torch.tensor([0, 2])])
+    assert found[1] == [records[0], records[2]]
+    assert found[2] == [sizes[0], sizes[2]]
+
+
+def test_a_list_that_holds_tensors_is_structure():
+    batch = [torch.arange(3), [torch.arange(3.0), {"deep": (torch.ones(3, 2),)}]]
+    assert count_rows(batch, PLAIN) == 3
+    found = join_rows([batch], PLAIN, [torch.tensor([2])])
+    assert [found[0].shape, found[1][0].shape, found[1][1]["deep"][0].shape] == [(1,), (1,), (1, 2)]
+
+
+def test_an_empty_list_belongs_to_the_batch_as_a_whole():
+    assert count_rows((torch.arange(3), [], {}), PLAIN) == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "path"),
+    [
+        ({"x": torch.ones(3), "grid": torch.ones(5)}, "grid"),
+        ((torch.ones(3), (torch.ones(3), torch.ones(5))), "1.1"),
+        (Pair(torch.ones(3), {"deep": torch.ones(5)}), "targets.deep"),
+        (Example(torch.ones(3), torch.ones(5)), "note"),
+        ((torch.ones(3), ["a", "b"]), "1"),
+        ((["a", "b"], torch.ones(3)), "0"),  # before the tensor that tells the count
+        ((torch.ones(3), np.ones(5)), "1"),
+        ((torch.ones(3), (224, 224)), "1"),
+    ],
+)
+def test_leaves_that_disagree_are_refused_by_name_unless_they_are_whole(batch, path):
+    with pytest.raises(sb.BatchError) as refusal:
+        count_rows(batch, PLAIN)
+    message = str(refusal.value)
+    assert f"item {path!r} has" in message
+    assert f"whole={{{path!r}}}" in message
+    whole = Layout(whole=frozenset({path}))
+    assert count_rows(batch, whole) == 3
+    found = join_rows([batch, batch], whole, [torch.tensor([1]), torch.tensor([2])])
+    assert count_rows(found, whole) == 2
+    assert same(join_rows([batch], whole), batch)
+
+
+def test_what_is_whole_is_taken_from_the_first_batch():
+    layout = Layout(whole=frozenset({"scale"}))
+    one = {"x": torch.ones(2), "scale": torch.tensor([1.0, 2.0, 3.0])}
+    other = {"x": torch.ones(2), "scale": None}
+    assert join_rows([one, other], layout)["scale"] is one["scale"]
+    assert cut_rows(one, layout, 0, 1)["scale"] is one["scale"]
+
+
+def test_the_number_of_indices_is_what_counts():
+    with pytest.raises(sb.BatchError, match="item '0' has 3 rows, where the list of indices"):
+        count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (),
+        {},
+        None,
+        "text",
+        (1, 2.0),
+        ["a", "b", "c"],
+        {"x": np.ones(3)},
+        (torch.tensor(1.0), ["a", "b", "c"]),
+    ],
+)
+@pytest.mark.parametrize("expected", [None, 3])
+def test_a_batch_without_tensors_is_refused(batch, expected):
+    with pytest.raises(sb.BatchError, match="holds no tensor with rows; a collate function"):
+        count_rows(batch, PLAIN, expected)
+
+
+def test_a_batch_of_which_every_tensor_is_whole_is_refused():
+    with pytest.raises(sb.BatchError, match="holds no tensor with rows"):
+        count_rows({"x": torch.ones(3)}, Layout(whole=frozenset({"x"})))
+
+
+PACKED = pack_sequence([torch.ones(3), torch.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("leaf", "kind"),
+    [
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "nested"),
+        (torch.eye(3).to_sparse(), "sparse_coo"),
+        (PACKED, "PackedSequence"),
+        ({"a", "b", "c"}, "set"),
+        (Path("a"), "PosixPath"),
+        (range(3), "range"),
+    ],
+)
+def test_what_has_no_rows_to_take_is_refused_by_name_unless_it_is_whole(leaf, kind):
+    batch = {"x": torch.ones(3), "deep": (torch.ones(3), leaf)}
+    with pytest.raises(sb.BatchError, match=f"item 'deep.1' is a {kind}"):
+        count_rows(batch, PLAIN)
+    whole = Layout(whole=frozenset({"deep.1"}))
+    assert count_rows(batch, whole) == 3
+    assert join_rows([batch], whole, [torch.tensor([1])])["deep"][1] is leaf
+    assert move_batch(batch, torch.device("cpu")) is batch
+
+
+def test_ragged_rows_are_padded_where_the_user_says_with_what():
+    layout = Layout(pad={"ids": 0, "labels": -100, "mask": False, "image": 0.5})
+    short = {
+        "ids": torch.tensor([[1, 2]]),
+        "labels": torch.tensor([[3, 4]]),
+        "mask": torch.tensor([[True, True]]),
+        "image": torch.zeros(1, 1, 1, 2),
+    }
+    long = {
+        "ids": torch.tensor([[5, 6, 7]]),
+        "labels": torch.tensor([[8, 9, 10]]),
+        "mask": torch.tensor([[True, True, True]]),
+        "image": torch.zeros(1, 1, 2, 1),
+    }
+    found = join_rows([short, long], layout)
+    assert found["ids"].tolist() == [[1, 2, 0], [5, 6, 7]]
+    assert found["labels"].tolist() == [[3, 4, -100], [8, 9, 10]]
+    assert found["mask"].tolist() == [[True, True, False], [True, True, True]]
+    assert found["image"].tolist() == [[[[0, 0], [0.5, 0.5]]], [[[0, 0.5], [0, 0.5]]]]
+    assert short["ids"].tolist() == [[1, 2]]
+
+
+def test_padding_is_only_as_long_as_the_joined_batches_need():
+    layout = Layout(pad={"": 0})
+    one, other = torch.ones(2, 3), torch.ones(2, 3)
+    assert join_rows([one, other], layout).shape == (4, 3)
+
+
+def test_arrays_are_padded_too():
+    found = join_rows([np.ones((1, 2)), np.ones((1, 3))], Layout(pad={"": 7}))
+    assert found.tolist() == [[1, 1, 7], [1, 1, 1]]
+
+
+def test_strings_in_arrays_join_whatever_their_length():
+    found = join_rows([np.array(["a"]), np.array(["long"])], PLAIN)
+    assert found.tolist() == ["a", "long"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shapes"),
+    [
+        (torch.ones(2, 3), torch.ones(2, 4), ("[2, 3] torch.float32", "[2, 4] torch.float32")),
+        (torch.ones(2, 3), torch.ones(2, 3).int(), ("torch.float32", "torch.int32")),
+        (np.ones((2, 3)), np.ones((2, 4)), ("[2, 3] float64", "[2, 4] float64")),
+        (np.ones(2), np.array(["a", "b"]), ("[2] float64", "[2] <U1")),
+    ],
+)
+def test_rows_that_cannot_be_joined_are_refused_with_key_shapes_and_pad(one, other, shapes):
+    with pytest.raises(sb.BatchError) as refusal:
+        join_rows([{"deep": [one, torch.ones(2)]}, {"deep": [other, torch.ones(2)]}], PLAIN)
+    message = str(refusal.value)
+    assert "'deep.0' cannot be joined" in message
+    assert all(shape in message for shape in shapes)
+    assert "pad={'deep.0': value}" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(torch.ones(2, 3), torch.ones(2)), (torch.ones(2), torch.ones(2).int())]
+)
+def test_padding_bridges_neither_axes_nor_types(one, other):
+    with pytest.raises(sb.BatchError, match="cannot be joined"):
+        join_rows([one, other], Layout(pad={"": 0}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": torch.ones(2)}, {"b": torch.ones(2)}),
+        ({"a": torch.ones(2)}, {"a": torch.ones(2), "b": torch.ones(2)}),
+        ({"a": torch.ones(2)}, (torch.ones(2),)),
+        ((torch.ones(2), torch.ones(2)), (torch.ones(2),)),
+        ((torch.ones(2), None), (torch.ones(2), ["a", "b"])),
+        ((torch.ones(2), ["a", "b"]), (torch.ones(2), None)),
+        ((torch.ones(2), torch.tensor(1.0)), (torch.ones(2), torch.ones(2))),
+        ((torch.ones(2), torch.ones(2)), (torch.ones(2), np.ones(2))),
+        (Example(torch.ones(2)), {"inputs": torch.ones(2), "note": None}),
+        (Example(torch.ones(2)), Pair(torch.ones(2), None)),
+    ],
+)
+def test_batches_of_different_structure_are_refused(one, other):
+    with pytest.raises(sb.BatchError, match="different structure"):
+        join_rows([one, other], PLAIN)
+
+
+def test_a_batch_that_is_there_already_is_not_rebuilt():
+    batch = {"x": torch.ones(2), "text": ["a", "b"]}
+    assert move_batch(batch, torch.device("cpu")) is batch
+
+
+def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
+    packed = pack_sequence([torch.ones(3), torch.ones(2)])
+    batch = UserDict(x=(torch.ones(2), [torch.ones(2), "text"]), packed=packed, number=3)
+    moved = move_batch(batch, torch.device("meta"))
+    assert type(moved) is UserDict
+    assert moved["x"][0].is_meta
+    assert moved["x"][1][0].is_meta
+    assert moved["x"][1][1] == "text"
+    assert moved["number"] == 3
+    assert isinstance(moved["packed"], PackedSequence)
+    assert moved["packed"].data.is_meta
+    assert not batch["x"][0].is_meta

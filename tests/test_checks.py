@@ -1,0 +1,156 @@
+"""What cannot work is refused when the loader is built, and the message says what to write."""
+
+import warnings
+from typing import Any
+
+import pytest
+from fixture_doors import Numbered, NumberedStream, fixture_data, numbers, select, selective
+from torch import distributed, nn
+from torch.utils.data import DataLoader
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+LOSS = nn.CrossEntropyLoss()
+
+
+def build(strategy: Any, loader: Any = None, **options: Any) -> sb.SelectiveLoader:
+    loader = DataLoader(fixture_data(), 4) if loader is None else loader
+    with unhooked():
+        return sb.SelectiveLoader(loader, nn.Linear(2, 2), LOSS, strategy, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0: at least 1 row"),
+        ({"batch_size": 2.5}, r"batch_size=2.5: at least 1 row"),
+        ({"epochs": 0}, "epochs=0: a positive number of epochs"),
+        ({"epochs": float("inf")}, "epochs=inf: a positive number"),
+        ({"epochs": float("nan")}, "epochs=nan: a positive number"),
+        ({"epochs": 3, "progress": lambda: 0.0}, "epochs= or progress=, not both"),
+        ({"leftovers": "keep"}, "leftovers='keep': there are 'carry', 'flush', 'drop'"),
+        ({"nonfinite": "ignore"}, "nonfinite='ignore': there are 'raise', 'skip', 'select'"),
+        ({"whole": "mask"}, r"whole='mask': a set of paths is needed, \{'mask'\}"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        build(selective(), **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (sb.selective_backprop, r"a strategy is needed.*selective_backprop\(\.\.\.\), called"),
+        (sb.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
+        ("selective-backprop", r"a strategy is needed, got 'selective-backprop'"),
+    ],
+)
+def test_what_is_no_strategy_is_refused_with_how_to_make_one(strategy, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        build(strategy)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
+@pytest.mark.parametrize("make", [sb.random_backprop, sb.random_scored, selective])
+def test_a_rate_outside_its_range_is_refused(make, rate):
+    with pytest.raises(sb.ConfigurationError, match=r"must be in \(0, 1\]"):
+        make(rate)
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": 0.5, "beta": 1.0}])
+def test_rate_and_beta_are_one_knob(options):
+    with pytest.raises(sb.ConfigurationError, match=r"(neither|both) of rate and beta"):
+        sb.selective_backprop(**options)
+
+
+@pytest.mark.parametrize("fractions", [{"start": 0.1}, {"end": 0.9}])
+def test_fractions_of_training_need_its_length(fractions):
+    with pytest.raises(sb.ConfigurationError, match=r"pass epochs= \(or progress="):
+        build(selective(**fractions))
+    with pytest.raises(sb.ConfigurationError, match=r"pass progress=callable"):
+        build(selective(**fractions), DataLoader(NumberedStream(8), 4), epochs=3)
+    build(selective(**fractions), epochs=3)
+    build(selective(**fractions), DataLoader(NumberedStream(8), 4), progress=lambda: 0.5)
+
+
+def test_a_warm_up_as_long_as_training_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="leaves nothing to select in 1 epochs"):
+        build(sb.selective_backprop(1 / 2), epochs=1)
+    build(sb.selective_backprop(1 / 2), epochs=1.5)
+
+
+def test_scoring_needs_a_loss_and_a_model():
+    loader = DataLoader(fixture_data(), 4)
+    with pytest.raises(sb.ConfigurationError, match="scoring needs a loss function"):
+        sb.SelectiveLoader(loader, nn.Linear(2, 2), None, selective())
+    with pytest.raises(sb.ConfigurationError, match="scores with the model, and there is none"):
+        sb.SelectiveLoader(loader, None, LOSS, selective())
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        DataLoader(NumberedStream(8), 4),
+        DataLoader(NumberedStream(8), None),
+        DataLoader(Numbered(8), None),
+        DataLoader(Numbered(8), 4, num_workers=1, in_order=False),
+    ],
+    ids=["stream", "stream of single examples", "single examples", "out of order"],
+)
+def test_what_selects_by_index_refuses_a_stream(stream):
+    with pytest.raises(sb.LoaderError, match="random-backprop selects examples by index") as caught:
+        select(stream, sb.random_backprop(1 / 2), batch_size=4)
+    assert "scorer" in str(caught.value)
+
+
+def test_the_size_of_training_batches_must_be_known():
+    loader = DataLoader(Numbered(8), batch_sampler=[[0, 1], [2, 3, 4]])
+    with pytest.raises(sb.ConfigurationError, match="pass batch_size= for the training batches"):
+        select(loader, selective())
+    assert select(loader, sb.traditional()).batch_size is None
+    assert select(loader, selective(), batch_size=3).batch_size == 3
+
+
+def test_a_model_that_spans_devices_needs_to_be_told_where_its_inputs_go():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    loader = DataLoader(fixture_data(), 4)
+    with pytest.raises(sb.ConfigurationError, match="parameters are on cpu, meta; pass device="):
+        sb.SelectiveLoader(loader, model, LOSS, selective())
+    door = sb.SelectiveLoader(loader, model, LOSS, sb.random_backprop(1 / 2), device="cpu")
+    assert len(list(door)) == 5
+
+
+@pytest.mark.parametrize("where", [{}, {"device": "meta"}])
+def test_batches_go_to_the_models_device_or_where_they_are_told(where):
+    model = nn.Linear(2, 2, device="cpu" if where else "meta")
+    door = sb.SelectiveLoader(DataLoader(fixture_data(), 4), model, LOSS, sb.traditional(), **where)
+    inputs, targets = next(iter(door))
+    assert inputs.device.type == targets.device.type == "meta"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_several_ranks_are_refused(monkeypatch, size):
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: size)
+    if size == 1:
+        build(selective())
+    else:
+        with pytest.raises(sb.ConfigurationError, match="process group of 2 ranks"):
+            build(selective())
+
+
+def test_a_rate_that_whole_numbers_cannot_meet_is_warned_about():
+    with pytest.warns(sb.SelectionWarning, match=r"batch of 4 from a window of 13 .* 0\.3077"):
+        build(selective(0.3))
+    build(selective(0.3, draw="bernoulli"))
+    build(selective(0.3), batch_size=30)
+
+
+def test_a_data_set_smaller_than_a_window_is_warned_about_at_the_end_of_its_first_epoch():
+    door = select(DataLoader(Numbered(7), 4), selective())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert numbers(door) == []
+    assert [warning.category for warning in caught] == [sb.SelectionWarning]

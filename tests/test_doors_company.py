@@ -1,0 +1,257 @@
+"""It works with what people already have: any batch, precision, compiler, stream or loader."""
+
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    Numbered,
+    NumberedStream,
+    fixture_data,
+    flat,
+    fresh_net,
+    numbers,
+    same_tensors,
+    select,
+    selective,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+import selective_backprop as sb
+
+BOTH_DRAWS = pytest.mark.parametrize("draw", ["exact", "bernoulli"])
+
+
+class Sentences(Dataset):
+    """Dictionaries of tokens of varying length, with a name each and a whole vocabulary."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"ids": torch.full((index % 5 + 1,), index), "name": f"n{index}"}
+
+    @staticmethod
+    def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
+        ids = [example["ids"] for example in examples]
+        return {
+            "text": {"ids": nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=-1)},
+            "names": [example["name"] for example in examples],
+            "vocabulary": torch.arange(7),
+            "scale": 0.5,
+        }
+
+
+def first_token(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    return torch.frac((batch["text"]["ids"][:, 0].double() + 1) * 0.6180339887498949)
+
+
+@BOTH_DRAWS
+def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
+    door = sb.SelectiveLoader(
+        DataLoader(Sentences(), 4, collate_fn=Sentences.collate),
+        nn.Identity(),
+        None,
+        selective(draw=draw),
+        losses=first_token,
+        batch_size=6,
+        pad={"text.ids": -1},
+        whole={"vocabulary"},
+        leftovers="flush",
+    )
+    rows = 0
+    for batch in door:
+        ids = batch["text"]["ids"]
+        for row, name in zip(ids, batch["names"], strict=True):
+            number = int(name[1:])
+            assert row[row >= 0].tolist() == [number] * (number % 5 + 1)
+        assert batch["vocabulary"].tolist() == list(range(7))
+        assert batch["scale"] == 0.5
+        rows += len(ids)
+    assert rows == door.stats.kept > 6
+
+
+def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
+    def outputs(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return model(batch["inputs"]), batch["labels"]
+
+    def collate(examples: list[Any]) -> dict[str, Tensor]:
+        inputs, labels = default_collate(examples)
+        return {"inputs": inputs, "labels": labels}
+
+    pairs = DataLoader(fixture_data(), 5)
+    named = DataLoader(fixture_data(), 5, collate_fn=collate)
+    model, loss_fn = fresh_net(), nn.CrossEntropyLoss()
+    generator = torch.Generator()
+    expected = [
+        inputs
+        for inputs, _ in sb.SelectiveLoader(pairs, model, loss_fn, selective(), generator=generator)
+    ]
+    door = sb.SelectiveLoader(
+        named, model, loss_fn, selective(), outputs=outputs, generator=generator
+    )
+    found = [batch["inputs"] for batch in door]
+    assert len(found) == 4
+    assert all(map(torch.equal, found, expected))
+
+
+Pair = namedtuple("Pair", ["inputs", "targets"])
+
+
+def test_named_tuples_stay_named_tuples():
+    loader = DataLoader(
+        Numbered(20), 4, collate_fn=lambda examples: Pair(*default_collate(examples))
+    )
+    for batch in select(loader, selective(), batch_size=3):
+        assert isinstance(batch, Pair)
+        assert batch.inputs[:, 0].tolist() == batch.targets.tolist()
+
+
+def test_images_keep_their_memory_format():
+    def collate(examples: list[Any]) -> tuple[Tensor, Tensor]:
+        targets = torch.tensor([target for _, target in examples])
+        images = targets.float().reshape(-1, 1, 1, 1).expand(-1, 3, 4, 4)
+        return images.contiguous(memory_format=torch.channels_last), targets
+
+    for images, targets in select(DataLoader(Numbered(20), 4, collate_fn=collate), selective()):
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        assert images[:, 2, 3, 3].tolist() == targets.tolist()
+
+
+@BOTH_DRAWS
+@pytest.mark.parametrize("around", [True, False], ids=["around the loop", "around the forward"])
+def test_autocast_and_a_gradient_scaler(draw, around):
+    model, loss_fn = fresh_net(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    loader = DataLoader(fixture_data(), 5)
+    door = sb.SelectiveLoader(loader, model, loss_fn, selective(draw=draw))
+    with torch.autocast("cpu", torch.bfloat16, enabled=around):
+        for inputs, targets in door:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = loss_fn(model(inputs), targets)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert door.stats.batches > 2
+    assert not any(torch.equal(before[name], value) for name, value in model.named_parameters())
+
+
+@BOTH_DRAWS
+def test_gradients_accumulate_across_batches(draw):
+    model = fresh_net()
+    loader = DataLoader(fixture_data(), 5)
+    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective(draw=draw))
+    left: dict[str, Tensor] = {}
+    for inputs, targets in door:
+        grads = {name: value.grad for name, value in model.named_parameters()}
+        assert all(torch.equal(grads[name], left[name]) for name in left)
+        functional.cross_entropy(model(inputs), targets).backward()
+        left = {name: value.grad.clone() for name, value in model.named_parameters()}
+    assert door.stats.batches > 2
+
+
+def trained_choices(model: nn.Module, scored: nn.Module) -> tuple[list[Any], dict[str, Tensor]]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    door = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 5),
+        scored,
+        nn.CrossEntropyLoss(),
+        selective(),
+        with_selection=True,
+        generator=torch.Generator(),
+    )
+    chosen = []
+    for _ in range(2):
+        for (inputs, targets), selection in door:
+            chosen.append(selection.indices.tolist())
+            optimizer.zero_grad()
+            functional.cross_entropy(scored(inputs), targets).backward()
+            optimizer.step()
+    return chosen, model.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of itself
+def test_a_compiled_model_makes_the_same_choices():
+    model = fresh_net()
+    expected, state = trained_choices(model, model)
+    model = fresh_net()
+    chosen, compiled_state = trained_choices(model, torch.compile(model, backend="eager"))
+    assert chosen == expected
+    assert same_tensors(compiled_state, state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@BOTH_DRAWS
+def test_a_stream_is_scored_and_selected_as_it_comes(draw, workers):
+    loader = DataLoader(NumberedStream(60), 5, num_workers=workers)
+    door = select(loader, selective(draw=draw), leftovers="flush")
+    for _ in range(2):
+        batches = numbers(door)
+        assert {len(batch) for batch in batches[:-1]} == {5}
+        assert len(set(flat(batches))) == len(flat(batches)) == pytest.approx(30, abs=15)
+    assert door.stats.candidates == door.stats.scored == door.stats.loaded == 120
+
+
+def batches_of_a_stream() -> Iterator[tuple[Tensor, Tensor]]:
+    for first in range(0, 40, 4):
+        targets = torch.arange(first, first + 4)
+        yield torch.stack([targets.float(), -targets.float()], dim=1), targets
+
+
+class Batches(NumberedStream):
+    def __iter__(self) -> Iterator[Any]:
+        return batches_of_a_stream()
+
+
+def test_a_stream_that_makes_its_own_batches():
+    loader = DataLoader(Batches(0), batch_size=None)
+    assert [len(batch) for batch in numbers(select(loader, selective(), batch_size=4))] == [4] * 5
+    with pytest.raises(sb.ConfigurationError, match="pass batch_size="):
+        select(loader, selective())
+
+
+def test_a_stream_deals_out_interludes_across_epochs():
+    strategy = selective(plain_every=3)
+    door = select(DataLoader(NumberedStream(28), 4), strategy)
+    listed = select(DataLoader(Numbered(28), 4), strategy)
+    for _ in range(3):
+        assert numbers(door) == numbers(listed)
+
+
+def test_batches_out_of_order_are_a_stream():
+    loader = DataLoader(Numbered(40), 4, num_workers=2, in_order=False)
+    door = select(loader, selective(), with_selection=True)
+    assert all(selection.indices is None for _, selection in door)
+    assert door.stats.kept == 20
+    with pytest.raises(sb.LoaderError, match="in_order=False"):
+        select(loader, sb.random_backprop(1 / 2))
+
+
+class Doubling(DataLoader):
+    """A loader of somebody else's, whose iteration does something more."""
+
+    def __init__(self, *args: Any, factor: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.factor = factor
+
+    def __iter__(self) -> Iterator[Any]:
+        for inputs, targets in super().__iter__():
+            yield self.factor * inputs, targets
+
+
+@pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
+def test_a_subclass_of_the_data_loader_iterates_in_its_own_way(strategy):
+    for inputs, targets in select(Doubling(Numbered(20), 4, factor=2.0), strategy):
+        assert torch.equal(inputs[:, 0], 2.0 * targets)
+
+
+def test_without_a_model_nothing_that_needs_one_is_asked_for():
+    door = sb.SelectiveLoader(DataLoader(Numbered(20), 4), None, None, sb.random_backprop(1 / 2))
+    assert [len(batch) for batch in numbers(door)] == [4, 4]

@@ -1,0 +1,154 @@
+"""Every row that is handed out is the example that its index names, with its own weight."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    NumberedStream,
+    flat,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, default_collate
+
+import selective_backprop as sb
+
+# Where a whole epoch is less than a window, nothing comes out, which is warned about.
+pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
+STRATEGIES: dict[str, sb.Strategy] = {
+    "traditional": sb.traditional(),
+    "random": sb.random_backprop(1 / 2),
+    "random, coins": sb.random_backprop(1 / 2, draw="bernoulli"),
+    "random, scored": sb.random_scored(1 / 2),
+    "selective": selective(),
+    "selective, coins": selective(draw="bernoulli"),
+    "selective, interludes": selective(plain_every=2),
+    "selective, warm-up": selective(warmup_epochs=1),
+    "random, warm-up": sb.random_backprop(1 / 2, schedule=sb.Schedule(warmup_epochs=1)),
+    "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 2)),
+    "bottom": sb.Strategy("bottom", sb.Forward(), sb.Bottom(1 / 2)),
+}
+
+
+def assert_paired(batch: Any, selection: sb.Selection) -> None:
+    inputs, targets = batch
+    assert selection.indices is not None
+    assert selection.indices.tolist() == targets.tolist()
+    assert torch.equal(inputs, torch.stack([targets.float(), -targets.float()], dim=1))
+    assert torch.equal(selection.weights, torch.ones(len(targets)))
+
+
+@given(
+    name=st.sampled_from(sorted(STRATEGIES)),
+    examples=st.integers(1, 40),
+    loads=st.integers(1, 20),
+    trains=st.none() | st.integers(1, 20),
+    leftovers=st.sampled_from(sb.Leftovers),
+)
+@settings(max_examples=25)
+def test_indices_name_their_rows(name, examples, loads, trains, leftovers):
+    loader = DataLoader(Numbered(examples), batch_size=loads, sampler=NotedSampler(examples))
+    options = {"batch_size": trains, "leftovers": leftovers, "with_selection": True}
+    door = select(loader, STRATEGIES[name], **options)
+    for _ in range(3):
+        for batch, selection in door:
+            assert_paired(batch, selection)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("loads", [3, 16])  # less than a window, and a window exactly
+def test_indices_name_their_rows_when_workers_load_them(name, loads):
+    loader = DataLoader(Numbered(50), loads, sampler=NotedSampler(50), num_workers=2)
+    door = select(loader, STRATEGIES[name], batch_size=8, with_selection=True)
+    for stop in (2, None):
+        for number, (batch, selection) in enumerate(door, start=1):
+            assert_paired(batch, selection)
+            if number == stop:
+                break
+
+
+def test_a_stream_has_weights_and_no_indices():
+    door = select(DataLoader(NumberedStream(20), 4), selective(), with_selection=True)
+    selections = [selection for _, selection in door]
+    assert [selection.indices for selection in selections] == [None] * 2
+    assert [selection.weights.tolist() for selection in selections] == [[1.0] * 4] * 2
+
+
+def collate_without_the_first(examples: list[Any]) -> Any:
+    return default_collate(examples[1:])
+
+
+@pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
+def test_a_collate_function_that_loses_rows_is_refused_where_rows_are_paired(strategy):
+    loader = DataLoader(Numbered(8), batch_size=4, collate_fn=collate_without_the_first)
+    with pytest.raises(sb.BatchError, match=r"has 3 rows, where .* loaded for has 4"):
+        list(select(loader, strategy, with_selection=True))
+    assert [len(batch) for batch in numbers(select(loader, sb.traditional()))] == [3, 3]
+
+
+@dataclass(frozen=True)
+class Weighing(sb.AbstractSelector):
+    """Keeps every second candidate, which weighs what it scored; 3 where nothing is scored."""
+
+    scored: bool
+
+    @property
+    def terms(self) -> sb.Terms:
+        return sb.Terms(1 / 2, needs_scores=self.scored, reweights=True)
+
+    def start(self, context: sb.Context) -> sb.RunningSelector:
+        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+            rows = torch.arange(0, len(scores), 2)[: context.quota(len(scores))]
+            return sb.Choice(rows, scores[rows] if self.scored else torch.full((len(rows),), 3.0))
+
+        return sb.Stateless(rule)
+
+
+@pytest.mark.parametrize("scored", [True, False], ids=["scored", "drawn before loading"])
+@pytest.mark.parametrize("trains", [4, 5, 11])
+def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trains):
+    scorer = sb.Forward() if scored else None
+    strategy = sb.Strategy(
+        "weighing", scorer, Weighing(scored), sb.Schedule(plain_every=3, end=2 / 3)
+    )
+    loader = DataLoader(Numbered(60), 4, sampler=NotedSampler(60), num_workers=0)
+    options = {"batch_size": trains, "epochs": 3, "leftovers": "flush", "with_selection": True}
+    door = select(loader, strategy, **options)
+    selected = unselected = 0
+    for _ in range(3):
+        for batch, (indices, weights) in door:
+            assert indices.tolist() == batch[1].tolist()
+            expected = losses_by_number(nn.Identity(), batch) if scored else torch.full((1,), 3.0)
+            plain = weights == 1
+            assert bool((plain | (weights == expected)).all())
+            selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
+    assert selected > 20
+    assert unselected > 60
+
+
+def test_a_strategy_that_reweights_says_that_it_needs_the_selection():
+    strategy = sb.Strategy("weighing", None, Weighing(scored=False))
+    with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
+        select(DataLoader(Numbered(8), 4), strategy)
+
+
+@pytest.mark.parametrize("leftovers", sb.Leftovers)
+def test_what_waits_overnight_keeps_its_indices(leftovers):
+    loader = DataLoader(Numbered(14), 4, sampler=NotedSampler(14))
+    door = select(loader, selective(), leftovers=leftovers, with_selection=True)
+    for _ in range(4):
+        pairs = list(door)
+        for batch, selection in pairs:
+            assert_paired(batch, selection)
+        waiting = flat(rows[2].tolist() for rows in door.state_dict()["late"]["waiting"])
+        assert len(set(waiting)) == len(waiting) == door.stats.waiting

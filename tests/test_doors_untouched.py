@@ -1,0 +1,178 @@
+"""What the user brought stays as it was: loader, data, model, loss, optimiser and batches."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    Net,
+    Numbered,
+    NumberedStream,
+    fixture_data,
+    fresh_net,
+    same_tensors,
+    select,
+    selective,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+STRATEGIES = [
+    sb.traditional(),
+    sb.random_backprop(1 / 2),
+    selective(),
+    selective(draw="bernoulli", warmup_epochs=1),
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_loader_is_not_changed(strategy, workers):
+    loader = DataLoader(
+        Numbered(24), 4, shuffle=True, num_workers=workers, persistent_workers=bool(workers)
+    )
+    before, sampler = dict(vars(loader)), dict(vars(loader.sampler))
+    door = select(loader, strategy, epochs=3)
+    door.set_epoch(0)
+    for stop in (2, None):
+        for number, _ in enumerate(door, start=1):
+            if number == stop:
+                break
+    assert door.stats.batches > 2
+    assert vars(loader) == before
+    assert vars(loader.sampler) == sampler
+    assert len(list(loader)) == 6
+
+
+def test_the_loader_of_a_stream_does_not_remember_that_its_length_was_asked_for():
+    class Sized(NumberedStream):
+        def __len__(self) -> int:
+            return 4  # and it yields more, which torch warns about where it remembers
+
+    loader = DataLoader(Sized(12), 4)
+    before = dict(vars(loader))
+    door = select(loader, selective(), batch_size=2)
+    assert len(list(door)) == 3
+    assert vars(loader) == before
+
+
+class Disturbed(Net):
+    """Moves a buffer even in eval mode, and has parts in different modes, frozen and hooked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.head.weight.requires_grad_(False)
+        self.layers[1].eval()
+        self.hooked = 0
+        self.head.register_forward_hook(self.count)
+
+    def count(self, *call: Any) -> None:
+        self.hooked += 1
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(inputs)
+
+
+def model_state(model: nn.Module) -> list[Any]:
+    return [
+        [(name, module.training, dict(vars(module))) for name, module in model.named_modules()],
+        [
+            (
+                name,
+                id(parameter),
+                parameter.requires_grad,
+                parameter.grad is None,
+                parameter._version,
+            )
+            for name, parameter in model.named_parameters()
+        ],
+        [(name, id(buffer)) for name, buffer in model.named_buffers()],
+    ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_model_is_not_changed(strategy):
+    model, loss_fn = Disturbed(), nn.CrossEntropyLoss(label_smoothing=0.1)
+    model.head.bias.grad = torch.ones(3)
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    before = copy.copy(model_state(model))
+    door = sb.SelectiveLoader(DataLoader(fixture_data(), 5), model, loss_fn, strategy)
+    for _ in range(2):
+        list(door)
+    assert (model.hooked > 0) == (strategy.scorer is not None)
+    model.hooked = 0
+    assert same_tensors(model.state_dict(), tensors)
+    after = model_state(model)
+    assert [modes[:2] for modes in after[0]] == [modes[:2] for modes in before[0]]
+    assert [sorted(modes[2]) for modes in after[0]] == [sorted(modes[2]) for modes in before[0]]
+    assert after[1:] == before[1:]
+    assert torch.equal(model.head.bias.grad, torch.ones(3))
+    assert loss_fn.reduction == "mean"
+
+
+def test_gradients_are_on_after_each_batch_and_no_batch_asks_for_any():
+    model = fresh_net()
+    door = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 5), model, nn.CrossEntropyLoss(), selective()
+    )
+    for inputs, targets in door:
+        assert torch.is_grad_enabled()
+        assert not torch.is_inference_mode_enabled()
+        assert not inputs.requires_grad
+        assert not inputs.is_inference()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+
+
+def test_a_scoring_pass_that_fails_leaves_everything_as_it_was():
+    model = Disturbed()
+
+    def fail(model: nn.Module, batch: Any) -> Tensor:
+        model(batch[0])
+        raise RuntimeError("out of memory")
+
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    door = sb.SelectiveLoader(DataLoader(fixture_data(), 5), model, None, selective(), losses=fail)
+    torch.manual_seed(1)
+    next(iter(DataLoader(fixture_data(), 5)))
+    moved = torch.get_rng_state()
+    torch.manual_seed(1)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        next(iter(door))
+    assert torch.equal(torch.get_rng_state(), moved)
+    assert same_tensors(model.state_dict(), tensors)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy.name != "random-backprop"]
+)
+def test_batches_are_not_changed(strategy):
+    batches = [(torch.rand(4, 2), torch.arange(4) + 4 * number) for number in range(6)]
+    before = copy.deepcopy(batches)
+    door = select(DataLoader(batches, None, collate_fn=tuple), strategy, batch_size=3)
+    for _ in range(2):
+        list(door)
+    for one, other in zip(batches, before, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_what_the_loop_does_to_its_batch_reaches_nothing_that_waits(size):
+    def handed_out(spoil: bool) -> list[list[int]]:
+        run = []
+        door = select(DataLoader(Numbered(40), 10), selective(), batch_size=size)
+        for inputs, targets in door:
+            run.append([targets.tolist(), inputs.tolist()])
+            if spoil:
+                inputs.zero_()
+                targets.fill_(-1)
+        return run
+
+    assert handed_out(spoil=True) == handed_out(spoil=False)

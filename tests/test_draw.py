@@ -1,0 +1,215 @@
+"""Stage one: what is not selected is never loaded, however far ahead workers run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    NumberedInOneGo,
+    flat,
+    numbers,
+    select,
+    selective,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, Dataset, default_collate
+
+import selective_backprop as sb
+from selective_backprop._draw import list_keys, plain_list
+
+HALF = sb.random_backprop(1 / 2)
+
+
+def collate_reversed(examples: list[Any]) -> Any:
+    return default_collate(examples[::-1])
+
+
+class ByList(Numbered):
+    """Fetched by a list of indices, as with `batch_size=None`."""
+
+    def __getitem__(self, indices: Any) -> Any:
+        return default_collate([super(ByList, self).__getitem__(index) for index in indices])
+
+
+def sparing_loader(name: str, workers: int) -> DataLoader:
+    """44 examples, in batches of 6 or so."""
+    data = {"one go": NumberedInOneGo, "lists": ByList}.get(name, Numbered)(44)
+    options: dict[str, Any] = {
+        "shuffled": {"batch_size": 6, "shuffle": True},
+        "sampler": {"batch_size": 6, "sampler": NotedSampler(44)},
+        "drop_last": {"batch_size": 6, "drop_last": True},
+        "collate": {"batch_size": 6, "collate_fn": collate_reversed},
+        "one go": {"batch_size": 6, "shuffle": True},
+        "lists": {"batch_size": None, "sampler": BatchSampler(range(44), 6, False)},
+        "uneven": {"batch_sampler": [list(range(i, i + 7)) for i in range(0, 42, 7)]},
+    }[name]
+    return DataLoader(data, num_workers=workers, **options)
+
+
+@pytest.mark.filterwarnings("ignore:random-backprop draws before loading")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "name", ["shuffled", "sampler", "drop_last", "collate", "one go", "lists", "uneven"]
+)
+def test_what_is_not_selected_is_never_loaded(name, workers):
+    loader = sparing_loader(name, workers)
+    door = select(loader, HALF, batch_size=6)
+    trained = torch.zeros(44, dtype=torch.int64)
+    for _ in range(2):
+        batches = numbers(door)
+        assert [len(batch) for batch in batches] == [6] * len(batches)
+        trained += torch.bincount(torch.tensor(flat(batches)), minlength=44)
+        assert torch.equal(loader.dataset.reads, trained)
+    stats = door.stats
+    assert stats.candidates == 2 * (42 if name in ("drop_last", "uneven") else 44)
+    assert stats.loaded == stats.kept == trained.sum() == stats.candidates // 12 * 6
+    assert stats.scored == 0
+
+
+@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
+def test_persistent_workers_load_nothing_in_vain_either(draw):
+    data = Numbered(60)
+    loader = DataLoader(data, batch_size=6, num_workers=2, persistent_workers=True)
+    door = select(loader, sb.random_backprop(1 / 3, draw=draw))
+    trained = flat(flat(numbers(door) for _ in range(3)))
+    assert data.reads.tolist() == torch.bincount(torch.tensor(trained), minlength=60).tolist()
+    assert len(set(trained[: len(trained) // 3])) == len(trained) // 3
+
+
+def test_a_warm_up_loads_everything_and_then_half():
+    data = Numbered(40)
+    door = select(
+        DataLoader(data, batch_size=5),
+        sb.random_backprop(1 / 2, schedule=sb.Schedule(warmup_epochs=1)),
+    )
+    assert flat(numbers(door)) == list(range(40))
+    assert len(flat(numbers(door))) == 20
+    assert data.reads.sum() == 60
+
+
+def test_whole_candidate_batches_reach_the_data_set_as_the_batch_sampler_made_them():
+    seen: list[Any] = []
+
+    class Watching(Numbered):
+        def __getitems__(self, indices: Any) -> list[Any]:
+            seen.append(indices)
+            return [self[index] for index in indices]
+
+    made = [torch.tensor([0, 1, 2]), np.array([3, 4]), (5, 6)]
+    loader = DataLoader(Watching(7), batch_sampler=made)
+    assert numbers(select(loader, sb.traditional())) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert all(one is other for one, other in zip(seen, made, strict=True))
+
+
+def test_a_strange_batch_sampler_is_warned_about_where_it_would_be_regrouped_and_only_there():
+    class Pairs:
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter([[0, 1], [2, 3]])
+
+        def __len__(self) -> int:
+            return 2
+
+    loader = DataLoader(Numbered(4), batch_sampler=Pairs())
+    with pytest.warns(sb.SelectionWarning, match=r"regroups what the batch sampler \(Pairs\)"):
+        select(loader, HALF, batch_size=2)
+    select(loader, sb.traditional())
+    select(loader, selective(), batch_size=2)
+
+
+STRATEGIES = {
+    "uniform": sb.random_backprop(1 / 3),
+    "uniform, interludes": sb.random_backprop(1 / 2, schedule=sb.Schedule(plain_every=3)),
+    "uniform, coins": sb.random_backprop(1 / 2, draw="bernoulli"),
+    "percentile": selective(1 / 3),
+    "percentile, interludes": selective(plain_every=3),
+    "percentile, coins": selective(draw="bernoulli"),
+    "percentile, after a start": selective(start=0.4, end=0.8),
+}
+
+
+def broken_run(strategy: sb.Strategy, **options: Any) -> list[list[list[int]]]:
+    """Three epochs, of which the first two break off."""
+    loader = DataLoader(Numbered(50), batch_size=4, sampler=NotedSampler(50), **options)
+    torch.manual_seed(5)
+    door = select(loader, strategy, epochs=3)
+    run = []
+    for stop in (2, 3, None):
+        epoch = []
+        for batch in door:
+            epoch.append(batch[1].tolist())
+            if len(epoch) == stop:
+                break
+        run.append(epoch)
+    return run
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_choices_do_not_depend_on_how_far_workers_run_ahead(name):
+    alone = broken_run(STRATEGIES[name])
+    first, second, third = alone
+    assert (len(first), len(second)) == (2, 3)
+    assert len(third) > 3
+    assert broken_run(STRATEGIES[name], num_workers=2, prefetch_factor=5) == alone
+
+
+@pytest.mark.parametrize("name", ["uniform", "percentile, coins"])
+def test_choices_survive_one_worker_or_persistent_ones_and_a_break(name):
+    alone = broken_run(STRATEGIES[name])
+    assert broken_run(STRATEGIES[name], num_workers=1, prefetch_factor=1) == alone
+    assert broken_run(STRATEGIES[name], num_workers=2, persistent_workers=True) == alone
+
+
+class ByName(Dataset):
+    """Data looked up by something else than a number."""
+
+    def __getitem__(self, key: Any) -> tuple[torch.Tensor, int]:
+        number = int(key[1:]) if isinstance(key, str) else key[0] * 10 + key[1]
+        return torch.tensor([float(number)]), number
+
+
+@pytest.mark.parametrize(
+    "keys", [[f"n{i}" for i in range(24)], [(i // 10, i % 10) for i in range(24)]]
+)
+@pytest.mark.parametrize("strategy", [HALF, selective()])
+def test_keys_need_not_be_numbers(keys, strategy):
+    door = select(DataLoader(ByName(), batch_size=4, sampler=keys), strategy, with_selection=True)
+    batches = list(door)
+    assert all(selection.indices is None for _, selection in batches)
+    chosen = flat(numbers(batch for batch, _ in batches))
+    assert len(chosen) == len(set(chosen)) == 12
+
+
+def test_a_sampler_of_single_indices_is_a_stream_that_cannot_be_drawn_from_before_loading():
+    data = Numbered(8)
+    loader = DataLoader(data, batch_size=None, sampler=NotedSampler(8))
+    with pytest.warns(sb.SelectionWarning, match="regroups"):
+        door = select(loader, HALF, batch_size=2)
+    with pytest.raises(sb.LoaderError, match="yields single indices"):
+        next(iter(door))
+    assert data.reads.sum() == 0
+
+
+@given(st.lists(st.integers(-5, 2**62), min_size=1))
+def test_integer_keys_of_any_make_become_one_column(keys):
+    column = torch.tensor(keys)
+    for made in (keys, tuple(keys), column, np.array(keys), list(column), list(np.array(keys))):
+        found = list_keys(made)
+        assert isinstance(found, torch.Tensor)
+        assert found.dtype == torch.int64
+        assert plain_list(found) == keys
+
+
+@pytest.mark.parametrize("single", [3, "name", np.int64(3), torch.tensor(3), np.array(3)])
+def test_a_single_index_is_no_list(single):
+    assert list_keys(single) is None
+
+
+@pytest.mark.parametrize("keys", [["a"], [(1, 2)], [(1, 2), 3], [1.5], [True], [None], [2**70]])
+def test_keys_that_are_no_integers_stay_what_they_are(keys):
+    assert list_keys(keys) == list_keys(tuple(keys)) == keys
+    assert plain_list(keys) is keys

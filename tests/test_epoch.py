@@ -1,0 +1,178 @@
+"""One pass at a time, by one thread, which holds nothing longer than the loop does."""
+
+import gc
+import multiprocessing
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, Numbered, flat, numbers, select, selective
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+BOTH = pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective()])
+
+
+def test_nothing_happens_before_the_first_batch_is_asked_for():
+    data = Numbered(16)
+    loader = DataLoader(data, 4, shuffle=True, num_workers=2)
+    door = select(loader, selective())
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    passes = [iter(door), iter(door)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert multiprocessing.active_children() == []
+    assert door.stats.epoch == -1
+    assert len(next(passes[1])[1]) == 4
+    assert not torch.equal(torch.get_rng_state(), state)
+    assert door.stats.epoch == 0
+
+
+@BOTH
+def test_of_two_passes_the_older_one_is_refused(strategy):
+    door = select(DataLoader(Numbered(32), 4), strategy)
+    older, newer = iter(door), iter(door)
+    first = next(older)
+    second = next(newer)
+    with pytest.raises(sb.LoaderError, match="another iteration of this SelectiveLoader has begun"):
+        next(older)
+    rest = list(newer)
+    assert door.stats.kept == len(first[1]) + len(second[1]) + len(flat(numbers(rest)))
+    assert door.stats.epoch == 1
+
+
+def test_a_pass_that_came_to_its_end_stays_at_its_end():
+    door = select(DataLoader(Numbered(16), 4), selective())
+    older = iter(door)
+    list(older)
+    newer = iter(door)
+    next(newer)
+    assert next(older, "the end") == "the end"
+    assert len(list(newer)) == 1
+
+
+def test_a_nested_loop_over_the_same_loader_is_refused():
+    door = select(DataLoader(Numbered(32), 4), sb.traditional())
+    with pytest.raises(sb.LoaderError, match="Wrap the loader twice"):
+        [(one, other) for one in door for other in door]
+
+
+def test_the_loader_inside_can_be_iterated_beside_it():
+    loader = DataLoader(Numbered(8), 2)
+    door = select(loader, sb.traditional())
+    assert [
+        (one[1].tolist(), other[1].tolist()) for one, other in zip(door, loader, strict=True)
+    ] == [([i, i + 1], [i, i + 1]) for i in range(0, 8, 2)]
+
+
+def in_a_thread(task: Any) -> Any:
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(task())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_second_thread_is_refused_and_the_first_goes_on():
+    batches = iter(select(DataLoader(Numbered(32), 4), selective()))
+    next(batches)
+    error = in_a_thread(lambda: next(batches))
+    assert isinstance(error, sb.LoaderError)
+    assert "second thread" in str(error)
+    assert len(list(batches)) == 3
+
+
+def test_the_thread_that_asks_first_is_the_one():
+    batches = iter(select(DataLoader(Numbered(32), 4), selective()))
+    assert len(in_a_thread(lambda: next(batches))[1]) == 4
+    with pytest.raises(sb.LoaderError, match="second thread"):
+        next(batches)
+
+
+class Watched(DataLoader):
+    """Notes the iterators it makes, without keeping them."""
+
+    made: weakref.WeakSet[Any]
+
+    def __iter__(self) -> Any:
+        iterator = super().__iter__()
+        self.made.add(iterator)
+        return iterator
+
+
+@BOTH
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_that_breaks_off_frees_its_iterator_and_workers_at_once(strategy, workers):
+    loader = Watched(Numbered(64), 4, num_workers=workers)
+    loader.made = weakref.WeakSet()
+    door = select(loader, strategy)
+    gc.disable()
+    try:
+        for _ in door:
+            assert len(loader.made) == 1
+            assert len(multiprocessing.active_children()) == workers
+            break
+        assert len(loader.made) == 0
+        assert multiprocessing.active_children() == []
+    finally:
+        gc.enable()
+
+
+@BOTH
+def test_a_break_keeps_what_waits_for_the_next_epoch(strategy):
+    sampler = NotedSampler(40)
+    door = select(DataLoader(Numbered(40), 5, sampler=sampler), strategy, with_selection=True)
+    for _ in door:
+        break  # two candidate batches came, of which a window takes all
+    for _ in door:
+        for _ in door:
+            break
+        break
+    stats = door.stats
+    assert stats.candidates == stats.kept * 2 + stats.waiting
+    assert stats.epoch == 2
+
+
+class Failing(Numbered):
+    """Cannot read one of its examples, for a while."""
+
+    def __init__(self, examples: int, bad: int) -> None:
+        super().__init__(examples)
+        self.bad = torch.tensor(bad).share_memory_()
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.bad:
+            raise OSError(f"example {index} cannot be read")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("strategy", "bad"), [(sb.random_backprop(1.0), 17), (selective(), 14)])
+def test_an_exception_in_the_data_set_arrives_and_what_waited_waits_on(strategy, bad, workers):
+    data = Failing(30, bad)
+    loader = DataLoader(data, 3, num_workers=workers)
+    door = select(loader, strategy, batch_size=4, leftovers="flush")
+    message = ""
+    try:
+        numbers(door)
+    except OSError as error:  # `pytest.raises` would hold on to it, and it to the workers
+        message = str(error)
+    assert f"example {bad} cannot be read" in message
+    came = door.stats
+    assert came.candidates == came.kept / strategy.selector.terms.rate + came.waiting
+    assert came.waiting > 0
+    data.bad.fill_(-1)
+    after = numbers(door)
+    assert door.stats.candidates == came.candidates + 30
+    assert door.stats.waiting == 0
+    assert len(flat(after)) == (30 + came.waiting) * strategy.selector.terms.rate

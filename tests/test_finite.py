@@ -1,0 +1,110 @@
+"""Losses that are not finite: refused by name, left out, or put first."""
+
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    Numbered,
+    NumberedStream,
+    flat,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+BAD = {3: float("nan"), 9: float("inf"), 13: -float("inf")}
+
+
+def broken_losses(model: nn.Module, batch: Any) -> Tensor:
+    losses = losses_by_number(model, batch)
+    for row, number in enumerate(batch[1].tolist()):
+        losses[row] = BAD.get(number, losses[row])
+    return losses
+
+
+def broken(data: Any, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
+    return select(DataLoader(data, 5), strategy, losses=broken_losses, **options)
+
+
+STRATEGIES = pytest.mark.parametrize(
+    "strategy", [selective(), selective(draw="bernoulli"), sb.random_scored(1 / 2)]
+)
+
+
+@STRATEGIES
+def test_the_examples_are_named_by_default(strategy):
+    door = broken(Numbered(20), strategy)
+    with pytest.raises(sb.LossError) as caught:
+        list(door)
+    message = str(caught.value)
+    assert "1 of 5 losses are not finite" in message
+    assert "examples [3] of the data set (rows [3] of a batch), with losses nan" in message
+    assert 'nonfinite="skip"' in message
+
+
+def test_the_rows_are_named_where_there_are_no_indices():
+    with pytest.raises(sb.LossError, match=r"rows \[3\] of a batch, with losses nan"):
+        list(broken(NumberedStream(20), selective()))
+
+
+def test_no_more_than_ten_are_named():
+    def all_bad(model: nn.Module, batch: Any) -> Tensor:
+        return torch.full((len(batch[1]),), torch.inf)
+
+    door = select(DataLoader(Numbered(20), 20), selective(), losses=all_bad)
+    with pytest.raises(sb.LossError, match=r"20 of 20 losses .* \[0, 1, [2-7, ]*8, 9\]"):
+        list(door)
+
+
+@STRATEGIES
+def test_skipped_examples_are_never_trained_on_and_are_counted(strategy):
+    door = broken(Numbered(20), strategy, nonfinite="skip", leftovers="flush", with_selection=True)
+    trained: list[int] = []
+    for _ in range(3):
+        for (inputs, targets), selection in door:
+            assert selection.indices.tolist() == targets.tolist() == inputs[:, 0].tolist()
+            trained += targets.tolist()
+    assert trained
+    assert not set(trained) & set(BAD)
+    assert door.stats.nonfinite == 9
+    assert door.stats.candidates == door.stats.scored == 60
+    history = door.state_dict()["history"]
+    assert history is None or bool(torch.isfinite(history["ring"][: history["filed"]]).all())
+
+
+def test_the_length_is_not_known_where_examples_may_be_skipped():
+    with pytest.raises(TypeError, match="skip"):
+        len(broken(Numbered(20), selective(), nonfinite="skip"))
+    with pytest.raises(TypeError, match="skip"):
+        len(broken(Numbered(20), sb.random_scored(1 / 2), nonfinite="skip"))
+    assert len(broken(Numbered(20), selective(), nonfinite="select")) == 2
+
+
+def test_selected_examples_rank_above_all_others():
+    strategy = sb.Strategy("top", sb.Forward(), sb.Top(1 / 2))
+    door = broken(Numbered(20), strategy, nonfinite="select", batch_size=2)
+    assert set(BAD) <= set(flat(numbers(door)))
+    assert door.stats.nonfinite == 0
+
+
+def test_a_batch_of_which_nothing_is_left_is_no_batch():
+    def first_batch_bad(model: nn.Module, batch: Any) -> Tensor:
+        losses = losses_by_number(model, batch)
+        return torch.where(batch[1] < 5, torch.nan, losses)
+
+    door = select(
+        DataLoader(Numbered(20), 5), selective(), losses=first_batch_bad, nonfinite="skip"
+    )
+    assert min(flat(numbers(door))) >= 5
+    assert door.stats.nonfinite == 5
+
+
+def test_a_warm_up_trains_on_them_as_the_bare_loader_would():
+    door = broken(Numbered(20), selective(warmup_epochs=1))
+    assert flat(numbers(door)) == list(range(20))

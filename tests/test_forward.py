@@ -1,0 +1,309 @@
+"""The selection pass: the model's own losses, and a model that never noticed."""
+
+import copy
+import random
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._losses import ExampleLosses
+from selective_backprop.scorers import _forward
+
+BATCH = (torch.randn(8, 4), torch.arange(8) % 3)
+INDICES = torch.arange(8)
+
+
+def losses(model, batch):
+    inputs, targets = batch
+    return functional.cross_entropy(model(inputs), targets, reduction="none")
+
+
+def start(model, scorer=None, *, of=losses, device=None):
+    scorer = scorer or sb.Forward()
+    return scorer.start(sb.Context(8, None, model=model, losses=of, device=device))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)
+    )
+
+
+class Noisy(nn.Module):
+    """A model that draws from every global random stream, counts its calls, and may fail."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.inner = net()
+        self.fails = fails
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, inputs):
+        self.calls += 1
+        noise = torch.rand(()) + float(np.random.rand()) + random.random()
+        outputs = self.inner(inputs) + noise
+        if self.fails:
+            raise ArithmeticError("the model failed")
+        return outputs
+
+
+def streams():
+    return torch.get_rng_state().tolist(), np.random.get_state()[1:3], random.getstate()
+
+
+def test_scores_are_the_losses_of_the_model_in_eval_mode():
+    model = net()
+    scores = start(model).score(BATCH, INDICES)
+    model.eval()
+    with torch.no_grad():
+        expected = losses(model, BATCH)
+    assert torch.equal(scores, expected)
+
+
+def test_in_training_mode_scores_come_from_batch_statistics():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    scores = start(model, sb.Forward(training=True)).score(BATCH, INDICES)
+    expected = losses(copy.deepcopy(model), BATCH)
+    assert torch.equal(scores, expected.detach())
+    model.eval()
+    assert not torch.allclose(scores, losses(model, BATCH))
+
+
+@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Forward(training=True)])
+def test_every_module_gets_its_own_mode_back(scorer):
+    model = net()
+    model[1].eval()  # frozen batch statistics
+    start(model, scorer).score(BATCH, INDICES)
+    modes = {name: module.training for name, module in model.named_modules()}
+    assert modes == {"": True, "0": True, "1": False, "2": True, "3": True, "4": True}
+
+
+def test_a_model_left_in_eval_mode_is_found_in_it():
+    model = net().eval()
+    start(model).score(BATCH, INDICES)
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Forward(training=True)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_buffers_and_random_streams_are_put_back_even_where_the_model_fails(scorer, fails):
+    model = Noisy(fails=fails)
+    running = start(model, scorer)
+    state, before = copy.deepcopy(model.state_dict()), streams()
+    for _ in range(3):
+        with pytest.raises(ArithmeticError) if fails else nullcontext():
+            running.score(BATCH, INDICES)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    after = streams()
+    assert after[0] == before[0]
+    assert np.array_equal(after[1][0], before[1][0])
+    assert after[1][1] == before[1][1]
+    assert after[2] == before[2]
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_nothing_is_recorded_for_gradients():
+    model = net()
+    scores = start(model).score(BATCH, INDICES)
+    assert not scores.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def train(model) -> list[torch.Tensor]:
+    model.zero_grad()
+    losses(model, BATCH).mean().backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [sb.Forward(), sb.Forward(inference_mode=True), sb.Forward(autocast=torch.bfloat16)],
+)
+def test_training_after_scoring_is_as_if_nothing_had_been_scored(scorer):
+    model = net()
+    other = copy.deepcopy(model)
+    torch.manual_seed(3)
+    expected = train(other)
+    torch.manual_seed(3)
+    start(model, scorer).score(BATCH, INDICES)
+    assert all(map(torch.equal, train(model), expected))
+    assert all(map(torch.equal, model.buffers(), other.buffers()))
+
+
+def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by():
+    model = Noisy()
+    state = copy.deepcopy(model.state_dict())
+    running = start(model, sb.Forward(inference_mode=True, training=True))
+    history = sb.History(8)
+    selector = sb.Percentile(1).start(sb.Context(4, 8))
+    for _ in range(3):
+        scores = running.score(BATCH, INDICES)
+        assert scores.is_inference()
+        history.file(scores)
+        assert len(selector.select(scores, history, torch.Generator()).rows) == 4
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert not any(buffer.is_inference() for buffer in model.buffers())
+    train(model)
+
+
+class Precision(nn.Module):
+    """A model that remembers the type of its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.seen = []
+
+    def forward(self, inputs):
+        outputs = self.layer(inputs)
+        self.seen.append(outputs.dtype)
+        return outputs
+
+
+def test_the_pass_runs_in_the_precision_that_is_asked_for_or_in_force():
+    model = Precision()
+    start(model).score(BATCH, INDICES)
+    start(model, sb.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
+    with torch.autocast("cpu", dtype=torch.float16):
+        start(model).score(BATCH, INDICES)
+        start(model, sb.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
+        model(BATCH[0])
+    assert not torch.is_autocast_enabled("cpu")
+    half, brain, single = torch.float16, torch.bfloat16, torch.float32
+    assert model.seen == [single, brain, half, brain, half]
+
+
+def gradients_of_a_region(model, scorer) -> list[torch.Tensor | None]:
+    """Score and train within one autocast region, as loops do."""
+    running = start(model, scorer, device=torch.device("cpu"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        running.score(BATCH, INDICES)
+        loss = losses(model, BATCH).mean()
+    loss.backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+SCORERS_IN_AUTOCAST = [
+    sb.Forward(),
+    sb.Forward(inference_mode=True),
+    sb.Forward(autocast=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("scorer", SCORERS_IN_AUTOCAST)
+def test_scoring_within_the_users_autocast_leaves_every_weight_its_gradient(scorer):
+    gradients = gradients_of_a_region(net(), scorer)
+    assert all(gradient is not None for gradient in gradients)
+
+
+def test_autocast_would_otherwise_remember_weights_that_have_no_gradient(monkeypatch):
+    layer = nn.Linear(2, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            layer(torch.ones(1, 2))
+        if layer(torch.ones(1, 2)).requires_grad:
+            pytest.skip("this torch remembers weights with their gradient")
+    monkeypatch.setattr(_forward, "uncached_autocast", lambda device: nullcontext())
+    assert None in gradients_of_a_region(net(), sb.Forward())
+
+
+@pytest.mark.parametrize("scorer", SCORERS_IN_AUTOCAST)
+def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):
+    model, seen = net(), []
+    model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_cache_enabled()))
+    gradients_of_a_region(model, scorer)
+    assert seen == [False, True]
+
+
+def test_a_wrapped_model_is_scored_without_its_wrapper(tmp_path):
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        model = net()
+        wrapped = DistributedDataParallel(model)
+        wrapped.register_forward_hook(lambda *_: pytest.fail("the wrapper was run"))
+        scores = start(wrapped).score(BATCH, INDICES)
+        assert wrapped.training
+        assert model.training
+        model.eval()
+        assert torch.equal(scores, losses(model, BATCH).detach())
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_a_compiled_model_is_scored_and_left_as_it_was():
+    model = Noisy()
+    state = copy.deepcopy(model.state_dict())
+    compiled = torch.compile(model.inner, backend="eager")
+    model.inner[1].eval()
+    running = start(compiled, sb.Forward(training=True))
+    for _ in range(2):
+        running.score(BATCH, INDICES)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert [module.training for module in model.inner] == [True, False, True, True, True]
+    assert compiled.training
+    compiled.eval()
+    expected = losses(model.inner, BATCH).detach()
+    assert torch.equal(start(compiled).score(BATCH, INDICES), expected)
+    assert not compiled.training
+
+
+def test_forward_hooks_run():
+    model, seen = net(), []
+    model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
+    start(model).score(BATCH, INDICES)
+    assert seen == [False]
+
+
+def test_losses_may_be_counts():
+    def mistakes(model, batch):
+        return model(batch[0]).argmax(1) != batch[1]
+
+    scores = start(net(), of=mistakes).score(BATCH, INDICES)
+    assert scores.dtype == torch.float32
+    assert set(scores.tolist()) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("indices", [INDICES, None])
+@pytest.mark.parametrize(
+    ("of", "found"),
+    [
+        (ExampleLosses(lambda outputs, targets: outputs.mean()), "the loss is a scalar"),
+        (lambda model, batch: model(batch[0]), r"shape \(8, 3\)"),
+        (lambda model, batch: 0.5, "got float"),
+    ],
+)
+def test_losses_that_are_no_scores_are_refused_with_advice(of, found, indices):
+    with unhooked(), pytest.raises(sb.LossError, match=found) as refusal:
+        start(net(), of=of).score(BATCH, indices)
+    assert "losses=callable(model, batch)" in str(refusal.value)
+
+
+def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
+    running = start(net(), of=lambda model, batch: model(batch[0])[1:, 0])
+    with pytest.raises(sb.LossError, match=r"shape \(7,\) for a batch of 8"):
+        running.score(BATCH, INDICES)
+    assert running.score(BATCH, None).shape == (7,)
+
+
+@pytest.mark.parametrize("parts", [{}, {"model": nn.Linear(1, 1)}, {"losses": losses}])
+def test_scoring_without_a_model_or_losses_is_refused(parts):
+    with pytest.raises(sb.ConfigurationError, match="scores with the model, and there is none"):
+        sb.Forward().start(sb.Context(8, None, **parts))
+
+
+def test_there_is_nothing_to_remember():
+    running = start(net())
+    assert running.state_dict() == {}
+    running.load_state_dict({})

@@ -1,0 +1,231 @@
+"""Windows, draws and full batches, on rows that need no loader."""
+
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import Numbered, selective
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, default_collate
+
+import selective_backprop as sb
+from selective_backprop import _funnel
+from selective_backprop._batches import Layout
+from selective_backprop._context import Context
+from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows, Shape
+from selective_backprop._schedule import Phase
+
+
+def funnel(
+    batch: int = 4,
+    window: int | None = 8,
+    *,
+    selector: sb.AbstractSelector | None = None,
+    history: sb.History | None = None,
+    **shape: Any,
+) -> Funnel:
+    running = (selector or sb.Top(1 / 2)).start(Context(batch, window))
+    sizes = Shape(batch, window, **shape)
+    return Funnel(running, sizes, history=history, layout=Layout(), seed=(0,))
+
+
+def rows(first: int, count: int, device: str = "cpu") -> Rows:
+    numbers = torch.arange(first, first + count, device=device)
+    batch = {"x": numbers.float()[:, None].expand(-1, 3), "y": numbers}
+    return Rows(batch, count, numbers, scores=numbers.double())
+
+
+def numbers(batches: Any) -> list[list[int]]:
+    return [batch.indices.tolist() for batch in batches]
+
+
+def test_rows_wait_for_a_window_and_then_leave_as_a_batch():
+    stage = funnel()
+    assert numbers(stage.route(Phase.SELECT, rows(0, 5))) == []
+    assert (stage.state.candidates, stage.state.rows) == (5, 0)
+    assert numbers(stage.route(Phase.SELECT, rows(5, 5))) == [[4, 5, 6, 7]]
+    assert (stage.state.candidates, stage.state.rows) == (2, 0)
+
+
+def test_one_candidate_batch_can_be_several_windows():
+    stage = funnel()
+    assert numbers(stage.route(Phase.SELECT, rows(0, 20))) == [[4, 5, 6, 7], [12, 13, 14, 15]]
+    assert stage.state.candidates == 4
+
+
+def test_a_candidate_batch_as_large_as_a_batch_passes_as_the_same_object():
+    batch = rows(0, 4)
+    for phase in (Phase.PLAIN, Phase.INTERLUDE):
+        [out] = funnel().route(phase, batch)
+        assert out is batch
+
+
+def test_plain_phases_send_what_waits_first_and_interludes_do_not():
+    for phase, expected, left in [
+        (Phase.PLAIN, [[0, 1, 2, 3], [4, 100, 101, 102]], (0, 1)),
+        (Phase.INTERLUDE, [[100, 101, 102, 103]], (5, 0)),
+    ]:
+        stage = funnel()
+        assert not list(stage.route(Phase.SELECT, rows(0, 5)))
+        assert numbers(stage.route(phase, rows(100, 4))) == expected
+        assert (stage.state.candidates, stage.state.rows) == left
+
+
+@pytest.mark.parametrize(
+    ("leftovers", "out", "left", "dropped"),
+    [
+        (Leftovers.CARRY, [], 6, 0),
+        (Leftovers.FLUSH, [[3, 4, 5]], 0, 0),
+        (Leftovers.DROP, [], 0, 6),
+    ],
+)
+def test_the_end_of_an_epoch(leftovers, out, left, dropped):
+    stage = funnel()
+    list(stage.route(Phase.SELECT, rows(0, 6)))
+    assert numbers(stage.close(leftovers)) == out
+    assert (stage.state.candidates, stage.state.dropped) == (left, dropped)
+
+
+def test_a_history_that_is_still_empty_is_kept_all_the_same():
+    # An empty history is false, and was once taken for none.
+    history = sb.History(16)
+    stage = funnel(selector=sb.Percentile(1.0), history=history)
+    list(stage.route(Phase.SELECT, rows(0, 20)))
+    assert sorted(history.recent.tolist()) == list(range(16))
+
+
+def test_a_window_is_filed_before_it_is_drawn_from():
+    seen: list[int] = []
+
+    class Looking(sb.RunningSelector):
+        def select(self, scores: Tensor, history: sb.History, generator: Any) -> sb.Choice:
+            seen.append(len(history))
+            assert set(scores.tolist()) <= set(history.recent.tolist())
+            return sb.Choice(torch.arange(4))
+
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    layout = Layout()
+    stage = Funnel(Looking(), Shape(4, 8), history=sb.History(64), layout=layout, seed=(0,))
+    for first in range(0, 24, 6):
+        list(stage.route(Phase.SELECT, rows(first, 6)))
+    assert seen == [8, 16, 24]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 7))
+@settings(max_examples=25)
+def test_cutting_and_joining_keeps_every_row_in_order(counts, batch):
+    stage = funnel(batch, keeps_everything=True, unchanged=False)
+    out, first = [], 0
+    for count in counts:
+        out += list(stage.route(Phase.SELECT, rows(first, count)))
+        first += count
+        assert stage.state.rows < batch
+    out += list(stage.close(Leftovers.FLUSH))
+    assert [len(indices) for indices in numbers(out)][:-1] == [batch] * (len(out) - 1)
+    for piece in out:
+        assert piece.batch["y"].tolist() == piece.indices.tolist()
+        assert piece.batch["x"][:, 2].tolist() == piece.indices.tolist()
+    assert [number for piece in numbers(out) for number in piece] == list(range(first))
+
+
+def test_a_state_goes_into_plain_containers_and_comes_back():
+    stage = funnel()
+    list(stage.route(Phase.SELECT, rows(0, 5)))
+    packed = stage.state.pack()
+    other = funnel()
+    other.state = FunnelState.unpack(packed)
+    assert numbers(other.route(Phase.SELECT, rows(5, 3))) == [[4, 5, 6, 7]]
+    assert stage.state.candidates == 5
+
+
+@pytest.mark.parametrize("selector", [sb.Percentile(1.0), sb.Uniform(1 / 2)])
+def test_every_window_of_every_epoch_is_drawn_by_a_seed_of_its_own(selector):
+    def drawn(seed: int, epoch: int) -> list[list[int]]:
+        stage = funnel(selector=selector, history=sb.History(8))
+        stage.seed = (seed,)
+        stage.open(epoch)
+        return [
+            [number % 8 for number in out]
+            for first in range(0, 64, 8)
+            for out in numbers(stage.route(Phase.SELECT, rows(first, 8)))
+        ]
+
+    assert drawn(0, 0) == drawn(0, 0)
+    assert drawn(0, 0) != drawn(0, 1)
+    assert drawn(0, 1) != drawn(1, 0)
+    assert len(set(map(tuple, drawn(0, 0)))) > 1
+
+
+class ElsewhereGenerators:
+    """Torch as the funnel sees it, whose generators do for a device that has none."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def Generator(device: torch.device) -> torch.Generator:
+        return torch.Generator()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A device of which the host can read no value, ever: to ask for one is an error.
+
+    What runs here runs on CUDA without making the host wait.
+    """
+    monkeypatch.setattr(_funnel, "torch", ElsewhereGenerators())
+    return "meta"
+
+
+EXACT = [sb.Percentile(2.0), sb.Percentile(0.5), sb.Uniform(1 / 3), sb.Top(1 / 3), sb.Bottom(1 / 3)]
+
+
+@pytest.mark.parametrize("count", [4, 10, 12, 40])
+@pytest.mark.parametrize("selector", EXACT)
+def test_an_exact_draw_reads_nothing_back_from_the_device(elsewhere, selector, count):
+    stage = funnel(4, 12, selector=selector, history=sb.History(32))
+    out = 0
+    for first in range(0, 120, count):
+        for piece in stage.route(Phase.SELECT, rows(first, count, elsewhere)):
+            assert piece.count == 4
+            assert piece.batch["x"].shape == (4, 3)
+            assert piece.indices.shape == (4,)
+            assert piece.batch["x"].device.type == elsewhere
+            out += 1
+    out += len(list(stage.close(Leftovers.FLUSH)))
+    assert out == 10
+
+
+def test_coins_are_read_back(elsewhere):
+    stage = funnel(4, None, selector=sb.Percentile(1.0, "bernoulli"), history=sb.History(32))
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        list(stage.route(Phase.SELECT, rows(0, 8, elsewhere)))
+
+
+def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends(elsewhere):
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        return model(batch[0])[:, 0]
+
+    door = sb.SelectiveLoader(
+        DataLoader(Numbered(60), 5, collate_fn=default_collate),
+        nn.Linear(2, 2, device=elsewhere),
+        None,
+        selective(1 / 3),
+        losses=losses,
+        nonfinite="select",
+        with_selection=True,
+    )
+    batches = iter(door)
+    for _ in range(4):
+        (inputs, targets), selection = next(batches)
+        assert {inputs.device.type, targets.device.type, selection.indices.device.type} == {"meta"}
+        assert door.stats.kept == 5 * door.stats.batches
+    with pytest.raises(RuntimeError, match=r"item\(\) cannot be called on meta tensors|unique"):
+        next(batches)  # the share of ties is counted once, at the end

@@ -1,0 +1,175 @@
+"""The last R scores, and the paper's percentile among them."""
+
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop._history import _share_below_on_device
+
+# few values, so that most of them are ties
+tied = st.integers(-3, 3).map(float)
+streams = st.lists(st.lists(tied, min_size=1, max_size=12), min_size=1, max_size=8)
+capacities = st.integers(1, 10)
+
+
+@given(streams, capacities, st.sampled_from([0.0, 0.25, 1.0, 2.0, 3.0, 9.0]))
+def test_probabilities_are_the_papers_over_any_stream(stream, capacity, beta):
+    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    for batch in stream:
+        history.file(torch.tensor(batch))
+        found = sb.selection_probability(torch.tensor(batch), history.recent, beta)
+        expected = reference.selection_probabilities(plain, batch, beta)
+        assert found.tolist() == pytest.approx(expected, abs=1e-7)
+        assert history.percentiles(torch.tensor(batch)).pow(beta).tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_probabilities_are_the_papers_at_full_size(seed):
+    history, plain = sb.History(1024), reference.LossHistory(1024)
+    generator = torch.Generator().manual_seed(seed)
+    for size in (100, 128, 1500, 7, 1024, 128, 600):
+        losses = torch.rand(size, generator=generator)
+        losses = torch.where(losses < 0.4, losses, (losses * 50).round() / 50)  # 60 % ties
+        history.file(losses)
+        found = history.percentiles(losses).pow(2).tolist()
+        assert found == pytest.approx(
+            reference.selection_probabilities(plain, losses.tolist(), 2), abs=1e-7
+        )
+
+
+@given(streams, capacities)
+def test_the_newest_are_remembered_and_the_oldest_forgotten(stream, capacity):
+    history = sb.History(capacity)
+    for batch in stream:
+        history.file(torch.tensor(batch))
+    everything = [score for batch in stream for score in batch]
+    assert sorted(history.recent.tolist()) == sorted(everything[-capacity:])
+    assert len(history) == min(capacity, len(everything))
+
+
+def test_before_the_first_score_nothing_is_left_out():
+    history = sb.History(4)
+    assert len(history) == 0
+    assert history.recent.shape == (0,)
+    assert history.percentiles(torch.tensor([1.0, 2.0])).tolist() == [1.0, 1.0]
+    assert history.tie_share() == 0.0
+
+
+def test_no_scores_at_all_may_be_filed():
+    history = sb.History(4)
+    history.file(torch.empty(0))
+    assert len(history) == 0
+    assert history.percentiles(torch.empty(0)).shape == (0,)
+
+
+def test_infinite_scores_are_above_all_others_and_tie_with_each_other():
+    history = sb.History(4)
+    scores = torch.tensor([torch.inf, 1.0, torch.inf, 2.0])
+    history.file(scores)
+    assert history.percentiles(scores).tolist() == [0.5, 0.0, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_scores_of_any_precision_are_ranked(dtype):
+    scores = torch.tensor([3.0, 1.0, 2.0, 2.0], dtype=dtype)
+    history = sb.History(8)
+    history.file(scores)
+    assert history.recent.dtype == dtype
+    assert history.percentiles(scores).tolist() == [0.75, 0.0, 0.25, 0.25]
+
+
+@given(st.lists(tied, max_size=12), st.lists(tied, min_size=1, max_size=12))
+def test_what_a_device_ranks_is_what_the_host_ranks(scores, recent):
+    scores, recent = torch.tensor(scores), torch.tensor(recent)
+    found = _share_below_on_device(scores, recent)
+    assert found.tolist() == sb.selection_probability(scores, recent, beta=1).tolist()
+
+
+def test_double_precision_is_kept():
+    scores = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
+    history = sb.History(2)
+    history.file(scores)
+    assert history.percentiles(scores).tolist() == [0.0, 0.5]
+
+
+def test_scores_that_carry_gradients_can_be_ranked():
+    scores = torch.tensor([2.0, 1.0], requires_grad=True)
+    assert sb.selection_probability(scores, scores, beta=1).tolist() == [0.5, 0.0]
+
+
+def test_filed_scores_are_copied():
+    scores = torch.tensor([1.0, 2.0])
+    history = sb.History(2)
+    history.file(scores)
+    scores.zero_()
+    assert history.recent.tolist() == [1.0, 2.0]
+
+
+def test_ranking_changes_neither_scores_nor_history():
+    scores = torch.tensor([3.0, 1.0, 2.0])
+    history = sb.History(3)
+    history.file(scores)
+    history.percentiles(scores)
+    assert scores.tolist() == history.recent.tolist() == [3.0, 1.0, 2.0]
+
+
+def test_scores_that_are_no_neighbours_in_memory_are_ranked():
+    table = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+    history = sb.History(3)
+    history.file(table[:, 0])
+    assert history.percentiles(table[:, 0]).tolist() == pytest.approx([2 / 3, 0, 1 / 3])
+
+
+@given(st.lists(tied, max_size=20), capacities)
+def test_the_share_of_ties_counts_scores_that_have_a_twin(scores, capacity):
+    history = sb.History(capacity)
+    history.file(torch.tensor(scores))
+    recent = scores[-capacity:]
+    twins = sum(recent.count(score) > 1 for score in recent)
+    assert history.tie_share() == pytest.approx(twins / len(recent) if recent else 0.0)
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_history_without_room_is_refused(capacity):
+    with pytest.raises(sb.ConfigurationError, match=f"at least 1 score, got {capacity}"):
+        sb.History(capacity)
+
+
+@given(streams, streams, capacities)
+def test_a_history_goes_on_where_its_state_was_taken(before, after, capacity):
+    history, other = sb.History(capacity), sb.History(capacity)
+    for batch in before:
+        history.file(torch.tensor(batch))
+    state, recent = history.state_dict(), history.recent.tolist()
+    for batch in after:  # must not reach into the state
+        history.file(torch.tensor(batch))
+    other.load_state_dict(state)
+    for batch in after:  # nor the state into what was loaded from it
+        other.file(torch.tensor(batch))
+    assert other.recent.tolist() == history.recent.tolist()
+    again = sb.History(capacity)
+    again.load_state_dict(state)
+    assert again.recent.tolist() == recent
+
+
+def test_an_unused_history_has_a_state_too():
+    history = sb.History(3)
+    history.file(torch.ones(2))
+    history.load_state_dict(sb.History(3).state_dict())
+    assert len(history) == 0
+
+
+def test_a_state_survives_a_file(tmp_path):
+    history, other = sb.History(3), sb.History(3)
+    history.file(torch.tensor([1.0, 2.0]))
+    torch.save(history.state_dict(), tmp_path / "state")
+    other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert other.recent.tolist() == [1.0, 2.0]
+
+
+def test_a_state_of_another_capacity_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="history of 3 scores; this one holds 4"):
+        sb.History(4).load_state_dict(sb.History(3).state_dict())

@@ -1,0 +1,266 @@
+"""The door: phases, lengths, epochs, seeds and what it says of itself."""
+
+import dataclasses
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    Numbered,
+    flat,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+
+class Scoring:
+    """Losses by number, and a note of which examples were scored."""
+
+    def __init__(self) -> None:
+        self.scored: list[list[int]] = []
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        self.scored.append(batch[1].tolist())
+        return losses_by_number(model, batch)
+
+
+def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
+    losses = Scoring()
+    door = select(DataLoader(Numbered(24), 4), selective(warmup_epochs=2), losses=losses)
+    for _ in range(2):
+        assert flat(numbers(door)) == list(range(24))
+    assert losses.scored == [[0, 1, 2, 3]]
+    assert door.state_dict()["history"]["filed"] == 0
+    assert len(flat(numbers(door))) == 12
+    assert door.stats.scored == 4 + 24
+    assert door.state_dict()["history"]["filed"] == 24
+
+
+def test_selection_acts_between_two_fractions_of_the_candidates():
+    losses = Scoring()
+    strategy = selective(start=0.3, end=0.7)
+    door = select(DataLoader(Numbered(20), 2), strategy, losses=losses, epochs=4)
+    batches = [numbers(door) for _ in range(4)]
+    # 40 candidate batches, of which number 12 to 27 are selected from, and the first one tried
+    assert losses.scored == [
+        [2 * (number % 10), 2 * (number % 10) + 1] for number in [0, *range(12, 28)]
+    ]
+    assert [len(epoch) for epoch in batches] == [10, 2 + 8 // 2, 8 // 2 + 2, 10]
+
+
+@pytest.mark.parametrize(("every", "trains"), [(2, 4), (3, 2), (3, 6), (5, 4)])
+def test_one_batch_in_so_many_is_unselected_whatever_the_sizes(every, trains):
+    losses = Scoring()
+    door = select(
+        DataLoader(Numbered(160), 4),
+        selective(1 / 3, plain_every=every),
+        losses=losses,
+        batch_size=trains,
+    )
+    batches = sum(len(numbers(door)) for _ in range(2))
+    unscored = 320 - len(flat(losses.scored)) + 4  # the first batch is tried whatever its phase
+    assert abs(unscored / trains - batches / every) <= 2
+
+
+def test_an_incomplete_window_waits_through_an_interlude():
+    strategy = selective(1 / 2, plain_every=2)  # a cycle of 8 selected and 4 unselected
+    door = select(DataLoader(Numbered(24), 4), strategy)
+    batches = numbers(door)
+    assert [len(batch) for batch in batches] == [4] * 4
+    # whole candidate batches, and windows made of what came before and after one
+    plain = [
+        batch for batch in batches if batch in [list(range(i, i + 4)) for i in range(0, 24, 4)]
+    ]
+    assert len(plain) == 2
+    assert door.stats.waiting == 0
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_waiting_rows_go_first_where_an_unselective_phase_begins(scored):
+    strategy = sb.Strategy(
+        "until half time",
+        sb.Forward() if scored else None,
+        sb.Uniform(1 / 2),
+        sb.Schedule(end=0.5),
+    )
+    door = select(DataLoader(Numbered(22), 4), strategy, epochs=2)
+    assert [len(batch) for batch in numbers(door)] == [4, 4]
+    assert door.stats.waiting == 6  # 22 candidates, of which a window takes 8
+    assert len(door) == 7
+    last = numbers(door)
+    assert flat(last) == [16, 17, 18, 19, 20, 21, *range(22)]
+    assert [len(batch) for batch in last] == [4] * 7
+
+
+def test_an_epoch_without_leftovers_flushes_in_proportion_and_at_least_one_row():
+    for examples, expected in [(16, [4, 4]), (17, [4, 4, 1]), (20, [4, 4, 2]), (3, [2])]:
+        door = select(DataLoader(Numbered(examples), 4), selective(), leftovers="flush")
+        assert len(door) == len(expected)
+        assert [len(batch) for batch in numbers(door)] == expected
+        assert door.stats.waiting == 0
+
+
+class Telling:
+    """Notes which epoch it is told, as a distributed sampler would."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+        self.told: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([float(index)]), index
+
+    def set_epoch(self, epoch: int) -> None:
+        self.told.append(epoch)
+
+
+def test_set_epoch_reaches_sampler_batch_sampler_and_data_set_once_each():
+    data, sampler = Telling(range(8)), Telling(range(8))
+    door = select(DataLoader(data, 4, sampler=sampler), selective())
+    door.set_epoch(5)
+    assert (data.told, sampler.told) == ([5], [5])
+    assert list(door)
+    assert door.stats.epoch == 5
+    batches = Telling([[0, 1], [2, 3]])
+    batches.sampler = Telling([])
+    select(DataLoader(data, batch_sampler=batches), sb.traditional()).set_epoch(7)
+    assert (data.told, batches.told, batches.sampler.told) == ([5, 7], [7], [7])
+
+
+def test_epochs_count_from_their_first_batch_broken_off_or_not():
+    door = select(DataLoader(Numbered(32), 4), selective())
+    assert door.stats.epoch == -1
+    iter(door)
+    for expected in range(3):
+        for _ in door:
+            assert door.stats.epoch == expected
+            break
+    assert list(door)
+    assert door.stats.epoch == 3
+
+
+@pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective()])
+def test_an_epoch_draws_by_its_number_and_the_seed_alone(strategy):
+    def epochs(seed: int, *order: int) -> list[list[list[int]]]:
+        generator = torch.Generator().manual_seed(seed)
+        loader = DataLoader(Numbered(64), 4)
+        door = select(loader, strategy, generator=generator, leftovers="drop")
+        state = generator.get_state()
+        run = []
+        for number in order:
+            door.set_epoch(number)
+            run.append(numbers(door))
+        assert torch.equal(generator.get_state(), state)
+        return run
+
+    zero, one = epochs(1, 0, 1)
+    assert zero != one
+    assert epochs(2, 0)[0] != zero
+    if strategy.scorer is None:  # else the history tells the order
+        assert epochs(1, 1, 0, 0) == [one, zero, zero]
+
+
+def test_the_seed_is_torchs_initial_seed_unless_a_generator_is_given():
+    def chosen(seed: int) -> list[list[int]]:
+        torch.manual_seed(seed)
+        door = select(DataLoader(Numbered(64), 4), sb.random_backprop(1 / 2), generator=None)
+        torch.rand(3)  # how far the stream has moved does not matter
+        return numbers(door)
+
+    assert chosen(1) == chosen(1) != chosen(2)
+
+
+def equal_losses(model: nn.Module, batch: Any) -> Tensor:
+    return torch.ones(len(batch[1]))
+
+
+def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
+    door = select(DataLoader(Numbered(24), 4), selective(draw="bernoulli"), losses=equal_losses)
+    with pytest.warns(sb.SelectionWarning, match=r"no training batch: of 24 .* 100% of") as caught:
+        assert list(door) == []
+    assert len(caught) == 1
+    assert door.stats.ties == 1.0
+    assert door.stats.waiting == 0
+
+
+def test_exact_draws_from_equal_losses_are_uniform():
+    door = select(DataLoader(Numbered(24), 4), selective(), losses=equal_losses)
+    chosen = torch.zeros(24)
+    for _ in range(36):
+        batches = numbers(door)
+        assert [len(batch) for batch in batches] == [4] * 3
+        chosen[flat(batches)] += 1
+    # each is taken 18 times in the mean, with a standard deviation of 3
+    assert 5 < chosen.min() < chosen.max() < 31
+
+
+def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
+    door = select(DataLoader(Numbered(6), 4), selective())
+    with pytest.warns(sb.SelectionWarning, match=r"6 wait for a full window"):
+        assert list(door) == []
+    assert [len(batch) for batch in numbers(door)] == [4]
+
+
+def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
+    loader = DataLoader(Numbered(16), 4, shuffle=True)
+    strategy = selective()
+    door = select(loader, strategy, batch_size=2)
+    assert door.dataset is loader.dataset
+    assert door.sampler is loader.sampler
+    assert door.batch_size == 2
+    assert door.strategy is strategy
+    assert not isinstance(door, DataLoader)
+    assert not hasattr(door, "batch_sampler")
+
+
+def test_stats_are_a_frozen_snapshot():
+    door = select(DataLoader(Numbered(22), 4), selective(), leftovers="drop")
+    before = door.stats
+    list(door)
+    assert before == sb.Stats()
+    assert door.stats == sb.Stats(
+        epoch=0, candidates=22, loaded=22, scored=22, kept=8, batches=2, dropped=6
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.kept = 1
+
+
+def test_the_stopwatch_is_charged_with_each_stage():
+    now = 0.0
+
+    def tick() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    watch = sb.Stopwatch(clock=tick)
+    door = select(DataLoader(Numbered(16), 4), selective(), stopwatch=watch)
+    watch.start()
+    list(door)
+    watch.stop()
+    assert {"load", "score", "select", "other"} == set(watch.seconds)
+    assert all(seconds > 0 for seconds in watch.seconds.values())
+
+
+@pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective(start=0.1)])
+def test_nothing_but_the_user_keeps_it_alive(strategy):
+    # A circle would leave its workers running until the garbage collector comes by.
+    door = select(DataLoader(Numbered(16), 4), strategy, epochs=2)
+    list(door)
+    len(door)
+    gone = weakref.ref(door)
+    del door
+    assert gone() is None

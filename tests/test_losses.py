@@ -1,0 +1,277 @@
+"""One loss per example, from whatever loss the user has, and nothing of the user's changed."""
+
+import functools
+
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._losses import (
+    ADVICE,
+    ExampleLosses,
+    average_examples,
+    check_losses,
+    find_losses,
+    ignored_target,
+    unreduced,
+)
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0], [-2.0, 1.0, 1.0], [0.3, 0.2, 0.1]])
+TARGETS = torch.tensor([0, 1, 2, 2])
+CLASS_WEIGHTS = [0.2, 3.0, 1.0]
+
+
+class Echo(nn.Module):
+    """A model that is sure of itself."""
+
+    def forward(self, inputs):
+        return inputs
+
+
+def losses_of(loss_fn, outputs=LOGITS, targets=TARGETS):
+    return ExampleLosses(loss_fn)(Echo(), (outputs, targets))
+
+
+def plain(**options):
+    return [
+        reference.cross_entropy(logits, target, **options)
+        for logits, target in zip(LOGITS.tolist(), TARGETS.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss(reduction="sum"),
+        nn.CrossEntropyLoss(reduction="none"),
+        functional.cross_entropy,
+        functools.partial(functional.cross_entropy, reduction="sum"),
+        functools.partial(functional.cross_entropy, ignore_index=-1),
+        torch.compile(nn.CrossEntropyLoss(), backend="eager"),
+        torch.compile(functional.cross_entropy, backend="eager"),
+        lambda outputs, targets, reduction="mean": functional.cross_entropy(
+            outputs, targets, reduction=reduction
+        ),
+        lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="none"),
+    ],
+)
+def test_a_loss_with_a_reduction_is_asked_for_none(loss_fn):
+    assert losses_of(loss_fn).tolist() == pytest.approx(plain(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda loss_fn: loss_fn, functools.partial(torch.compile, backend="eager")]
+)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_users_own_loss_goes_on_reducing(make, reduction):
+    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS), reduction=reduction)
+    state = {name: value for name, value in vars(loss_fn).items() if name != "_buffers"}
+    wrapped = make(loss_fn)
+    losses_of(wrapped)
+    assert wrapped.reduction == loss_fn.reduction == reduction
+    assert {name: vars(loss_fn)[name] for name in state} == state
+    assert loss_fn(LOGITS, TARGETS).ndim == 0
+
+
+def test_a_partials_own_arguments_are_kept():
+    loss_fn = functools.partial(functional.cross_entropy, reduction="sum", label_smoothing=0.2)
+    assert losses_of(loss_fn).tolist() == pytest.approx(plain(smoothing=0.2), abs=1e-6)
+    assert loss_fn.keywords == {"reduction": "sum", "label_smoothing": 0.2}
+
+
+def test_label_smoothing_and_class_weights_are_the_users():
+    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS), label_smoothing=0.1)
+    expected = plain(weights=CLASS_WEIGHTS, smoothing=0.1)
+    assert losses_of(loss_fn).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_loss_of_several_outputs_is_averaged_over_them():
+    outputs, targets = torch.randn(4, 5), torch.rand(4, 5).round()
+    expected = [
+        sum(
+            -functional.logsigmoid(output if target else -output).item()
+            for output, target in zip(row, answers, strict=True)
+        )
+        / 5
+        for row, answers in zip(outputs, targets, strict=True)
+    ]
+    found = losses_of(nn.BCEWithLogitsLoss(), outputs, targets)
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 3), (4, 2, 3, 2)])
+def test_a_squared_error_is_averaged_over_all_axes_but_the_first(shape):
+    outputs, targets = torch.randn(shape), torch.randn(shape)
+    expected = [
+        sum(row := ((output - target) ** 2).flatten().tolist()) / len(row)
+        for output, target in zip(outputs, targets, strict=True)
+    ]
+    assert losses_of(nn.MSELoss(), outputs, targets).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@given(
+    st.lists(st.lists(st.integers(-1, 2), min_size=5, max_size=5), min_size=1, max_size=6),
+    st.sampled_from([-1, 2]),
+)
+def test_masked_tokens_are_left_out_of_the_mean(targets, ignored):
+    # class 2 stands for padding, or -1 does; nothing else may be out of range
+    targets = [[max(token, 0) if ignored == 2 else token for token in row] for row in targets]
+    logits = torch.randn(len(targets), 5, 3, generator=torch.Generator().manual_seed(0))
+    loss_fn = nn.CrossEntropyLoss(ignore_index=ignored)
+    found = losses_of(loss_fn, logits.transpose(1, 2), torch.tensor(targets))
+    expected = [
+        reference.token_cross_entropy(tokens, answers, ignored=ignored)
+        for tokens, answers in zip(logits.tolist(), targets, strict=True)
+    ]
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_masked_pixels_are_left_out_of_the_mean():
+    logits = torch.randn(3, 4, 2, 2)
+    targets = torch.tensor([[[0, 1], [255, 255]], [[3, 255], [2, 1]], [[255, 255], [255, 255]]])
+    found = losses_of(nn.CrossEntropyLoss(ignore_index=255), logits, targets)
+    expected = [
+        reference.token_cross_entropy(
+            image.flatten(1).T.tolist(), answers.flatten().tolist(), ignored=255
+        )
+        for image, answers in zip(logits, targets, strict=True)
+    ]
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    assert found[2] == 0
+
+
+def test_a_masked_class_costs_nothing():
+    targets = torch.tensor([0, -100, 2, 2])
+    assert losses_of(nn.CrossEntropyLoss(), LOGITS, targets)[1] == 0
+
+
+def test_targets_that_are_probabilities_are_not_masked():
+    logits, targets = torch.randn(2, 3, 4), torch.rand(2, 3, 4)
+    found = losses_of(nn.CrossEntropyLoss(), logits, targets)
+    expected = -(logits.log_softmax(1) * targets).sum(1).mean(1)
+    assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "expected"),
+    [
+        (nn.CrossEntropyLoss(), -100),
+        (nn.NLLLoss(ignore_index=7), 7),
+        (functional.cross_entropy, -100),
+        (functools.partial(functional.cross_entropy, ignore_index=5), 5),
+        (torch.compile(nn.CrossEntropyLoss(ignore_index=3), backend="eager"), 3),
+        (nn.MSELoss(), None),
+        (functional.mse_loss, None),
+        (lambda outputs, targets: outputs, None),
+        (lambda outputs, targets, ignore_index=None: outputs, None),
+        (max, None),  # a builtin whose signature is unknown
+    ],
+)
+def test_the_target_that_is_left_out_is_the_users(loss_fn, expected):
+    assert ignored_target(loss_fn) == expected
+
+
+def test_losses_of_one_axis_are_passed_on():
+    losses = torch.randn(3)
+    assert average_examples(losses, TARGETS, ignored=0) is losses
+
+
+class OwnLoss(nn.Module):
+    """A loss as people write them, without a reduction."""
+
+    def forward(self, outputs, targets):
+        return functional.cross_entropy(outputs, targets)
+
+
+@pytest.mark.parametrize("loss_fn", [OwnLoss(), lambda outputs, targets: outputs.mean()])
+def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn):
+    assert unreduced(loss_fn) is loss_fn
+    with pytest.raises(sb.LossError, match="is a scalar") as refusal:
+        check_losses(losses_of(loss_fn), 4)
+    assert ADVICE in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        (torch.tensor(1.0), "the loss is a scalar; one loss per example"),
+        (torch.ones(3), r"shape \(3,\) for a batch of 4 examples"),
+        (torch.ones(8), r"shape \(8,\) for a batch of 4 examples"),
+        (torch.ones(4, 1), r"shape \(4, 1\) for a batch of 4"),
+        (torch.ones(4, 6), r"shape \(4, 6\) for a batch of 4"),
+        (3.0, "a tensor of losses is needed, got float"),
+        (None, "got NoneType"),
+        ([1.0, 2.0, 3.0, 4.0], "got list"),
+    ],
+)
+def test_what_is_not_one_number_per_example_is_refused_with_advice(losses, found):
+    with pytest.raises(sb.LossError, match=found) as refusal:
+        check_losses(losses, 4)
+    assert ADVICE in str(refusal.value)
+
+
+def test_where_the_number_of_examples_is_unknown_the_axes_still_count():
+    assert check_losses(torch.ones(7), None).shape == (7,)
+    with pytest.raises(sb.LossError, match=r"shape \(7, 2\); one loss per example"):
+        check_losses(torch.ones(7, 2), None)
+
+
+def test_losses_that_count_something_become_floats():
+    assert check_losses(torch.tensor([True, False]), 2).tolist() == [1.0, 0.0]
+    assert check_losses(torch.tensor([3, 4]), 2).dtype == torch.float32
+    half = torch.ones(2, dtype=torch.float16)
+    assert check_losses(half, 2) is half
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ((LOGITS,), "tuple of 1"),
+        ((LOGITS, TARGETS, TARGETS), "tuple of 3"),
+        ({"x": LOGITS, "y": TARGETS}, "a dict,"),
+        (LOGITS, "a Tensor,"),
+    ],
+)
+def test_a_batch_that_is_no_pair_is_refused_with_what_to_pass(batch, found):
+    with pytest.raises(sb.LossError, match=found) as refusal:
+        ExampleLosses(nn.CrossEntropyLoss())(Echo(), batch)
+    assert "losses=callable" in str(refusal.value)
+    assert "outputs=callable" in str(refusal.value)
+
+
+def test_a_pair_may_be_a_list():
+    found = ExampleLosses(nn.CrossEntropyLoss())(Echo(), [LOGITS, TARGETS])
+    assert found.tolist() == pytest.approx(plain(), abs=1e-6)
+
+
+def test_outputs_say_what_the_model_makes_of_any_batch():
+    batch = {"x": LOGITS, "y": TARGETS}
+    losses = find_losses(nn.CrossEntropyLoss(), None, lambda model, b: (model(b["x"]), b["y"]))
+    assert losses(Echo(), batch).tolist() == pytest.approx(plain(), abs=1e-6)
+
+
+def test_the_users_own_losses_come_first():
+    def losses(model, batch):
+        return batch[0].sum(1)
+
+    assert find_losses(nn.CrossEntropyLoss(), losses, None) is losses
+    assert find_losses(None, losses, None) is losses
+
+
+def test_nothing_to_get_losses_from_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="needs a loss function, got None"):
+        find_losses(None, None, None)
+
+
+def test_a_loss_that_returns_no_tensor_is_left_to_the_check():
+    with unhooked():
+        losses = losses_of(lambda outputs, targets: 3.0)
+    with pytest.raises(sb.LossError, match="got float"):
+        check_losses(losses, 4)

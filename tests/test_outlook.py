@@ -1,0 +1,96 @@
+"""How many batches an epoch will yield: known exactly, or said to be unknown."""
+
+import pytest
+from fixture_doors import NotedSampler, Numbered, NumberedStream, flat, numbers, select, selective
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+
+def length(door: sb.SelectiveLoader) -> int | None:
+    try:
+        return len(door)
+    except TypeError:
+        return None
+
+
+def test_a_fraction_that_somebody_else_tells_decides_when_selection_acts():
+    done = 0.0
+    door = select(
+        DataLoader(Numbered(16), 4), selective(start=0.25, end=0.75), progress=lambda: done
+    )
+    assert door.progress == 0.0
+    assert len(flat(numbers(door))) == 16
+    done = 0.5
+    assert len(flat(numbers(door))) == 8
+    assert door.progress == 0.5
+    done = 0.75
+    assert len(flat(numbers(door))) == 16
+    with pytest.raises(TypeError, match="progress"):
+        len(door)
+
+
+def test_progress_counts_candidates_and_not_batches_handed_out():
+    door = select(DataLoader(Numbered(32), 4), selective(1 / 4), epochs=4)
+    assert door.progress == 0.0
+    seen = []
+    for _ in range(4):
+        for _ in door:
+            seen.append(door.progress)
+        seen.append(door.progress)
+    steps = [epoch + part for epoch in range(4) for part in (0.5, 1.0, 1.0)]
+    assert seen == [step / 4 for step in steps]
+    assert select(DataLoader(Numbered(32), 4), selective()).progress is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "leftovers", "known"),
+    [
+        (sb.traditional(), "carry", True),
+        (sb.random_backprop(1 / 3), "flush", True),
+        (selective(1 / 3, plain_every=3, warmup_epochs=1), "carry", True),
+        (selective(start=0.2, end=0.8), "drop", True),
+        (selective(draw="bernoulli"), "carry", False),
+        (sb.random_backprop(1 / 3, draw="bernoulli"), "carry", False),
+    ],
+)
+def test_the_length_is_known_wherever_draws_are_exact(strategy, leftovers, known):
+    loader = DataLoader(Numbered(50), 4)
+    door = select(loader, strategy, leftovers=leftovers, epochs=3)
+    for _ in range(3):
+        assert (length(door) is not None) == known
+        expected = length(door)
+        assert expected in (None, sum(1 for _ in door))
+
+
+def test_the_length_of_a_warm_up_is_known_even_where_coins_follow():
+    door = select(DataLoader(Numbered(50), 4), selective(draw="bernoulli", warmup_epochs=1))
+    assert len(door) == 13
+    assert len(list(door)) == 13
+    with pytest.raises(TypeError, match="bernoulli"):
+        len(door)
+
+
+def test_the_length_of_a_stream_is_what_the_stream_says():
+    class Sized(NumberedStream):
+        def __len__(self) -> int:
+            return self.examples
+
+    assert len(select(DataLoader(Sized(10), 4), sb.traditional())) == 3
+    with pytest.raises(TypeError):
+        len(select(DataLoader(NumberedStream(10), 4), sb.traditional()))
+    with pytest.raises(TypeError, match="sizes of its batches"):
+        len(select(DataLoader(Sized(10), 4), selective()))
+
+
+def test_the_length_counts_what_waits_during_an_epoch_and_after_a_break():
+    loader = DataLoader(Numbered(50), 8, sampler=NotedSampler(50))
+    door = select(loader, selective(), batch_size=2)
+    for stop in (1, 3, None, None):
+        expected = len(door)
+        came = 0
+        for came, _ in enumerate(door, start=1):
+            assert len(door) == expected
+            if came == stop:
+                break
+        assert stop or came == expected

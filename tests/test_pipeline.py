@@ -1,0 +1,186 @@
+"""What only a batch can show is said at the first batch, and not when an epoch has been trained."""
+
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import Numbered, fixture_data, fresh_net, numbers, select, selective, train
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import DataLoader, default_collate
+
+import selective_backprop as sb
+
+# With its default warm-up nothing is selected for a whole epoch; mistakes are found all the same.
+WARM = sb.selective_backprop(1 / 2)
+
+
+def first_batch(strategy: sb.Strategy = WARM, collate: Any = None, **options: Any) -> Any:
+    loader = DataLoader(fixture_data(), 5, collate_fn=collate)
+    options.setdefault("loss_fn", nn.CrossEntropyLoss())
+    return next(iter(sb.SelectiveLoader(loader, nn.Linear(2, 2), strategy=strategy, **options)))
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "message"),
+    [
+        (lambda outputs, targets: functional.cross_entropy(outputs, targets), "is a scalar"),
+        (lambda outputs, targets: outputs[:3, 0], r"shape \(3,\) for a batch of 5 examples"),
+        (lambda outputs, targets: 1.0, "a tensor of losses is needed, got float"),
+    ],
+)
+@pytest.mark.parametrize("strategy", [WARM, selective(), sb.random_scored(1 / 2)])
+def test_a_loss_that_is_not_one_number_per_example_is_refused(loss_fn, message, strategy):
+    with pytest.raises(sb.LossError, match=message) as caught:
+        first_batch(strategy, loss_fn=loss_fn)
+    assert 'reduction="none"' in str(caught.value)
+    assert "losses=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("losses", "message"),
+    [
+        (lambda model, batch: model(batch[0]), r"shape \(5, 2\) for a batch of 5"),
+        (lambda model, batch: model(batch[0])[:, :1], r"shape \(5, 1\) for a batch of 5"),
+        (lambda model, batch: model(batch[0]).sum(), "is a scalar"),
+        (lambda model, batch: model(batch[0])[:0, 0], r"shape \(0,\) for a batch of 5"),
+    ],
+)
+@pytest.mark.parametrize("strategy", [WARM, selective()])
+def test_losses_of_the_users_own_are_checked_alike(losses, message, strategy):
+    with pytest.raises(sb.LossError, match=message):
+        first_batch(strategy, losses=losses)
+
+
+def collate_nothing(examples: list[Any]) -> dict[str, Any]:
+    return {"names": [f"n{target}" for _, target in examples]}
+
+
+def collate_ragged(examples: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    return (*default_collate(examples), torch.zeros(2))
+
+
+def collate_packed(examples: list[Any]) -> tuple[Any, Tensor]:
+    return pack_sequence([inputs for inputs, _ in examples]), torch.zeros(len(examples))
+
+
+def collate_nested(examples: list[Any]) -> tuple[Tensor, Tensor]:
+    nested = torch.nested.nested_tensor([inputs for inputs, _ in examples], layout=torch.jagged)
+    return nested, torch.zeros(len(examples))
+
+
+@pytest.mark.parametrize(
+    ("collate", "message"),
+    [
+        (collate_nothing, r"the batch \(dict\) holds no tensor with rows"),
+        (collate_ragged, r"batch item '2' has 2 rows, where .* has 5.*pass whole=\{'2'\}"),
+        (collate_packed, "batch item '0' is a PackedSequence"),
+        (collate_nested, "batch item '0' is a nested tensor"),
+        (lambda examples: {"x": torch.zeros(5), "o": object()}, "batch item 'o' is a object"),
+    ],
+    ids=["no tensors", "lengths", "packed", "nested", "object"],
+)
+@pytest.mark.parametrize("strategy", [WARM, sb.random_backprop(1 / 2)])
+def test_a_batch_whose_rows_cannot_be_told_apart_is_refused(collate, message, strategy):
+    with pytest.raises(sb.BatchError, match=message):
+        first_batch(strategy, collate)
+
+
+def test_a_batch_that_is_no_pair_says_what_to_pass_instead():
+    with pytest.raises(sb.LossError, match=r"a list of 3, not a pair .* losses=callable"):
+        first_batch(collate=lambda examples: [*default_collate(examples), torch.zeros(5)])
+
+
+def test_rows_that_cannot_be_joined_are_refused_by_key_shape_and_remedy():
+    def collate(examples: list[Any]) -> dict[str, Tensor]:
+        targets = torch.tensor([target for _, target in examples])
+        return {"ids": torch.zeros(len(examples), 3 + int(targets[0]) // 4), "y": targets}
+
+    door = select(
+        DataLoader(Numbered(16), 4, collate_fn=collate),
+        selective(),
+        losses=lambda model, batch: batch["y"].double(),
+    )
+    with pytest.raises(sb.BatchError) as caught:
+        next(iter(door))
+    message = str(caught.value)
+    assert "batch item 'ids'" in message
+    assert "[4, 3]" in message
+    assert "[4, 4]" in message
+    assert "pad={'ids': value}" in message
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_mistake_in_the_losses_loses_no_state(warmup):
+    healthy = True
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        scores = batch[1].double()
+        return scores if healthy else scores.mean()
+
+    door = select(DataLoader(Numbered(30), 4), selective(warmup_epochs=warmup), losses=losses)
+    list(door)
+    list(door)
+    before = door.stats
+    healthy = False
+    with pytest.raises(sb.LossError, match="is a scalar"):
+        list(door)
+    healthy = True
+    assert door.stats.waiting == before.waiting > 0
+    assert door.stats.kept == before.kept
+    assert len(numbers(door)) == (30 + before.waiting) // 8
+
+
+def test_a_model_in_half_precision_is_ranked_in_single():
+    model = nn.Linear(2, 2).bfloat16()
+    loader = DataLoader(fixture_data(), 5)
+    door = sb.SelectiveLoader(
+        loader,
+        model,
+        None,
+        selective(),
+        losses=lambda model, batch: model(batch[0].bfloat16())[:, 0],
+    )
+    assert len(list(door)) == 4
+    assert door.state_dict()["history"]["ring"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("size", [5, 4])
+def test_the_tensors_that_were_scored_are_the_ones_that_are_trained_on(size):
+    torch.manual_seed(0)
+    scored: list[Tensor] = []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        scored.append(batch[0].clone())
+        return batch[0][:, 0]
+
+    def augment(examples: list[Any]) -> Any:
+        inputs, targets = default_collate(examples)
+        return inputs + torch.rand_like(inputs), targets
+
+    door = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 5, collate_fn=augment),
+        fresh_net(),
+        None,
+        selective(),
+        losses=losses,
+        batch_size=size,
+    )
+    for inputs, _ in door:
+        pool = torch.cat(scored)
+        assert all(bool((pool == row).all(1).any()) for row in inputs)
+
+
+def test_each_batch_is_scored_by_the_model_as_it_is_at_that_moment():
+    model = fresh_net()
+    seen: list[float] = []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        seen.append(float(model.head.weight.norm()))
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    loader = DataLoader(fixture_data(), 5)
+    train(sb.SelectiveLoader(loader, model, None, selective(), losses=losses), model, 1)
+    assert len(seen) == 8
+    assert len(set(seen)) == 4  # a window is two candidate batches, and then comes a step

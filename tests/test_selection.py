@@ -1,0 +1,283 @@
+"""How an exact number of rows is drawn, each with its own odds."""
+
+import itertools
+from fractions import Fraction
+
+import pytest
+import reference
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import selective_backprop as sb
+from selective_backprop._history import _share_below_on_device
+from selective_backprop._selection import (
+    _comb_on_device,
+    _tilt_on_device,
+    draw_coins,
+    draw_uniformly,
+)
+
+seeds = st.integers(0, 2**32)
+weights = st.one_of(
+    st.sampled_from([0.0, 0.0, 1.0, 1.0, 0.25, 1e-6, 1e6]),
+    st.floats(0, 1).map(lambda weight: weight if weight > 1e-200 else 0.0),
+    st.floats(1e-200, 1e200),
+)
+extreme = st.sampled_from([0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1.0, 1e160, 1e300])
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def doubles(values: list[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@st.composite
+def windows(draw: st.DrawFn, of: st.SearchStrategy[float] = weights) -> tuple[list[float], int]:
+    values = draw(st.lists(of, min_size=1, max_size=40))
+    return values, draw(st.integers(1, len(values)))
+
+
+@given(windows())
+def test_inclusion_odds_are_the_plain_rules(window):
+    values, count = window
+    odds = sb.inclusion_odds(doubles(values), count)
+    expected = reference.inclusion_odds([Fraction(value) for value in values], count)
+    assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-9)
+
+
+@given(windows(st.one_of(weights, extreme)))
+def test_inclusion_odds_are_odds_and_sum_to_the_count(window):
+    values, count = window
+    odds = sb.inclusion_odds(doubles(values), count)
+    assert odds.dtype == torch.float64
+    assert bool(((odds >= 0) & (odds <= 1)).all())
+    assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
+
+
+@given(windows(st.one_of(weights, extreme)))
+def test_inclusion_odds_rise_with_the_weight_and_are_equal_for_equal_ones(window):
+    values, count = window
+    odds = sb.inclusion_odds(doubles(values), count).tolist()
+    ordered = sorted(zip(values, odds, strict=True))
+    for (one, lower), (other, higher) in itertools.pairwise(ordered):
+        assert lower <= higher
+        assert one < other or lower == higher
+
+
+@given(windows(), st.sampled_from([1e-40, 0.3, 7.0, 1e40]))
+def test_the_scale_of_the_weights_does_not_matter(window, scale):
+    values, count = window
+    odds = sb.inclusion_odds(doubles(values), count)
+    scaled = sb.inclusion_odds(doubles(values) * scale, count)
+    torch.testing.assert_close(scaled, odds, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "expected"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], 1, [0.25] * 4),  # nobody stands out
+        ([3.0, 0.0, 0.0], 2, [1.0, 0.5, 0.5]),  # too few positive: those are certain
+        ([3.0, 3.0, 0.0], 2, [1.0, 1.0, 0.0]),
+        ([1e-9, 1.0, 0.0, 0.0], 3, [1.0, 1.0, 0.5, 0.5]),
+        ([5.0, 1.0, 1.0, 1.0], 2, [1.0, 1 / 3, 1 / 3, 1 / 3]),  # one exceeds its share
+        ([9.0, 5.0, 1.0, 1.0], 3, [1.0, 1.0, 0.5, 0.5]),  # then the next one does
+        ([0.0, 2.0, 7.0], 3, [1.0, 1.0, 1.0]),  # as many as there are
+        ([1e300, 1e-300, 1e-300], 2, [1.0, 0.5, 0.5]),
+        ([1e300, 1e300, 1e300], 1, [1 / 3, 1 / 3, 1 / 3]),
+        ([1e-280, 1e-280, 0.0], 1, [0.5, 0.5, 0.0]),
+        ([4.0], 1, [1.0]),
+    ],
+)
+def test_inclusion_odds_by_hand(values, count, expected):
+    odds = sb.inclusion_odds(doubles(values), count).tolist()
+    assert odds == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", [sb.inclusion_odds, sb.tilted_odds])
+def test_the_wishes_are_left_alone(rule):
+    values = doubles([0.75, 0.0, 0.25])
+    rule(values, 2)
+    assert values.tolist() == [0.75, 0.0, 0.25]
+
+
+probabilities = st.one_of(st.sampled_from([0.0, 1.0, 0.5, 1 / 3, 1e-9]), st.floats(1e-150, 1))
+
+
+@given(windows(probabilities))
+def test_tilted_odds_are_the_plain_rules(window):
+    values, count = window
+    exact = [Fraction(value) for value in values]
+    room = sum(p * (1 - p) for p in exact)
+    # nearer than that, rounding decides whether they are tilted or scaled
+    assume(abs(abs(count - sum(exact)) - room) > 1e-9 or room == 0)
+    odds = sb.tilted_odds(doubles(values), count)
+    expected = reference.tilted_odds(exact, count)
+    assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-7)
+
+
+@given(windows(probabilities))
+def test_tilted_odds_are_odds_that_rise_with_the_probability_and_sum_to_the_count(window):
+    values, count = window
+    odds = sb.tilted_odds(doubles(values), count)
+    assert odds.dtype == torch.float64
+    assert bool(((odds >= 0) & (odds <= 1 + 1e-12)).all())
+    assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
+    for (one, lower), (other, higher) in itertools.pairwise(
+        sorted(zip(values, odds.tolist(), strict=True))
+    ):
+        assert lower <= higher + 1e-9
+        assert one < other or lower == higher
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "expected"),
+    [
+        ([0.5, 0.5], 1, [0.5, 0.5]),  # they sum to the count: nothing is changed
+        ([0.0, 1.0, 0.5, 0.1, 0.4], 2, [0.0, 1.0, 0.5, 0.1, 0.4]),
+        ([1.0, 0.5, 0.5, 0.0], 2, [1.0, 0.5, 0.5, 0.0]),
+        ([0.0, 0.5, 0.5, 0.5], 2, [0.0, 2 / 3, 2 / 3, 2 / 3]),
+        ([1.0, 0.6, 0.2], 2, [1.0, 0.6 + 0.24 * 0.5, 0.2 + 0.16 * 0.5]),
+        ([0.1, 0.1, 0.2], 2, [0.5, 0.5, 1.0]),  # too far for a tilt: scaled
+        ([1.0, 1.0, 1.0, 1.0], 2, [0.5] * 4),  # no room to tilt: scaled
+        ([0.0, 0.0], 1, [0.5, 0.5]),
+        ([1.0, 1.0], 2, [1.0, 1.0]),
+    ],
+)
+def test_tilted_odds_by_hand(values, count, expected):
+    assert sb.tilted_odds(doubles(values), count).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@given(windows(), seeds)
+def test_an_exact_draw_takes_exactly_the_count(window, seed):
+    values, count = window
+    rows = sb.draw_exactly(sb.inclusion_odds(doubles(values), count), count, generator(seed))
+    assert len(rows) == count
+    assert rows.dtype == torch.int64
+    assert rows.tolist() == sorted(set(rows.tolist()))
+    assert set(rows.tolist()) <= set(range(len(values)))
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=40),
+    st.lists(st.sampled_from([0.0, 1e-16, -1e-16, 1e-9, -0.2, 0.2]), min_size=40, max_size=40),
+    seeds,
+    st.data(),
+)
+def test_an_exact_draw_takes_the_count_whatever_rounding_did(values, errors, seed, data):
+    count = data.draw(st.integers(1, len(values)))
+    odds = sb.inclusion_odds(doubles(values), count) + doubles(errors[: len(values)])
+    rows = sb.draw_exactly(odds.clamp(0, 1), count, generator(seed))
+    assert len(set(rows.tolist())) == len(rows) == count
+
+
+@given(windows(), seeds)
+def test_what_is_certain_is_taken_and_what_is_impossible_is_not(window, seed):
+    values, count = window
+    odds = sb.inclusion_odds(doubles(values), count)
+    rows = sb.draw_exactly(odds, count, generator(seed)).tolist()
+    # odds between 0 and 1e-12 mark the border of double precision
+    assume(not bool(((odds > 0) & (odds < 1e-12)).any()))
+    assert set((odds == 1).nonzero().flatten().tolist()) <= set(rows)
+    assert not set((odds == 0).nonzero().flatten().tolist()) & set(rows)
+
+
+@given(st.lists(st.integers(0, 1024), min_size=2, max_size=40), seeds)
+def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
+    # multiples of 1/1024 add up without rounding, so both sides see the same sums
+    odds = [part / 1024 for part in (*parts, -sum(parts) % 1024)]
+    count = round(sum(odds))
+    assume(count > 0)
+    rows = sb.draw_exactly(doubles(odds), count, generator(seed))
+    source = generator(seed)
+    order = torch.randperm(len(odds), generator=source).tolist()
+    offset = torch.rand(1, generator=source, dtype=torch.float64).item()
+    assert rows.tolist() == reference.sample_systematically(odds, order, offset)
+
+
+def test_each_row_is_drawn_as_often_as_its_odds_say():
+    odds = doubles([1.0, 0.9, 0.75, 0.5, 0.5, 0.3, 0.04, 0.01, 0.0])
+    draws, source = 6000, generator()
+    hits = torch.zeros(len(odds), dtype=torch.float64)
+    for _ in range(draws):
+        hits[sb.draw_exactly(odds, 4, source)] += 1
+    error = (odds * (1 - odds) / draws).sqrt()
+    assert bool(((hits / draws - odds).abs() <= 4 * error).all())
+
+
+def test_any_two_rows_can_be_drawn_together():
+    # over a fixed order, neighbours whose odds sum to 1 never meet
+    source = generator()
+    pairs = {tuple(sb.draw_exactly(doubles([0.5] * 4), 2, source).tolist()) for _ in range(200)}
+    assert pairs == set(itertools.combinations(range(4), 2))
+
+
+@given(st.lists(st.floats(0, 1), max_size=30), seeds)
+def test_coins_are_tossed_for_each_row_by_itself(odds, seed):
+    tosses = torch.rand(len(odds), generator=generator(seed), dtype=torch.float64).tolist()
+    rows = draw_coins(doubles(odds), generator(seed))
+    assert rows.tolist() == reference.toss_coins(odds, tosses)
+
+
+def test_a_sure_coin_always_falls_the_same_way():
+    odds = doubles([0.0, 1.0] * 5000)
+    assert draw_coins(odds, generator()).tolist() == list(range(1, 10000, 2))
+
+
+@given(st.integers(1, 50), seeds, st.data())
+def test_a_uniform_draw_is_the_head_of_a_random_order(size, seed, data):
+    count = data.draw(st.integers(0, size))
+    rows = draw_uniformly(size, count, generator(seed), torch.device("cpu"))
+    order = torch.randperm(size, generator=generator(seed)).tolist()
+    assert rows.tolist() == reference.sample_uniformly(order, count)
+
+
+class HostReads(TorchDispatchMode):
+    """Refuse operations that make the host wait for a device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function.overloadpacket not in {
+            torch.ops.aten._local_scalar_dense,
+            torch.ops.aten.nonzero,
+            torch.ops.aten.masked_select,
+            torch.ops.aten.equal,
+        }, f"{function} reads from the device"
+        return function(*args, **(kwargs or {}))
+
+
+def test_on_a_device_an_exact_draw_never_makes_the_host_wait():
+    history = sb.History(64)
+    losses = torch.rand(20)
+    with HostReads():
+        history.file(losses)
+        wanted = _share_below_on_device(losses, history.recent).pow(2)
+        odds = _tilt_on_device(wanted, 7)
+        order, offset = torch.randperm(20), torch.rand(1, dtype=torch.float64)
+        _comb_on_device(odds, order, offset, 7)
+        draw_uniformly(20, 7, generator(), torch.device("cpu"))
+        with pytest.raises(AssertionError, match="reads from the device"):
+            draw_coins(odds, generator())
+
+
+@given(windows(probabilities), seeds)
+def test_what_a_device_does_is_what_the_host_does(window, seed):
+    values, count = window
+    wanted = doubles(values)
+    room = (wanted * (1 - wanted)).sum()
+    assume(abs(abs(count - wanted.sum()) - room) > 1e-9 or room == 0)
+    odds = sb.tilted_odds(wanted, count)
+    torch.testing.assert_close(_tilt_on_device(wanted, count), odds, rtol=0, atol=1e-7)
+    source = generator(seed)
+    order = torch.randperm(len(values), generator=source)
+    offset = torch.rand(1, generator=source, dtype=torch.float64)
+    rows = _comb_on_device(odds, order, offset, count)
+    assert rows.tolist() == sb.draw_exactly(odds, count, generator(seed)).tolist()
+
+
+def test_the_reference_itself_solves_for_odds_that_sum_to_the_count():
+    odds = reference.inclusion_odds([Fraction(part) for part in (50, 9, 4, 1, 0)], 3)
+    assert odds == [1, 1, Fraction(4, 5), Fraction(1, 5), 0]

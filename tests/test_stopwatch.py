@@ -1,0 +1,169 @@
+"""Every moment belongs to exactly one phase."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+
+
+class FakeClock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def test_what_no_phase_claims_belongs_to_other(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    clock.pass_by(1.0)
+    with watch.phase("load"):
+        clock.pass_by(2.0)
+    clock.pass_by(4.0)
+    watch.stop()
+    assert watch.seconds == {"other": 5.0, "load": 2.0}
+
+
+def test_a_phase_inside_a_phase_pauses_the_outer_one(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    with watch.phase("score"):
+        clock.pass_by(1.0)
+        with watch.phase("load"):
+            clock.pass_by(10.0)
+        clock.pass_by(2.0)
+    watch.stop()
+    assert watch.seconds == {"other": 0.0, "score": 3.0, "load": 10.0}
+
+
+def test_a_phase_that_comes_again_adds_up(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    for seconds in (1.0, 2.0):
+        with watch.phase("load"):
+            clock.pass_by(seconds)
+    assert watch.seconds["load"] == 3.0
+
+
+def test_before_start_and_after_stop_nothing_is_charged(clock):
+    watch = sb.Stopwatch(clock=clock)
+    with watch.phase("load"):
+        clock.pass_by(1.0)
+    clock.pass_by(1.0)
+    watch.start()
+    clock.pass_by(1.0)
+    watch.stop()
+    with watch.phase("load"):
+        clock.pass_by(1.0)
+    clock.pass_by(1.0)
+    assert watch.seconds == {"other": 1.0}
+    watch.start()
+    clock.pass_by(1.0)
+    assert watch.seconds == {"other": 2.0}
+
+
+def test_starting_twice_forgets_nothing(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    clock.pass_by(1.0)
+    watch.start()
+    clock.pass_by(1.0)
+    assert watch.total == 2.0
+
+
+def test_stopped_within_a_phase_it_stays_stopped(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    with watch.phase("load"):
+        clock.pass_by(1.0)
+        watch.stop()
+        clock.pass_by(1.0)
+    clock.pass_by(1.0)
+    assert watch.seconds == {"other": 0.0, "load": 1.0}
+
+
+def test_started_within_a_phase_it_goes_on_after_it(clock):
+    watch = sb.Stopwatch(clock=clock)
+    with watch.phase("load"):
+        clock.pass_by(1.0)
+        watch.start()
+        clock.pass_by(2.0)
+    clock.pass_by(4.0)
+    assert watch.seconds == {"other": 6.0}
+
+
+def test_an_error_ends_its_phase(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    with pytest.raises(KeyError), watch.phase("load"):  # noqa: PT012
+        clock.pass_by(1.0)
+        raise KeyError
+    clock.pass_by(2.0)
+    assert watch.seconds == {"other": 2.0, "load": 1.0}
+
+
+def test_the_running_phase_is_seen_and_seeing_it_disturbs_nothing(clock):
+    watch = sb.Stopwatch(clock=clock)
+    watch.start()
+    with watch.phase("load"):
+        clock.pass_by(1.0)
+        assert watch.seconds["load"] == 1.0
+        clock.pass_by(1.0)
+    watch.seconds["load"] = 0.0
+    assert watch.seconds["load"] == 2.0
+
+
+def test_by_default_the_clock_goes_by_itself():
+    watch = sb.Stopwatch()
+    watch.start()
+    with watch.phase("load"):
+        pass
+    assert watch.total >= 0.0
+    assert set(watch.seconds) == {"other", "load"}
+
+
+actions = st.recursive(
+    st.one_of(
+        st.integers(0, 1000),
+        st.sampled_from(["start", "stop"]),
+    ),
+    lambda inner: st.tuples(st.sampled_from(["load", "score"]), st.lists(inner, max_size=4)),
+    max_leaves=20,
+)
+
+
+@given(st.lists(actions, max_size=8))
+def test_the_parts_add_up_to_the_time_it_ran(program):
+    clock = FakeClock()
+    watch = sb.Stopwatch(clock=clock)
+    ran, running = 0, False
+
+    def run(action: object) -> None:
+        nonlocal ran, running
+        if isinstance(action, int):
+            clock.pass_by(action)
+            ran += action * running
+        elif isinstance(action, str):
+            getattr(watch, action)()
+            running = action == "start"
+        else:
+            name, body = action
+            with watch.phase(name):
+                for part in body:
+                    run(part)
+
+    for action in program:
+        run(action)
+    assert sum(watch.seconds.values()) == watch.total == ran
