@@ -65,7 +65,7 @@ def test_exact_odds_stay_as_near_to_the_paper_s_as_is_documented(rate, size, of_
     history.file(torch.rand(1024, generator=generator))
     excess = torch.zeros(10, dtype=torch.float64)
     count = torch.zeros(10)
-    for _ in range(60_000 // window):
+    for _ in range(24_000 // window):
         losses = torch.rand(window, generator=generator)
         history.file(losses)
         wanted = history.percentiles(losses).pow(1 / rate - 1)

@@ -164,6 +164,13 @@ def test_batches_whose_rows_nobody_can_take_pass_where_none_are_taken():
     assert door.stats.kept == 6
 
 
+def test_packed_sequences_move_to_the_device_that_is_asked_for():
+    loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
+    door = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
+    packed, _ = next(iter(door))
+    assert packed.data.device.type == "meta"
+
+
 def test_rows_that_nobody_can_count_are_refused_where_they_must_be_regrouped():
     loader = DataLoader(NumberedStream(6), batch_size=2, collate_fn=collate_packed)
     door = sb.SelectiveLoader(loader, nn.Identity(), None, sb.traditional(), batch_size=3)
@@ -180,12 +187,24 @@ def test_a_stream_passes_through_with_and_without_batches():
         )
 
 
+class BatchesOfFive(Dataset):
+    """Two examples which are batches themselves."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        targets = torch.arange(5) + 5 * index
+        return torch.stack([targets.float(), -targets.float()], dim=1), targets
+
+
 @pytest.mark.parametrize("strategy", [sb.traditional(), EVERYTHING["everything, scored"]])
 def test_everything_regroups_to_the_batch_size_asked_for(strategy):
     for loader in (
         DataLoader(Numbered(10), batch_size=4),
         DataLoader(NumberedStream(10), batch_size=4),
-        DataLoader(Numbered(10), batch_size=4, num_workers=0, in_order=False),
+        DataLoader(BatchesOfFive(), batch_size=None),
+        DataLoader(BatchesOfFive(), batch_size=None, sampler=range(2)),
     ):
         door = select(loader, strategy, batch_size=3, leftovers="flush")
         assert numbers(door) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]

@@ -65,8 +65,10 @@ def test_indices_name_their_rows(name, examples, loads, trains, leftovers):
             assert_paired(batch, selection)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("loads", [3, 16])  # less than a window, and a window exactly
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [*((name, 3) for name in STRATEGIES), ("random", 16), ("selective", 16)],  # a window exactly
+)
 def test_indices_name_their_rows_when_workers_load_them(name, loads):
     loader = DataLoader(Numbered(50), loads, sampler=NotedSampler(50), num_workers=2)
     door = select(loader, STRATEGIES[name], batch_size=8, with_selection=True)

@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import threading
+import traceback
 import weakref
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_the_loader_inside_can_be_iterated_beside_it():
     assert [
         (one[1].tolist(), other[1].tolist()) for one, other in zip(door, loader, strict=True)
     ] == [([i, i + 1], [i, i + 1]) for i in range(0, 8, 2)]
+
+
+def test_a_loader_that_is_being_iterated_by_persistent_workers_goes_on():
+    loader = DataLoader(Numbered(24), 2, num_workers=1, persistent_workers=True)
+    own = iter(loader)
+    first = next(own)
+    assert len(numbers(select(loader, sb.traditional()))) == 12
+    assert [first[1].tolist(), *numbers(own)] == [[i, i + 1] for i in range(0, 24, 2)]
 
 
 def in_a_thread(task: Any) -> Any:
@@ -165,8 +174,9 @@ def test_an_exception_in_the_data_set_arrives_and_what_waited_waits_on(strategy,
     message = ""
     try:
         numbers(door)
-    except OSError as error:  # `pytest.raises` would hold on to it, and it to the workers
+    except OSError as error:
         message = str(error)
+        traceback.clear_frames(error.__traceback__)  # which hold on to the workers
     assert f"example {bad} cannot be read" in message
     came = door.stats
     assert came.candidates == came.kept / strategy.selector.terms.rate + came.waiting

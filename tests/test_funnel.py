@@ -73,6 +73,15 @@ def test_plain_phases_send_what_waits_first_and_interludes_do_not():
         assert (stage.state.candidates, stage.state.rows) == left
 
 
+def test_rows_that_were_chosen_earlier_go_before_candidates_that_wait():
+    stage = funnel(unchanged=False)
+    assert numbers(stage.route(Phase.INTERLUDE, rows(0, 5))) == [[0, 1, 2, 3]]
+    assert not list(stage.route(Phase.SELECT, rows(10, 5)))
+    assert (stage.state.candidates, stage.state.rows) == (5, 1)
+    expected = [[4, 10, 11, 12], [13, 14, 20, 21]]
+    assert numbers(stage.route(Phase.PLAIN, rows(20, 2))) == expected
+
+
 @pytest.mark.parametrize(
     ("leftovers", "out", "left", "dropped"),
     [

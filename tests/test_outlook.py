@@ -30,15 +30,18 @@ def test_a_fraction_that_somebody_else_tells_decides_when_selection_acts():
         len(door)
 
 
-def test_progress_counts_candidates_and_not_batches_handed_out():
-    door = select(DataLoader(Numbered(32), 4), selective(1 / 4), epochs=4)
+@pytest.mark.parametrize("strategy", [selective(1 / 4), sb.random_backprop(1 / 4)])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_progress_counts_candidates_and_not_batches_handed_out(strategy, workers):
+    loader = DataLoader(Numbered(40), 4, num_workers=workers)
+    door = select(loader, strategy, epochs=4, leftovers="drop")
     assert door.progress == 0.0
     seen = []
     for _ in range(4):
         for _ in door:
             seen.append(door.progress)
         seen.append(door.progress)
-    steps = [epoch + part for epoch in range(4) for part in (0.5, 1.0, 1.0)]
+    steps = [epoch + part for epoch in range(4) for part in (0.4, 0.8, 1.0)]
     assert seen == [step / 4 for step in steps]
     assert select(DataLoader(Numbered(32), 4), selective()).progress is None
 
@@ -84,9 +87,9 @@ def test_the_length_of_a_stream_is_what_the_stream_says():
 
 
 def test_the_length_counts_what_waits_during_an_epoch_and_after_a_break():
-    loader = DataLoader(Numbered(50), 8, sampler=NotedSampler(50))
+    loader = DataLoader(Numbered(50), 12, sampler=NotedSampler(50))  # three windows each
     door = select(loader, selective(), batch_size=2)
-    for stop in (1, 3, None, None):
+    for stop in (1, None, 5, None, None):
         expected = len(door)
         came = 0
         for came, _ in enumerate(door, start=1):

@@ -92,7 +92,7 @@ def test_bernoulli_draws_are_the_papers_loss_by_loss(stream, capacity, beta, see
 def at_the_tilts_limit(wanted, count):
     """Whether rounding decides if these odds are tilted or scaled."""
     room = sum(p * (1 - p) for p in wanted)
-    return abs(abs(count - sum(wanted)) - room) < 1e-9 and 1e-9 < room
+    return abs(abs(count - sum(wanted)) - room) < 1e-9 < room
 
 
 @given(streams, st.integers(1, 20), st.sampled_from([0.0, 0.5, 2.0]), st.integers(0, 2**32))

@@ -201,7 +201,7 @@ def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
 
 def test_each_row_is_drawn_as_often_as_its_odds_say():
     odds = doubles([1.0, 0.9, 0.75, 0.5, 0.5, 0.3, 0.04, 0.01, 0.0])
-    draws, source = 6000, generator()
+    draws, source = 4000, generator()
     hits = torch.zeros(len(odds), dtype=torch.float64)
     for _ in range(draws):
         hits[sb.draw_exactly(odds, 4, source)] += 1

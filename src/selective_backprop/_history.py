@@ -30,13 +30,13 @@ class History:
         """Remember `scores`, in their order, forgetting the oldest beyond the capacity."""
         if self._ring is None:
             self._ring = scores.new_zeros(self.capacity)
-        ring, size = self._ring, scores.shape[0]
-        newest = scores[max(0, size - self.capacity) :]
-        start = (self._filed + size - newest.shape[0]) % self.capacity
-        before_wrap = min(newest.shape[0], self.capacity - start)
+        size, ring, newest = scores.shape[0], *_writable(self._ring, scores)
+        newest = newest[max(0, size - self.capacity) :]
+        start = (self._filed + size - len(newest)) % self.capacity
+        before_wrap = min(len(newest), self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]
-        if before_wrap < newest.shape[0]:
-            ring[: newest.shape[0] - before_wrap] = newest[before_wrap:]
+        if before_wrap < len(newest):
+            ring[: len(newest) - before_wrap] = newest[before_wrap:]
         self._filed += size
 
     @property
@@ -85,18 +85,31 @@ class History:
 
 def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
     """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
+    if recent.device.type == "cpu":
+        return torch.from_numpy(share_below_on_host(scores, recent))
     if recent.shape[0] == 0:
         return torch.ones_like(scores, dtype=torch.float64)
-    if recent.device.type != "cpu":
-        return _share_below_on_device(scores, recent)
-    # twice as fast as torch, which sorts indices too
-    ranks = np.sort(_array(recent)).searchsorted(_array(scores))
-    return torch.from_numpy(ranks / recent.shape[0])
+    return _share_below_on_device(scores, recent)
+
+
+def share_below_on_host(scores: Scores, recent: torch.Tensor) -> np.ndarray:
+    """Do what `share_below` does in NumPy: twice as fast as torch, which sorts indices too."""
+    if recent.shape[0] == 0:
+        return np.ones(scores.shape[0])
+    return np.sort(_array(recent)).searchsorted(_array(scores)) / recent.shape[0]
 
 
 def _share_below_on_device(scores: Scores, recent: torch.Tensor) -> Odds:
     ranks = torch.searchsorted(recent.sort().values, scores.contiguous())
     return ranks.double() / recent.shape[0]
+
+
+def _writable(ring: torch.Tensor, scores: torch.Tensor) -> tuple[Any, Any]:
+    """Return what shares both tensors' memory and is written soonest."""
+    types = {ring.dtype, scores.dtype}
+    if ring.device.type == "cpu" and torch.bfloat16 not in types:  # which NumPy does not know
+        return ring.numpy(), scores.detach().numpy()  # slices of tensors take five times as long
+    return ring, scores
 
 
 def _array(scores: torch.Tensor) -> np.ndarray:

@@ -95,14 +95,19 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     Returns:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
     """
-    if probabilities.device.type != "cpu":
-        return _tilt_on_device(probabilities, count)
-    total, squares = float(probabilities.sum()), float(probabilities.dot(probabilities))
-    room = total - squares
+    if probabilities.device.type == "cpu":
+        return torch.from_numpy(tilt_on_host(probabilities.numpy(), count))
+    return _tilt_on_device(probabilities, count)
+
+
+def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
+    """Do what `tilted_odds` does in NumPy, whose small arrays cost less than small tensors."""
+    total = np.add.reduce(probabilities)
+    room = total - probabilities @ probabilities
     if abs(count - total) > room or room <= 0.0:
-        return inclusion_odds(probabilities, count)
+        return inclusion_odds(torch.from_numpy(probabilities), count).numpy()
     tilt = (count - total) / room
-    return torch.addcmul(probabilities * (1.0 + tilt), probabilities, probabilities, value=-tilt)
+    return probabilities * (1.0 + tilt - tilt * probabilities)
 
 
 def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
@@ -127,20 +132,27 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     Returns:
         Row positions, ascending. The number is `count` whatever rounding does to the sum.
     """
-    device = odds.device
-    order = torch.randperm(odds.shape[0], generator=generator, device=device)
+    if odds.device.type == "cpu":
+        return torch.from_numpy(comb_on_host(odds.numpy(), count, generator))
+    size, device = odds.shape[0], odds.device
+    order = torch.randperm(size, generator=generator, device=device)
     offset = torch.rand(1, generator=generator, device=device, dtype=odds.dtype)
-    if device.type == "cpu":  # NumPy's small arrays cost half of torch's small tensors
-        rows = _comb(odds.numpy(), order.numpy(), float(offset))
-        if len(rows) == count:
-            return torch.from_numpy(rows)
     return _comb_on_device(odds, order, offset, count)
 
 
-def _comb(odds: np.ndarray, order: np.ndarray, offset: float) -> np.ndarray:
-    shuffled = odds[order]
-    ends = shuffled.cumsum() - offset
-    return np.sort(order[np.floor(ends) > ends - shuffled])
+def comb_on_host(odds: np.ndarray, count: int, generator: torch.Generator) -> np.ndarray:
+    """Do what `draw_exactly` does in NumPy."""
+    order = torch.randperm(len(odds), generator=generator)
+    offset = torch.rand(1, generator=generator, dtype=torch.float64)
+    places = order.numpy()
+    shuffled = odds[places]
+    ends = shuffled.cumsum() - float(offset)
+    taken = np.empty(len(odds), dtype=bool)
+    taken[places] = np.floor(ends) > ends - shuffled
+    rows = taken.nonzero()[0]  # in order, and cheaper than sorting
+    if len(rows) == count:
+        return rows
+    return _comb_on_device(torch.from_numpy(odds), order, offset, count).numpy()
 
 
 def _comb_on_device(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from discovery import final_classes, public_classes
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import selective_backprop as sb
@@ -29,6 +29,7 @@ ALL = [selector for examples in SELECTORS.values() for selector in examples]
 BATCH = 16
 
 every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
+few = settings(max_examples=15)  # of each law, for each of the selectors
 seeds = st.integers(0, 2**32)
 windows = st.lists(
     st.one_of(st.floats(-100, 100, width=32), st.sampled_from([0.0, 1.0, torch.inf])),
@@ -84,6 +85,7 @@ def test_the_terms_make_sense(selector):
 
 
 @every_selector
+@few
 @given(values=windows, seed=seeds)
 def test_rows_are_valid_ascending_and_distinct_and_weights_belong_to_them(selector, values, seed):
     running, history = begin(selector)
@@ -97,6 +99,7 @@ def test_rows_are_valid_ascending_and_distinct_and_weights_belong_to_them(select
 
 
 @every_selector
+@few
 @given(values=windows, seed=seeds)
 def test_an_exact_selector_takes_exactly_its_quota(selector, values, seed):
     if selector.terms.draw is not sb.Draw.EXACT:
@@ -107,6 +110,7 @@ def test_an_exact_selector_takes_exactly_its_quota(selector, values, seed):
 
 
 @every_selector
+@few
 @given(values=windows, seed=seeds)
 def test_the_same_generator_gives_the_same_selection(selector, values, seed):
     scores = torch.tensor(values)

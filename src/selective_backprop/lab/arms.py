@@ -15,12 +15,28 @@ class Settings:
         draw: how they draw: a fixed number per window, or a coin per candidate.
         warmup: fraction of a run, in [0, 1), that selective-backprop trains on everything first.
         history: recent losses that a loss is ranked among.
+
+    Raises:
+        ConfigurationError: if `rate` or `warmup` is out of its range, whether an arm uses it or
+            not.
     """
 
     rate: float = 1 / 3
     draw: sb.Draw = sb.Draw.EXACT
     warmup: float = 0.1
     history: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate <= 1.0:
+            raise sb.ConfigurationError(
+                f"rate={self.rate}: the share of the examples to train on must be in (0, 1]; "
+                "1/3 keeps a third"
+            )
+        if not 0.0 <= self.warmup < 1.0:
+            raise sb.ConfigurationError(
+                f"warmup={self.warmup}: the fraction of a run before selection by score must be "
+                "in [0, 1); 0.1 is a tenth"
+            )
 
 
 ARMS: Mapping[str, Callable[[Settings], sb.Strategy]] = {

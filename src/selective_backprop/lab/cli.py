@@ -5,27 +5,46 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import torch
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 import selective_backprop as sb
-from selective_backprop.lab import datasets
+from selective_backprop.lab import datasets, options
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.live import Live
-from selective_backprop.lab.recipes import RECIPES, Rates, Recipe, find_recipe
+from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.runs import Plan
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
 
+
+class Commands(TyperGroup):
+    """The commands, ending in a message and an exit status where they cannot go on."""
+
+    def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
+        """Run the command that was asked for."""
+        errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+        try:
+            return super().invoke(ctx)
+        except sb.SelectiveBackpropError as error:
+            errors.print(f"error: {error}")
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            errors.print("interrupted; what was recorded is kept")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="selective-backprop",
+    cls=Commands,
     help="Train on the examples that still teach the model something, and see whether it pays.",
     no_args_is_help=True,
     add_completion=True,
@@ -33,90 +52,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-console = Console()
+# A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
+console = Console(markup=False, emoji=False, highlight=False)
 
-Data = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(RECIPES)}.")]
-Root = Annotated[
-    Path | None,
-    typer.Option(
-        "--root", help="Folder that holds the data set's files, as its publisher ships it."
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", help="Train on this many examples: a fixed, stratified part."),
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", help="small_cnn, resnet9, resnet9_narrow, or package.module:factory."),
-]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds to run, from 0.")]
-Epochs = Annotated[
-    int | None, typer.Option("--epochs", help="Length of every run in epochs; the recipe's else.")
-]
-Rate = Annotated[float, typer.Option("--rate", help="Share of the examples to train on, (0, 1].")]
-Draw = Annotated[
-    sb.Draw, typer.Option("--draw", help="A fixed number from each window, or a coin for each.")
-]
-Warmup = Annotated[
-    float | None,
-    typer.Option(
-        "--warmup",
-        help="Fraction of a run that trains on everything before selection by score begins. "
-        "Default: one epoch, or a tenth of a budget.",
-    ),
-]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Rows of a training batch.")]
-LearningRate = Annotated[float | None, typer.Option("--lr", help="Highest learning rate.")]
-RatesOption = Annotated[
-    Rates | None, typer.Option("--lr-schedule", help="How the learning rate moves over a run.")
-]
-Evaluations = Annotated[
-    int, typer.Option("--evaluations", min=1, help="Looks at the test set, evenly over a run.")
-]
-Threads = Annotated[
-    int, typer.Option("--threads", min=1, help="CPU threads; more of them time less evenly.")
-]
-Device = Annotated[
-    str | None, typer.Option("--device", help="cpu or cuda; a GPU is used where there is one.")
-]
-Out = Annotated[Path, typer.Option("--out", help="Folder for records, figure and page.")]
-Again = Annotated[
-    bool, typer.Option("--again", help="Run what is recorded already; old records are kept.")
-]
+DEFAULT_STRATEGIES = ",".join(DEFAULT_ARMS)
 
 
 @app.command()
 def compare(
-    data: Data = "digits",
-    strategies: Annotated[
-        str, typer.Option("--strategies", help="Arms, separated by commas, or all.")
-    ] = ",".join(DEFAULT_ARMS),
-    seeds: Seeds = 3,
-    epochs: Epochs = None,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--budget",
-            help="Give every arm the same cost instead of the same epochs: 10 for the cost of 10 "
-            "traditional epochs (scoring an example 1, training on it 3), 60s for a minute. "
-            "Several may be given.",
-        ),
-    ] = None,
-    rate: Rate = 1 / 3,
-    draw: Draw = sb.Draw.EXACT,
-    warmup: Warmup = None,
-    root: Root = None,
-    limit: Limit = None,
-    model: Model = None,
-    batch_size: BatchSize = None,
-    lr: LearningRate = None,
-    lr_schedule: RatesOption = None,
-    evaluations: Evaluations = 20,
-    threads: Threads = 1,
-    device: Device = None,
-    out: Out = Path("runs/compare"),
-    again: Again = False,
+    data: options.Data = "digits",
+    strategies: options.Strategies = DEFAULT_STRATEGIES,
+    seeds: options.Seeds = 3,
+    epochs: options.Epochs = None,
+    budget: options.Budgets = None,
+    rate: options.Rate = 1 / 3,
+    draw: options.Draw = sb.Draw.EXACT,
+    warmup: options.Warmup = None,
+    root: options.Root = None,
+    limit: options.Limit = None,
+    model: options.Model = None,
+    batch_size: options.BatchSize = None,
+    lr: options.LearningRate = None,
+    lr_schedule: options.LearningRates = None,
+    evaluations: options.Evaluations = 20,
+    threads: options.Threads = 1,
+    device: options.Device = None,
+    out: options.Out = Path("runs/compare"),
+    again: options.Again = False,
 ) -> None:
     """Train one recipe with several strategies and seeds, side by side.
 
@@ -147,34 +109,31 @@ def compare(
 
 @app.command()
 def train(
-    data: Data = "digits",
-    strategy: Annotated[str, typer.Option("--strategy", help="The arm.")] = "selective-backprop",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The run's seed.")] = 0,
-    epochs: Epochs = None,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", help="End by cost instead: as for compare, 10 or 60s."),
-    ] = None,
-    rate: Rate = 1 / 3,
-    draw: Draw = sb.Draw.EXACT,
-    warmup: Warmup = None,
-    root: Root = None,
-    limit: Limit = None,
-    model: Model = None,
-    batch_size: BatchSize = None,
-    lr: LearningRate = None,
-    lr_schedule: RatesOption = None,
-    evaluations: Evaluations = 20,
-    threads: Threads = 1,
-    device: Device = None,
-    out: Out = Path("runs/train"),
-    again: Again = False,
+    data: options.Data = "digits",
+    strategy: options.OneStrategy = "selective-backprop",
+    seed: options.Seed = 0,
+    epochs: options.Epochs = None,
+    budget: options.Budget = None,
+    rate: options.Rate = 1 / 3,
+    draw: options.Draw = sb.Draw.EXACT,
+    warmup: options.Warmup = None,
+    root: options.Root = None,
+    limit: options.Limit = None,
+    model: options.Model = None,
+    batch_size: options.BatchSize = None,
+    lr: options.LearningRate = None,
+    lr_schedule: options.LearningRates = None,
+    evaluations: options.Evaluations = 20,
+    threads: options.Threads = 1,
+    device: options.Device = None,
+    out: options.Out = Path("runs/train"),
+    again: options.Again = False,
 ) -> None:
     """Train one recipe with one strategy and seed, into a record."""
     recipe = _recipe(data, model, batch_size, lr, lr_schedule)
     (length,) = _lengths(recipe, epochs, None if budget is None else [budget])
     _prepare(threads)
-    (arm,) = parse_arms(strategy)[:1]
+    arm = _one_arm(strategy)
     plan = Plan(
         recipe=recipe,
         arm=arm,
@@ -193,18 +152,15 @@ def train(
         f"updates: the cost of {last.cost:.2f} traditional epochs, {last.seconds:.1f} s. "
         f"Record: {run.path}",
         soft_wrap=True,
-        highlight=False,
     )
 
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of records, as compare writes it.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to; the records' folder else.")
-    ] = None,
+    folder: options.Records,
+    out: options.ReportOut = None,
 ) -> None:
-    """Draw the table, figure and page of a comparison from its records, without training."""
+    """Draw table, figure and page from records, without training."""
     runs = read_runs(folder)
     _show(runs, out or folder)
 
@@ -228,31 +184,21 @@ def _recipe(
     return replace(find_recipe(data), **chosen)
 
 
+def _one_arm(strategy: str) -> str:
+    arms = parse_arms(strategy)
+    if len(arms) > 1:
+        raise sb.ConfigurationError(
+            f"--strategy {strategy}: train runs one strategy; compare runs several"
+        )
+    return arms[0]
+
+
 def _lengths(recipe: Recipe, epochs: int | None, budgets: Sequence[str] | None) -> list[Length]:
     if not budgets:
         return [Length("epochs", float(recipe.epochs if epochs is None else epochs))]
     if epochs is not None:
         raise sb.ConfigurationError("give --epochs or --budget, not both")
-    return list(dict.fromkeys(parse_budget(budget) for budget in budgets))
-
-
-def parse_budget(text: str) -> Length:
-    """Return the length that a budget stands for: `10` is cost, `60s` is seconds.
-
-    Raises:
-        ConfigurationError: if it is neither, or not positive.
-    """
-    number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
-    try:
-        value = float(number)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
-        raise sb.ConfigurationError(
-            f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
-            "seconds, such as 60s"
-        )
-    return Length(unit, value)
+    return list(dict.fromkeys(options.parse_budget(budget) for budget in budgets))
 
 
 def _settings(length: Length, rate: float, draw: sb.Draw, warmup: float | None) -> Settings:
@@ -262,12 +208,14 @@ def _settings(length: Length, rate: float, draw: sb.Draw, warmup: float | None) 
 
 
 def _device(name: str | None) -> str:
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise sb.ConfigurationError(f"--device {name}: {error}".splitlines()[0]) from error
+        return "cuda" if gpus else "cpu"
+    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name not in known:
+        raise sb.ConfigurationError(
+            f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
+        )
     return name
 
 
@@ -277,29 +225,37 @@ def _prepare(threads: int) -> None:
 
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:
     data = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
+    _make_folder(out)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with Live(console, plans) as live:
         return run_plans(plans, data, out, command=command, watch=live, replace=again)
 
 
 def _show(runs: Sequence[Run], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     summary = summarise(runs)
+    _make_folder(out)
     console.print(comparison_table(summary, width=console.width))
     (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
     draw_comparison(runs, out / "comparison.png")
     write_report(runs, out / "report.html")
-    console.print(f"Open {out / 'report.html'}; records and comparison.png lie beside it.")
+    console.print(
+        f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
+    )
 
 
-def main() -> int:
-    """Run the command line, and return its exit status."""
+def _make_folder(out: Path) -> None:
     try:
-        app()
-    except sb.SelectiveBackpropError as error:
-        Console(stderr=True).print(f"error: {error}", soft_wrap=True, highlight=False, markup=False)
-        return 2
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; what was recorded is kept")
-        return 130
-    return 0
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise sb.ConfigurationError(
+            f"--out {out}: cannot be made a folder ({error.strerror}); name another"
+        ) from error
+
+
+def main() -> None:
+    """Run the command line, which ends with an exit status.
+
+    Raises:
+        SystemExit: always; with 0, 2 where something cannot be done as asked, or 130 after Ctrl-C.
+    """
+    app(prog_name=app.info.name)

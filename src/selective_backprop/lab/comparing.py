@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 
+import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.records import Header, Point, Run, read_run, record_path
 from selective_backprop.lab.runs import Plan, TrainingRun
@@ -49,13 +50,20 @@ def run_plans(
     paths = {plan: record_path(folder, headers[plan]) for plan in plans}
     missing: list[Plan] = []
     for plan in plans:
-        if not replace and paths[plan].exists() and read_run(paths[plan]).finished:
+        if not replace and _is_recorded(paths[plan]):
             watch(plan, None)
         else:
             missing.append(plan)
     for rivals in _rivals(missing):
         _take_turns(rivals, data, folder, headers, watch, replace)
     return [read_run(paths[plan]) for plan in plans]
+
+
+def _is_recorded(path: Path) -> bool:
+    try:
+        return path.exists() and read_run(path).finished
+    except sb.RecordError as error:
+        raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
 
 
 def _rivals(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
@@ -76,12 +84,12 @@ def _take_turns(
     watch: Watch,
     replace: bool,
 ) -> None:
+    runs = [TrainingRun(plan, data) for plan in plans]  # before anything is written
     with ExitStack() as stack:
         writers = {
             plan: stack.enter_context(RunWriter.open(folder, headers[plan], replace=replace))
             for plan in plans
         }
-        runs = [TrainingRun(plan, data) for plan in plans]
         while runs:
             run = min(runs, key=lambda run: len(run.points) / run.plan.evaluations)
             point = run.advance()

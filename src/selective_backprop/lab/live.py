@@ -1,8 +1,8 @@
 """What is seen while arms train: a bar for each, or plain lines where there is no terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -43,6 +43,7 @@ class Live:
             total = sum(plan.evaluations for plan in plans if plan.arm == arm)
             self._tasks[arm] = self._bars.add_task(arm.ljust(width), total=total, news="waiting")
         self._several = len({plan.length for plan in plans}) > 1
+        self._evaluated: Counter[Plan] = Counter()
 
     def __call__(self, plan: Plan, point: Point | None) -> None:
         """Take in an evaluation, or None for a run that is recorded already."""
@@ -56,14 +57,16 @@ class Live:
             return
         news = f"{what}: error {point.test_error:5.2f} %, cost {point.cost:.2f}"
         self._bars.update(task, advance=1, news=news)
-        if point.progress >= 1.0:
+        self._evaluated[plan] += 1
+        # Not by progress: a run of few updates may be evaluated several times at its end.
+        if self._evaluated[plan] == plan.evaluations:
             self._line(f"{plan.arm}, {news}, {point.seconds:.1f} s, {point.updates:,} updates")
 
     def _line(self, text: str) -> None:
         if not self._console.is_terminal:
             self._console.print(text, soft_wrap=True, highlight=False)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Live":
         self._bars.start()
         return self
 

@@ -1,6 +1,5 @@
 """What a run has cost so far: passes, updates, seconds and memory."""
 
-import resource
 import sys
 import time
 
@@ -73,7 +72,8 @@ class Meter:
     def peak_memory(self) -> int:
         """Bytes: of the GPU while this run was on it, or of the whole process on a CPU.
 
-        A process that interleaves several arms has one peak, which all of them report.
+        A process that interleaves several arms has one peak, which all of them report. 0 on
+        Windows, which does not tell.
         """
         return self._peak
 
@@ -81,5 +81,9 @@ class Meter:
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0
+    import resource  # Windows has none
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

@@ -46,11 +46,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not 0 < self.length.value < math.inf:
-            raise sb.ConfigurationError(f"a run of {self.length.words} has no end; give a length")
+            raise sb.ConfigurationError(
+                f"{self.length.words}: the length of a run must be positive and finite"
+            )
         if self.length.unit == "epochs" and self.length.value != int(self.length.value):
             raise sb.ConfigurationError(f"{self.length.words}: runs have whole epochs")
         if self.evaluations < 1:
-            raise sb.ConfigurationError("evaluations=0: a run is judged by at least one")
+            raise sb.ConfigurationError(
+                f"evaluations={self.evaluations}: a run is judged by at least one"
+            )
         make_strategy(self.arm, self.settings)
 
     def config(self) -> dict[str, Any]:
@@ -84,8 +88,8 @@ class Plan:
 class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
-    Runs can take turns within one process: each keeps torch's random stream of its own and
-    leaves the global one as it found it.
+    Runs can take turns within one process: each keeps torch's random streams of its own, on its
+    GPU too, and leaves the global ones as it found them.
 
     Args:
         plan: what to run.
@@ -96,10 +100,10 @@ class TrainingRun:
         self.plan = plan
         self._device = torch.device(plan.device)
         recipe = plan.recipe
-        self._model = make_model(recipe.model, data, seed=plan.seed).to(self._device)
+        self.model = make_model(recipe.model, data, seed=plan.seed).to(self._device)
         self._loss_fn = nn.CrossEntropyLoss()
         self._optimizer = torch.optim.SGD(
-            self._model.parameters(),
+            self.model.parameters(),
             lr=recipe.learning_rate,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
@@ -114,7 +118,7 @@ class TrainingRun:
                 seed=plan.seed,
                 augmentation=recipe.augmentation,
             ),
-            self._model,
+            self.model,
             self._loss_fn,
             make_strategy(plan.arm, plan.settings),
             epochs=None if budgeted else plan.length.value,
@@ -123,7 +127,11 @@ class TrainingRun:
             stopwatch=self.meter.stopwatch,
         )
         self._test = make_test_loader(data, batch_size=1000)
-        self._random = torch.Generator().manual_seed(plan.seed).get_state()
+        self._gpus = [self._device] if self._device.type == "cuda" else []
+        self._random = [
+            torch.Generator(device).manual_seed(plan.seed).get_state()
+            for device in (torch.device("cpu"), *self._gpus)
+        ]
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._last = sb.Stats()
@@ -146,8 +154,8 @@ class TrainingRun:
     def advance(self) -> Point:
         """Train until the next evaluation is due, evaluate, and return what is known then."""
         due = (len(self.points) + 1) / self.plan.evaluations
-        with self._own_random_stream():
-            self._model.train()
+        with self._own_random_streams():
+            self.model.train()
             self.meter.start()
             # The last evaluation waits for the very end, leftover rows included.
             while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
@@ -161,6 +169,10 @@ class TrainingRun:
         """Return what the whole run was metered at, for the end of its record."""
         return {**asdict(self._loader.stats), "peak_memory_bytes": self.meter.peak_memory}
 
+    @property
+    def _exhausted(self) -> bool:
+        return self.plan.length.unit != "epochs" and self._spent() >= 1.0
+
     def _spent(self) -> float:
         length = self.plan.length
         used = self.meter.seconds if length.unit == "seconds" else self.meter.cost(self._scored)
@@ -172,28 +184,31 @@ class TrainingRun:
         if self.plan.length.unit == "epochs":
             epochs = self.plan.length.value
         epoch = 0
-        while epoch < epochs:
+        while epoch < epochs and not self._exhausted:
             self._loader.set_epoch(epoch)
             for inputs, targets in self._loader:
                 self._scored = self._loader.stats.scored
+                # Counted first: a learning rate belongs to the progress that its batch completes,
+                # as the loader counts it where epochs end the run.
+                self.meter.updated(len(targets))
                 for group in self._optimizer.param_groups:
                     group["lr"] = self.plan.recipe.learning_rate_at(self.progress)
                 with phase("forward"):
-                    loss = self._loss_fn(self._model(inputs), targets)
+                    loss = self._loss_fn(self.model(inputs), targets)
                 with phase("backward"):
                     self._optimizer.zero_grad(set_to_none=True)
                     loss.backward()
                 with phase("step"):
                     self._optimizer.step()
                     self._losses += loss.detach()
-                self.meter.updated(len(targets))
                 yield len(targets)
-                if epochs == math.inf and self._spent() >= 1.0:
+                if self._exhausted:
                     return
+            self._scored = self._loader.stats.scored  # also in an epoch that yields no batch
             epoch += 1
 
     def _evaluate(self) -> Point:
-        error, loss = evaluate(self._model, self._test, self._device)
+        error, loss = evaluate(self.model, self._test, self._device)
         stats, meter, before = self._loader.stats, self.meter, self._last
         updates = meter.updates - (self.points[-1].updates if self.points else 0)
         candidates = stats.candidates - before.candidates
@@ -220,14 +235,16 @@ class TrainingRun:
         return point
 
     @contextmanager
-    def _own_random_stream(self) -> Generator[None]:
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self._random)
-        try:
-            yield
-        finally:
-            self._random = torch.get_rng_state()
-            torch.set_rng_state(outer)
+    def _own_random_streams(self) -> Generator[None]:
+        with torch.random.fork_rng(self._gpus):
+            torch.set_rng_state(self._random[0])
+            for gpu, state in zip(self._gpus, self._random[1:], strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            try:
+                yield
+            finally:
+                of_gpus = (torch.cuda.get_rng_state(gpu) for gpu in self._gpus)
+                self._random = [torch.get_rng_state(), *of_gpus]
 
 
 @torch.no_grad()

@@ -9,13 +9,15 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._history import History, share_below
+from selective_backprop._history import History, share_below, share_below_on_host
 from selective_backprop._selection import (
     Choice,
     Draw,
     DrawName,
+    comb_on_host,
     draw_coins,
     draw_exactly,
+    tilt_on_host,
     tilted_odds,
 )
 from selective_backprop._types import Scores
@@ -73,6 +75,10 @@ class Percentile(AbstractSelector):
 
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
+            if scores.device.type == "cpu":  # the same in arrays, without a tensor between
+                wanted = share_below_on_host(scores, history.recent) ** self.beta
+                odds = tilt_on_host(wanted, count)
+                return Choice(torch.from_numpy(comb_on_host(odds, count, generator)))
             odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
             return Choice(draw_exactly(odds, count, generator))
 

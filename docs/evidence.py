@@ -1,0 +1,65 @@
+"""Write the tables of the README and the documentation from the committed records.
+
+    python docs/evidence.py
+
+A table stands between `<!-- compare FOLDER -->` or `<!-- gates FILE -->` and `<!-- end -->`, with
+paths from the repository's root. A test fails where a page and its records disagree.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from selective_backprop.lab.records import read_runs
+from selective_backprop.lab.tables import summarise, to_markdown
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md")
+BLOCK = re.compile(r"<!-- (compare|gates) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL)
+
+
+def comparison(folder: str) -> str:
+    """Return the table of a folder of records, with the command that made them."""
+    runs = read_runs(ROOT / folder)
+    commands = dict.fromkeys(run.header.command for run in runs)
+    made = "\n".join(f"    {command}" for command in commands)
+    return f"{to_markdown(summarise(runs))}\nMade by\n\n{made}\n"
+
+
+def gates(file: str) -> str:
+    """Return the table of a benchmark's record, with what it ran on."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    hardware, versions = record["hardware"], record["versions"]
+    lines = [
+        f"**{record['net']} · batch {record['batch_size']} · {record['clock']} · "
+        f"{hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · code "
+        f"{record['code_version']}**",
+        "",
+        "| gate | at most | ratio | 95 % interval | rounds | verdict |",
+        "| :-- | --: | --: | --: | --: | :-- |",
+    ]
+    for gate in record["gates"]:
+        digits = 5 if gate["limit"] < 0.01 else 4
+        low, median, high = (f"{gate[key]:.{digits}f}" for key in ("low", "median", "high"))
+        limit = f"{gate['limit']:.{digits}f}"
+        lines.append(
+            f"| {gate['claim']} ({gate['gate']}) | {limit} | {median} | {low} to {high} | "
+            f"{gate['rounds']} | {gate['verdict']} |"
+        )
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def rewritten(page: str) -> str:
+    """Return a page with each of its tables as its records have it."""
+
+    def fresh(match: re.Match[str]) -> str:
+        kind, path = match.groups()
+        table = comparison(path) if kind == "compare" else gates(path)
+        return f"<!-- {kind} {path} -->\n{table}<!-- end -->"
+
+    return BLOCK.sub(fresh, page)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

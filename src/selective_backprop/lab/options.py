@@ -1,0 +1,218 @@
+"""What the commands can be told: their options, and what an option's text stands for."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop.lab.arms import ARMS
+from selective_backprop.lab.comparison import Length
+from selective_backprop.lab.models import MODELS
+from selective_backprop.lab.recipes import RECIPES, Rates
+
+
+def parse_rate(text: str | float) -> float:
+    """Return the number that a share stands for, `1/3` as well as `0.25`.
+
+    Raises:
+        BadParameter: if it stands for none.
+    """
+    try:
+        return float(Fraction(text))
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text} is no number such as 1/3 or 0.25") from error
+
+
+def parse_budget(text: str) -> Length:
+    """Return the length that a budget stands for: `10` is cost, `60s` is seconds.
+
+    Raises:
+        ConfigurationError: if it is neither, or not positive.
+    """
+    number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise sb.ConfigurationError(
+            f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
+            "seconds, such as 60s"
+        )
+    return Length(unit, value)
+
+
+Data = Annotated[
+    str, typer.Option("--data", metavar="NAME", help=f"Data set: {', '.join(RECIPES)}.")
+]
+Strategies = Annotated[
+    str,
+    typer.Option(
+        "--strategies",
+        metavar="NAMES",
+        help=f"Arms to compare, separated by commas: {', '.join(ARMS)}; or all.",
+    ),
+]
+OneStrategy = Annotated[
+    str, typer.Option("--strategy", metavar="NAME", help=f"The arm: {', '.join(ARMS)}.")
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="FOLDER",
+        help="Folder that holds the data set's files, as its publisher ships it; digits needs "
+        "none.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", help="Train on this many examples: a fixed, stratified part."
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help=f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
+        "the current folder first. Default: the recipe's.",
+    ),
+]
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run, from 0.")
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="Seed of the weights, the order of the data, the augmentation and the draws.",
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        "--epochs",
+        metavar="N",
+        min=1,
+        help="Length of every run in epochs. Default: the recipe's, "
+        f"{RECIPES['digits'].epochs} for digits.",
+    ),
+]
+Budgets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        metavar="COST",
+        help="Give every arm the same cost instead of the same epochs: 10 for the cost of 10 "
+        "traditional epochs (scoring an example 1, training on it 3), 60s for a minute. Give the "
+        "option several times for several budgets.",
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="COST",
+        help="End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
+        "an example 1, training on it 3), 60s for a minute.",
+    ),
+]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "--rate",
+        metavar="SHARE",
+        parser=parse_rate,
+        show_default="1/3",
+        help="Share of the examples that selective arms train on, in (0, 1].",
+    ),
+]
+Draw = Annotated[
+    sb.Draw,
+    typer.Option(
+        "--draw",
+        metavar="|".join(sb.Draw),
+        help="How selective arms draw: exact takes a fixed number from each window of examples, "
+        "bernoulli tosses a coin for each example.",
+    ),
+]
+Warmup = Annotated[
+    float | None,
+    typer.Option(
+        "--warmup",
+        metavar="FRACTION",
+        help="Fraction of a run, in [0, 1), that trains on everything before selection by score "
+        "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size", metavar="N", help="Rows of a training batch. Default: the recipe's."
+    ),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--lr", metavar="NUMBER", help="Highest learning rate. Default: the recipe's."),
+]
+LearningRates = Annotated[
+    Rates | None,
+    typer.Option(
+        "--lr-schedule",
+        metavar="|".join(Rates),
+        help="How the learning rate moves over a run. Default: the recipe's.",
+    ),
+]
+Evaluations = Annotated[
+    int,
+    typer.Option(
+        "--evaluations",
+        metavar="N",
+        min=1,
+        help="How often each run is tried on the test set, evenly over its length.",
+    ),
+]
+Threads = Annotated[
+    int,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        help="CPU threads of each operation. With more than one, seconds vary more.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda or cuda:1, say. Default: a GPU where there is one.",
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", metavar="FOLDER", help="Folder for records, and for what is drawn from them."
+    ),
+]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Run again what is recorded already; old records are kept beside the new."
+    ),
+]
+Records = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder of records, as compare writes it.")
+]
+ReportOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FOLDER", help="Where to. Default: the folder of the records."
+    ),
+]
