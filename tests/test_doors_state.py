@@ -30,7 +30,8 @@ STRATEGIES = {
     "selective, interludes": selective(1 / 2, plain_every=3),
     "selective, coins": selective(1 / 3, draw="bernoulli"),
     "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
-    "top": sb.Strategy("top", sb.Forward(inference_mode=True), sb.Top(1 / 3)),
+    "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),
+    "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 3)),
 }
 
 

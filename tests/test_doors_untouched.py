@@ -117,8 +117,13 @@ def test_the_model_is_not_changed(strategy):
 
 def test_gradients_are_on_after_each_batch_and_no_batch_asks_for_any():
     model = fresh_net()
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        assert not torch.is_grad_enabled()
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
     door = sb.SelectiveLoader(
-        DataLoader(fixture_data(), 5), model, nn.CrossEntropyLoss(), selective()
+        DataLoader(fixture_data(), 5), model, None, selective(), losses=losses
     )
     for inputs, targets in door:
         assert torch.is_grad_enabled()

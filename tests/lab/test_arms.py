@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
@@ -45,12 +45,16 @@ def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_el
 
 
 @given(st.floats(allow_nan=True).filter(lambda rate: not 0.0 < rate <= 1.0))
+@example(0.0)
+@example(math.nextafter(1.0, 2.0))
 def test_a_rate_out_of_range_is_refused_whatever_the_arm(rate):
     with pytest.raises(sb.ConfigurationError, match=r"^rate=.*\(0, 1\]"):
         Settings(rate=rate)
 
 
 @given(st.floats(allow_nan=True).filter(lambda warmup: not 0.0 <= warmup < 1.0))
+@example(1.0)
+@example(math.nextafter(0.0, -1.0))
 def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
     with pytest.raises(sb.ConfigurationError, match=r"^warmup=.*\[0, 1\)"):
         Settings(warmup=warmup)

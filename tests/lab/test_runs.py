@@ -74,6 +74,52 @@ def test_the_same_seed_is_the_same_run_and_another_seed_another(arm):
     assert untimed(first.points) != untimed(other.points)
 
 
+def test_arms_of_one_seed_start_from_the_same_weights_and_seeds_from_others():
+    one, arm, seed = (
+        TrainingRun(fixture_plan(*plan[:1], seed=plan[1]), few_digits()).model.state_dict()
+        for plan in (("traditional", 0), ("low-k", 0), ("traditional", 1))
+    )
+    assert same_tensors(one, arm)
+    assert not same_tensors(one, seed)
+
+
+def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
+    read = []
+    getitems = ImageDataset.__getitems__
+
+    def noted(dataset, indices):
+        if dataset.augmentation is not None:
+            read.extend(map(int, indices))
+        return getitems(dataset, indices)
+
+    def reads_of(arm, seed):
+        read.clear()
+        carry_out(fixture_plan(arm, seed=seed, epochs=2))
+        epoch = len(read) // 2
+        return read[:epoch], read[epoch:]
+
+    monkeypatch.setattr(ImageDataset, "__getitems__", noted)
+    # what random-backprop loads, by its place in the order in which traditional training goes
+    orders = {seed: reads_of("traditional", seed) for seed in (0, 1)}
+    places = {
+        seed: [
+            tuple(map(order.index, chosen))
+            for order, chosen in zip(orders[seed], reads_of("random-backprop", seed), strict=True)
+        ]
+        for seed in (0, 1)
+    }
+    assert len({tuple(order) for seed in (0, 1) for order in orders[seed]}) == 4
+    assert len({chosen for seed in (0, 1) for chosen in places[seed]}) == 4
+    assert all(sorted(order) == list(range(EXAMPLES)) for order in orders[0])
+    assert orders[0] == reads_of("random-scored", 0)
+
+
+def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
+    seldom, often = (carry_out(fixture_plan(evaluations=count)) for count in (1, 7))
+    assert same_tensors(seldom.model.state_dict(), often.model.state_dict())
+    assert untimed(seldom.points)[-1]["test_loss"] == untimed(often.points)[-1]["test_loss"]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_runs_take_turns_without_a_trace_too():
     streams = [torch.cuda.get_rng_state()]

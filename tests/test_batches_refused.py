@@ -1,0 +1,185 @@
+"""What does not fit is padded where the user says with what, and else refused by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fixture_batches import Example, Pair, same
+from torch.nn.utils.rnn import pack_sequence
+
+import selective_backprop as sb
+from selective_backprop._batches import Layout, count_rows, cut_rows, join_rows, move_batch
+
+PLAIN = Layout()
+
+
+@pytest.mark.parametrize(
+    ("batch", "path"),
+    [
+        ({"x": torch.ones(3), "grid": torch.ones(5)}, "grid"),
+        ((torch.ones(3), (torch.ones(3), torch.ones(5))), "1.1"),
+        (Pair(torch.ones(3), {"deep": torch.ones(5)}), "targets.deep"),
+        (Example(torch.ones(3), torch.ones(5)), "note"),
+        ((torch.ones(3), ["a", "b"]), "1"),
+        ((["a", "b"], torch.ones(3)), "0"),  # before the tensor that tells the count
+        ((torch.ones(3), np.ones(5)), "1"),
+        ((torch.ones(3), (224, 224)), "1"),
+    ],
+)
+def test_leaves_that_disagree_are_refused_by_name_unless_they_are_whole(batch, path):
+    with pytest.raises(sb.BatchError) as refusal:
+        count_rows(batch, PLAIN)
+    message = str(refusal.value)
+    assert f"item {path!r} has" in message
+    assert f"whole={{{path!r}}}" in message
+    whole = Layout(whole=frozenset({path}))
+    assert count_rows(batch, whole) == 3
+    found = join_rows([batch, batch], whole, [torch.tensor([1]), torch.tensor([2])])
+    assert count_rows(found, whole) == 2
+    assert same(join_rows([batch], whole), batch)
+
+
+def test_what_is_whole_is_taken_from_the_first_batch():
+    layout = Layout(whole=frozenset({"scale"}))
+    one = {"x": torch.ones(2), "scale": torch.tensor([1.0, 2.0, 3.0])}
+    other = {"x": torch.ones(2), "scale": None}
+    assert join_rows([one, other], layout)["scale"] is one["scale"]
+    assert cut_rows(one, layout, 0, 1)["scale"] is one["scale"]
+
+
+def test_the_number_of_indices_is_what_counts():
+    with pytest.raises(sb.BatchError, match="item '0' has 3 rows, where the list of indices"):
+        count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (),
+        {},
+        None,
+        "text",
+        (1, 2.0),
+        ["a", "b", "c"],
+        {"x": np.ones(3)},
+        (torch.tensor(1.0), ["a", "b", "c"]),
+    ],
+)
+@pytest.mark.parametrize("expected", [None, 3])
+def test_a_batch_without_tensors_is_refused(batch, expected):
+    with pytest.raises(sb.BatchError, match="holds no tensor with rows; a collate function"):
+        count_rows(batch, PLAIN, expected)
+
+
+def test_a_batch_of_which_every_tensor_is_whole_is_refused():
+    with pytest.raises(sb.BatchError, match="holds no tensor with rows"):
+        count_rows({"x": torch.ones(3)}, Layout(whole=frozenset({"x"})))
+
+
+PACKED = pack_sequence([torch.ones(3), torch.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("leaf", "kind"),
+    [
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "nested"),
+        (torch.eye(3).to_sparse(), "sparse_coo"),
+        (PACKED, "PackedSequence"),
+        ({"a", "b", "c"}, "set"),
+        (Path("a"), "PosixPath"),
+        (range(3), "range"),
+    ],
+)
+def test_what_has_no_rows_to_take_is_refused_by_name_unless_it_is_whole(leaf, kind):
+    batch = {"x": torch.ones(3), "deep": (torch.ones(3), leaf)}
+    with pytest.raises(sb.BatchError, match=f"item 'deep.1' is a {kind}"):
+        count_rows(batch, PLAIN)
+    whole = Layout(whole=frozenset({"deep.1"}))
+    assert count_rows(batch, whole) == 3
+    assert join_rows([batch], whole, [torch.tensor([1])])["deep"][1] is leaf
+    assert move_batch(batch, torch.device("cpu")) is batch
+
+
+def test_ragged_rows_are_padded_where_the_user_says_with_what():
+    layout = Layout(pad={"ids": 0, "labels": -100, "mask": False, "image": 0.5})
+    short = {
+        "ids": torch.tensor([[1, 2]]),
+        "labels": torch.tensor([[3, 4]]),
+        "mask": torch.tensor([[True, True]]),
+        "image": torch.zeros(1, 1, 1, 2),
+    }
+    long = {
+        "ids": torch.tensor([[5, 6, 7]]),
+        "labels": torch.tensor([[8, 9, 10]]),
+        "mask": torch.tensor([[True, True, True]]),
+        "image": torch.zeros(1, 1, 2, 1),
+    }
+    found = join_rows([short, long], layout)
+    assert found["ids"].tolist() == [[1, 2, 0], [5, 6, 7]]
+    assert found["labels"].tolist() == [[3, 4, -100], [8, 9, 10]]
+    assert found["mask"].tolist() == [[True, True, False], [True, True, True]]
+    assert found["image"].tolist() == [[[[0, 0], [0.5, 0.5]]], [[[0, 0.5], [0, 0.5]]]]
+    assert short["ids"].tolist() == [[1, 2]]
+
+
+def test_padding_is_only_as_long_as_the_joined_batches_need():
+    layout = Layout(pad={"": 0})
+    one, other = torch.ones(2, 3), torch.ones(2, 3)
+    assert join_rows([one, other], layout).shape == (4, 3)
+
+
+def test_arrays_are_padded_too():
+    found = join_rows([np.ones((1, 2)), np.ones((1, 3))], Layout(pad={"": 7}))
+    assert found.tolist() == [[1, 1, 7], [1, 1, 1]]
+
+
+def test_strings_in_arrays_join_whatever_their_length():
+    found = join_rows([np.array(["a"]), np.array(["long"])], PLAIN)
+    assert found.tolist() == ["a", "long"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shapes"),
+    [
+        (torch.ones(2, 3), torch.ones(2, 4), ("[2, 3] torch.float32", "[2, 4] torch.float32")),
+        (torch.ones(2, 3), torch.ones(2, 3).int(), ("torch.float32", "torch.int32")),
+        (np.ones((2, 3)), np.ones((2, 4)), ("[2, 3] float64", "[2, 4] float64")),
+        (np.ones(2), np.array(["a", "b"]), ("[2] float64", "[2] <U1")),
+    ],
+)
+def test_rows_that_cannot_be_joined_are_refused_with_key_shapes_and_pad(one, other, shapes):
+    with pytest.raises(sb.BatchError) as refusal:
+        join_rows([{"deep": [one, torch.ones(2)]}, {"deep": [other, torch.ones(2)]}], PLAIN)
+    message = str(refusal.value)
+    assert "'deep.0' cannot be joined" in message
+    assert all(shape in message for shape in shapes)
+    assert "pad={'deep.0': value}" in message
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(torch.ones(2, 3), torch.ones(2)), (torch.ones(2), torch.ones(2).int())]
+)
+def test_padding_bridges_neither_axes_nor_types(one, other):
+    with pytest.raises(sb.BatchError, match="cannot be joined"):
+        join_rows([one, other], Layout(pad={"": 0}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": torch.ones(2)}, {"b": torch.ones(2)}),
+        ({"a": torch.ones(2)}, {"a": torch.ones(2), "b": torch.ones(2)}),
+        ({"a": torch.ones(2)}, (torch.ones(2),)),
+        ((torch.ones(2), torch.ones(2)), (torch.ones(2),)),
+        ((torch.ones(2), None), (torch.ones(2), ["a", "b"])),
+        ((torch.ones(2), ["a", "b"]), (torch.ones(2), None)),
+        ((torch.ones(2), torch.tensor(1.0)), (torch.ones(2), torch.ones(2))),
+        ((torch.ones(2), torch.ones(2)), (torch.ones(2), np.ones(2))),
+        (Example(torch.ones(2)), {"inputs": torch.ones(2), "note": None}),
+        (Example(torch.ones(2)), Pair(torch.ones(2), None)),
+    ],
+)
+def test_batches_of_different_structure_are_refused(one, other):
+    with pytest.raises(sb.BatchError, match="different structure"):
+        join_rows([one, other], PLAIN)
