@@ -232,7 +232,7 @@ def test_another_learning_rate_or_augmentation_trains_another_net():
             {},
             {"learning_rate": 0.05},
             {"weight_decay": 0.0},
-            {"momentum": 0.0},
+            {"momentum": 0.5},
             {"augmentation": Augmentation()},
         )
     ]
