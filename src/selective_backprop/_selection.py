@@ -85,7 +85,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     The probabilities `p` are tilted to `p + d * p * (1 - p)`: what is almost certain, or almost
     impossible, hardly moves. Averaged over windows of 128 rows the odds keep within 0.01 of the
     probabilities in every decile, where scaling them all would take up to 0.014 from the highest.
-    Where the sum is too far from `count` for a tilt (|d| > 1), they are scaled all the same,
+    Where the sum is too far from `count` for a tilt (`abs(d) > 1`), they are scaled all the same,
     as `inclusion_odds` does.
 
     Args:
