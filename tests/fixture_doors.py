@@ -1,6 +1,7 @@
 """Data that knows its own numbers, and what the tests of the door share."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -76,6 +77,28 @@ class Net(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.layers(inputs))
+
+
+@dataclass(frozen=True)
+class Noting(sb.AbstractSelector):
+    """Selects as another selector does, and notes how many candidates were not chosen."""
+
+    inner: sb.AbstractSelector
+    unselected: list[int] = field(default_factory=list, repr=False)
+
+    @property
+    def terms(self) -> sb.Terms:
+        return self.inner.terms
+
+    def start(self, context: sb.Context) -> sb.RunningSelector:
+        running = self.inner.start(context)
+
+        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+            choice = running.select(scores, history, generator)
+            self.unselected.append(len(scores) - len(choice.rows))
+            return choice
+
+        return sb.Stateless(rule)
 
 
 def losses_by_number(model: nn.Module, batch: Any) -> Tensor:

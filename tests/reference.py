@@ -155,3 +155,256 @@ def token_cross_entropy(
         if target != ignored
     ]
     return sum(losses) / len(losses) if losses else 0.0
+
+
+def sampling_shares(scores: Sequence[float]) -> list[float]:
+    """With which probability each draw takes each row: in proportion to the scores.
+
+    Katharopoulos & Fleuret 2018, arXiv:1803.00942, algorithm 1. Negative scores count as 0;
+    infinite ones leave nothing to the others; where no score counts, all rows are alike.
+    """
+    if math.inf in scores:
+        scores = [float(score == math.inf) for score in scores]
+    positive = [max(0.0, score) for score in scores]
+    if sum(positive) == 0:
+        positive = [1.0] * len(scores)
+    return [score / sum(positive) for score in positive]
+
+
+def sample_with_replacement(shares: Sequence[float], tosses: Sequence[float]) -> list[int]:
+    """For each toss, a number in [0, 1), the row in whose stretch of [0, 1) it falls."""
+    rows = []
+    for toss in tosses:
+        walked, taken = 0.0, 0
+        for row, share in enumerate(shares):
+            if share > 0 and walked <= toss:
+                taken = row
+            walked += share
+        rows.append(taken)
+    return sorted(rows)
+
+
+def importance_weight(share: float, rows: int, bias: float) -> float:
+    """What a row weighs that comes up with probability `share`, where 1 / rows would be even."""
+    return (1 / (rows * share)) ** bias
+
+
+def mean_of_known(losses: Sequence[float]) -> float | None:
+    """The mean of the finite losses; None if there are none."""
+    known = [loss for loss in losses if math.isfinite(loss)]
+    return sum(known) / len(known) if known else None
+
+
+def prune_below_mean(
+    losses: Sequence[float], remembered: Sequence[float], prune: float, tosses: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """InfoBatch's rows and weights: Qin et al. 2023, arXiv:2303.04947, section 3."""
+    mean = mean_of_known(remembered)
+    rows, weights = [], []
+    for row, (loss, toss) in enumerate(zip(losses, tosses, strict=True)):
+        if mean is None or loss >= mean:
+            rows.append(row)
+            weights.append(1.0)
+        elif toss < 1 - prune:
+            rows.append(row)
+            weights.append(1 / (1 - prune))
+    return rows, weights
+
+
+def shown(
+    losses: Sequence[float], remembered: Sequence[float], share: float, confidence: float
+) -> list[int]:
+    """The rows that KAKURENBO does not hide: Nguyen et al. 2023, arXiv:2310.10102, section 3."""
+    rows = []
+    for row, loss in enumerate(losses):
+        lower = sum(1 for other in remembered if other < loss)
+        among_lowest = lower < share * len(remembered)
+        if not (among_lowest and math.exp(-loss) >= confidence):
+            rows.append(row)
+    return rows
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """The probability of each class."""
+    powers = [math.exp(logit - max(logits)) for logit in logits]
+    return [power / sum(powers) for power in powers]
+
+
+def skip_odds(loss: float, floor: float) -> float:
+    """With which odds easy-skip keeps an example, from the probability of its class."""
+    unsure = 1 - math.exp(-max(0.0, loss))
+    return min(1.0, max(floor, 2 * unsure))
+
+
+def flip_labels(labels: Sequence[int], classes: int, rate: float, seed: int) -> list[int]:
+    """Uniform label noise: exactly `round(rate * n)` labels become another class each.
+
+    An example has two numbers of 32 bits from SplitMix64 started at a key of the seed: those with
+    the lowest first number are flipped, as many classes further on as the second one says.
+    """
+
+    def mix(word: int) -> int:
+        word = ((word ^ word >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+        word = ((word ^ word >> 27) * 0x94D049BB133111EB) % 2**64
+        return word ^ word >> 31
+
+    step = 0x9E3779B97F4A7C15
+    key = 0
+    for number in (int.from_bytes(b"flips", "big"), seed):
+        key = mix((key + step + mix((number + step) % 2**64)) % 2**64)
+    first, second = (
+        [mix((key + (2 * i + draw) * step) % 2**64) >> 32 for i in range(len(labels))]
+        for draw in (1, 2)
+    )
+    order = sorted(range(len(labels)), key=lambda i: first[i])
+    flipped = list(labels)
+    for i in order[: round(rate * len(labels))]:
+        others = [(labels[i] + further) % classes for further in range(1, classes)]
+        flipped[i] = others[second[i] * len(others) // 2**32]
+    return flipped
+
+
+def el2n(logits: Sequence[float], target: int | Sequence[float]) -> float:
+    """The length of the error vector: Paul et al. 2021, arXiv:2107.07075, section 2."""
+    wanted = target
+    if isinstance(target, int):
+        wanted = [1.0 if number == target else 0.0 for number in range(len(logits))]
+    pairs = zip(softmax(logits), wanted, strict=True)
+    return math.sqrt(sum((probability - part) ** 2 for probability, part in pairs))
+
+
+def grand_of_a_linear_model(
+    weights: Sequence[Sequence[float]],
+    biases: Sequence[float],
+    inputs: Sequence[float],
+    target: int,
+) -> float:
+    """The norm of one example's gradient: Paul et al. 2021, section 2.
+
+    The cross-entropy of `weights @ inputs + biases` has the gradient `error * input` with respect
+    to a weight, and `error` to a bias.
+    """
+    logits = [
+        sum(weight * value for weight, value in zip(row, inputs, strict=True)) + bias
+        for row, bias in zip(weights, biases, strict=True)
+    ]
+    errors = softmax(logits)
+    errors[target] -= 1
+    slopes = [error * value for error in errors for value in (*inputs, 1.0)]
+    return math.sqrt(sum(slope**2 for slope in slopes))
+
+
+def keep_share(scores: Sequence[float], share: float, *, highest: bool) -> list[int]:
+    """Pruning: the examples of the highest (or lowest) scores; of ties the first."""
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i] if highest else scores[i], i))
+    return sorted(order[: max(1, round(share * len(scores)))])
+
+
+def keep_window(scores: Sequence[float], low: float, high: float) -> list[int]:
+    """Pruning: the examples between two percentiles; of ties the first counts as lower."""
+    order = sorted(range(len(scores)), key=lambda i: (scores[i], i))
+    return sorted(order[round(low * len(scores)) : round(high * len(scores))])
+
+
+class PlainLedger:
+    """The last scores of each example, newest first; one call files one score of each."""
+
+    def __init__(self, examples: int, depth: int) -> None:
+        self.last = [deque(maxlen=depth) for _ in range(examples)]
+
+    def file(self, indices: Sequence[int], scores: Sequence[float], epoch: int) -> None:
+        for index, score in dict(zip(indices, scores, strict=True)).items():
+            self.last[index].appendleft((score, epoch))
+
+    def newest(self, index: int) -> tuple[float, int] | None:
+        return self.last[index][0] if self.last[index] else None
+
+
+def remembered(
+    newest: tuple[float, int] | None, index: int, epoch: int, good_for: int, *, spread: bool
+) -> float | None:
+    """The score that Stale-SB uses again, or None where the example is scored anew.
+
+    Jiang et al. 2019, arXiv:1910.00762, section 3.3: losses are used for n epochs, the one they
+    were taken in among them. Spread, each epoch has an n-th of the examples scored anew.
+    """
+    if newest is None:
+        return None
+    score, taken = newest
+    if epoch - taken >= good_for or (spread and (index + epoch) % good_for == 0):
+        return None
+    return score
+
+
+def weighted_average(scores: Sequence[float], decay: float) -> float:
+    """The average of the last scores, newest first, each weighing `decay` times the next newer."""
+    weights = [decay**age for age in range(len(scores))]
+    return sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
+
+
+def variance_gain(scores: Sequence[float]) -> float:
+    """Katharopoulos & Fleuret 2018, arXiv:1803.00942, equation 26: what sampling is worth, tau.
+
+    From the distance between the sampling distribution g and the uniform one u.
+    """
+    shares = [score / sum(scores) for score in scores]
+    distance = sum((share - 1 / len(scores)) ** 2 for share in shares)
+    return (1 - distance / sum(share**2 for share in shares)) ** -0.5
+
+
+class PlainGate:
+    """The same, algorithm 1: sample by importance while the average tau exceeds the threshold."""
+
+    def __init__(self, smoothing: float, candidates: int, batch: int) -> None:
+        self.smoothing = smoothing
+        self.threshold = (candidates + 3 * batch) / (3 * batch)
+        self.tau = 0.0
+
+    def observe(self, scores: Sequence[float]) -> bool:
+        self.tau = self.smoothing * self.tau + (1 - self.smoothing) * variance_gain(scores)
+        return self.tau > self.threshold
+
+
+def looked_back(values: Sequence[float], epochs: Sequence[int], epoch: int) -> list[float]:
+    """What one example's last values, newest first, tell of an epoch."""
+    gaps = [later - earlier for later, earlier in zip((epoch, *epochs), epochs, strict=False)]
+    steps = [values[i] - values[i + 1] for i in range(len(values) - 1)]
+    return [values[0], *steps, *gaps]
+
+
+def crossing_probabilities(
+    scores: Sequence[Sequence[float]], epochs: Sequence[Sequence[int]], epoch: int, rate: float
+) -> list[float]:
+    """How likely each next score is among the highest, by logistic regression on all examples.
+
+    Scores and epochs are per example, newest first, equally many of each. The regression's
+    squared weights count half, the constant does not.
+    """
+    lags = list(zip(*scores, strict=True))
+    shares = [[sum(b < a for b in lag) / len(lag) for a in lag] for lag in lags]
+    shares = [list(own) for own in zip(*shares, strict=True)]
+    past = [looked_back(s[1:], e[1:], e[0]) for s, e in zip(shares, epochs, strict=True)]
+    now = [looked_back(s[:-1], e[:-1], epoch) for s, e in zip(shares, epochs, strict=True)]
+    scaled_past, scaled_now = [], []
+    for learned, asked in zip(zip(*past, strict=True), zip(*now, strict=True), strict=True):
+        mean = sum(learned) / len(learned)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in learned) / len(learned)) or 1.0
+        low, high = min(learned), max(learned)
+        scaled_past.append([(x - mean) / deviation for x in learned])
+        scaled_now.append([(min(max(x, low), high) - mean) / deviation for x in asked])
+    past = list(zip(*scaled_past, strict=True))
+    now = list(zip(*scaled_now, strict=True))
+    crossed = [own[0] >= 1 - rate for own in shares]
+    weights, constant = [0.0] * len(past[0]), 0.0
+
+    def probability(features: Sequence[float]) -> float:
+        return 1 / (1 + math.exp(-constant - sum(map(lambda w, x: w * x, weights, features))))
+
+    for _ in range(3000):  # downhill, in steps that the loss's curvature allows
+        errors = [probability(x) - y for x, y in zip(past, crossed, strict=True)]
+        step = 4 / (len(past) * (len(weights) + 1))
+        constant -= step * sum(errors)
+        for j, column in enumerate(zip(*past, strict=True)):
+            slope = sum(map(lambda e, x: e * x, errors, column))
+            weights[j] -= step * (slope + weights[j])
+    return [probability(features) for features in now]

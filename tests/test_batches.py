@@ -14,13 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from selective_backprop._batches import Layout, count_rows, cut_rows, join_rows, move_batch
+from selective_backprop._batches import (
+    Layout,
+    count_rows,
+    cut_rows,
+    join_rows,
+    map_tensors,
+    move_batch,
+)
 
 PLAIN = Layout()
 
 
 class Words(list):
     """A list with a name of its own."""
+
+
+def is_column(batch: Any) -> bool:
+    return all(isinstance(row, str) or getattr(row, "ndim", 1) == 0 for row in batch)
 
 
 def take(batch: Any, rows: list[int]) -> Any:
@@ -35,7 +46,7 @@ def take(batch: Any, rows: list[int]) -> Any:
         return type(batch)(**{name: take(value, rows) for name, value in vars(batch).items()})
     if isinstance(batch, Pair):
         return Pair(*(take(value, rows) for value in batch))
-    if isinstance(batch, (list, tuple)) and isinstance(batch[0], str):
+    if isinstance(batch, (list, tuple)) and is_column(batch):
         return type(batch)(batch[row] for row in rows)
     if isinstance(batch, (list, tuple)):
         return type(batch)(take(value, rows) for value in batch)
@@ -64,6 +75,7 @@ def leaves(rows: int) -> st.SearchStrategy[Any]:
         st.lists(st.text(max_size=3), min_size=rows, max_size=rows),
         st.lists(st.text(max_size=3), min_size=rows, max_size=rows).map(tuple),
         st.lists(st.text(max_size=3), min_size=rows, max_size=rows).map(Words),
+        st.just([torch.tensor(row / 2) for row in range(rows)]),
         st.just(np.arange(rows * 2).reshape(rows, 2)),
         st.sampled_from([None, 3, 0.5, True, "all", b"all", np.float32(2), 1j]),
         st.sampled_from([torch.tensor(2.0), np.array(7)]),
@@ -239,3 +251,23 @@ def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
     assert isinstance(moved["packed"], PackedSequence)
     assert moved["packed"].data.is_meta
     assert not batch["x"][0].is_meta
+
+
+def test_every_tensor_is_replaced_and_nothing_else_is_touched():
+    batch = {"x": torch.ones(2), "rest": [torch.zeros(2), "a"], "id": ["a", "b"]}
+    found = map_tensors(lambda tensor: tensor + 1, batch)
+    assert found["x"].tolist() == [2.0, 2.0]
+    assert found["rest"][0].tolist() == [1.0, 1.0]
+    assert (found["rest"][1], found["id"]) == ("a", ["a", "b"])
+    assert batch["x"].tolist() == [1.0, 1.0]
+
+
+def test_a_list_of_single_numbers_is_a_list_of_rows():
+    numbers = [torch.tensor(number) for number in range(3)]
+    batch = {"x": torch.ones(3), "y": numbers, "pair": tuple(numbers)}
+    assert count_rows(batch, PLAIN) == 3
+    found = join_rows([batch, cut_rows(batch, PLAIN, 1, 2)], PLAIN, [torch.tensor([0, 2]), None])
+    assert [int(number) for number in found["y"]] == [0, 2, 1]
+    assert isinstance(found["pair"], tuple)
+    assert all(number.is_meta for number in move_batch(batch, torch.device("meta"))["y"])
+    assert map_tensors(lambda tensor: tensor + 1, batch)["y"] == [1, 2, 3]

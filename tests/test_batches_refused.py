@@ -9,7 +9,14 @@ from fixture_batches import Example, Pair, same
 from torch.nn.utils.rnn import pack_sequence
 
 import selective_backprop as sb
-from selective_backprop._batches import Layout, count_rows, cut_rows, join_rows, move_batch
+from selective_backprop._batches import (
+    Layout,
+    check_layout,
+    count_rows,
+    cut_rows,
+    join_rows,
+    move_batch,
+)
 
 PLAIN = Layout()
 
@@ -183,3 +190,37 @@ def test_padding_bridges_neither_axes_nor_types(one, other):
 def test_batches_of_different_structure_are_refused(one, other):
     with pytest.raises(sb.BatchError, match="different structure"):
         join_rows([one, other], PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((torch.ones(3, 2), [torch.tensor(1), torch.tensor(2)]), "item '1' has 2 rows"),
+        (
+            (torch.ones(3, 2), [{"boxes": torch.ones(size, 4)} for size in (1, 2, 3)]),
+            "item '1' is a list of 3 tensors, or of mappings.* Let the collate function stack",
+        ),
+        (
+            {"images": tuple(torch.ones(1, 2, size) for size in (1, 2, 3)), "y": torch.ones(3)},
+            "item 'images' is a list of 3 tensors",
+        ),
+        ((torch.ones(2), torch.ones(5)), "pass whole="),  # a pair of two rows, and no list of rows
+    ],
+)
+def test_a_list_of_examples_made_of_tensors_is_refused_with_advice_that_helps(batch, message):
+    with pytest.raises(sb.BatchError, match=message):
+        count_rows(batch, PLAIN, expected=2 if "pass whole" in message else 3)
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (Layout(whole=frozenset({"grid", "x"})), "whole= names 'grid', and the batch .* has 'x'"),
+        (Layout(pad={"0": 1.0}), r"pad= names '0', and the batch \(dict\) has 'x', 'deep.y'"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_those_that_lead_somewhere(layout, message):
+    batch = {"x": torch.ones(2), "deep": {"y": torch.ones(2)}}
+    with pytest.raises(sb.BatchError, match=message):
+        check_layout(batch, layout)
+    check_layout(batch, Layout(whole=frozenset({"deep.y"}), pad={"x": 0.0}))

@@ -1,15 +1,13 @@
 """Over whole runs nothing is lost, nothing is trained on twice, and nothing piles up."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import torch
-from fixture_doors import NotedSampler, Numbered, flat, select
+from fixture_doors import NotedSampler, Noting, Numbered, flat, select
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
@@ -17,28 +15,6 @@ import selective_backprop as sb
 # Where a whole epoch is less than a window, nothing comes out, which is warned about; so are
 # windows that cannot come near the rate.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
-@dataclass(frozen=True)
-class Noting(sb.AbstractSelector):
-    """Selects as another selector does, and notes how many candidates were not chosen."""
-
-    inner: sb.AbstractSelector
-    unselected: list[int] = field(default_factory=list, repr=False)
-
-    @property
-    def terms(self) -> sb.Terms:
-        return self.inner.terms
-
-    def start(self, context: sb.Context) -> sb.RunningSelector:
-        running = self.inner.start(context)
-
-        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
-            choice = running.select(scores, history, generator)
-            self.unselected.append(len(scores) - len(choice.rows))
-            return choice
-
-        return sb.Stateless(rule)
 
 
 @dataclass(frozen=True)

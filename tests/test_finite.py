@@ -74,7 +74,7 @@ def test_skipped_examples_are_never_trained_on_and_are_counted(strategy):
     assert not set(trained) & set(BAD)
     assert door.stats.nonfinite == 9
     assert door.stats.candidates == door.stats.scored == 60
-    history = door.state_dict()["history"]
+    history = door.state_dict()["parts"].get("history")
     assert history is None or bool(torch.isfinite(history["ring"][: history["filed"]]).all())
 
 

@@ -1,12 +1,17 @@
 """The last R scores, and the paper's percentile among them."""
 
+import math
+
+import numpy as np
 import pytest
 import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
+from selective_backprop import _history
 from selective_backprop._history import _share_below_on_device
 
 # few values, so that most of them are ties
@@ -79,6 +84,147 @@ def test_scores_of_any_precision_are_ranked(dtype):
     history.file(scores)
     assert history.recent.dtype == dtype
     assert history.percentiles(scores).tolist() == [0.75, 0.0, 0.25, 0.25]
+
+
+@given(streams, capacities)
+def test_equal_scores_count_as_lower_where_that_is_asked(stream, capacity):
+    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    for batch in stream:
+        history.file(torch.tensor(batch))
+        plain.add(batch)
+        expected = [
+            sum(1 for other in plain.losses if other <= score) / len(plain.losses)
+            for score in batch
+        ]
+        assert history.percentiles(torch.tensor(batch), ties=True).tolist() == expected
+
+
+class OnDevice(torch.Tensor):
+    """Scores that say they are not in the host's memory."""
+
+    @property
+    def device(self):
+        return torch.device("meta")
+
+
+@given(streams, capacities, st.booleans())
+def test_a_history_on_a_device_ranks_as_one_on_the_host(stream, capacity, ties):
+    host, device = sb.History(capacity), sb.History(capacity)
+    for batch in stream:
+        scores = torch.tensor(batch)
+        for history, filed in ((host, scores), (device, scores.as_subclass(OnDevice))):
+            history.file(filed)
+        found = device.percentiles(scores.as_subclass(OnDevice), ties=ties)
+        assert found.tolist() == host.percentiles(scores, ties=ties).tolist()
+        assert host.percentiles_on_host(scores, ties=ties).tolist() == found.tolist()
+
+
+class Sorts(TorchDispatchMode):
+    """Count how often torch sorts."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket is torch.ops.aten.sort
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def sorts(monkeypatch):
+    """The scores that were sorted on the host so far."""
+    found = []
+
+    def sort(recent):
+        found.append(recent.tolist())
+        return np.sort(recent.numpy())
+
+    monkeypatch.setattr(_history, "_sort_on_host", sort)
+    return found
+
+
+def test_an_unchanged_history_is_sorted_once(sorts):
+    history = sb.History(8)
+    for filed in (1, 2):
+        history.file(torch.rand(5))
+        for _ in range(3):
+            history.percentiles(torch.rand(4))
+            history.percentiles_on_host(torch.rand(4), ties=True)
+        assert len(sorts) == filed
+
+
+def test_an_unchanged_history_on_a_device_is_sorted_once():
+    history = sb.History(8)
+    with Sorts() as sorts:
+        for filed in (1, 2):
+            history.file(torch.rand(5).as_subclass(OnDevice))
+            for ties in (False, True, False):
+                history.percentiles(torch.rand(4), ties=ties)
+            assert sorts.count == filed
+
+
+def mean_by_hand(scores):
+    mean = reference.mean_of_known(scores)
+    return math.nan if mean is None else mean
+
+
+@given(st.lists(st.lists(tied | st.just(torch.inf), max_size=12), max_size=6), capacities)
+def test_the_mean_is_that_of_the_finite_scores_remembered(stream, capacity):
+    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    for batch in [[], *stream]:
+        history.file(torch.tensor(batch))
+        plain.add(batch)
+        for _ in range(2):
+            mean = history.mean()
+            assert mean.dtype == torch.float64
+            assert mean.shape == ()
+            assert mean.item() == pytest.approx(mean_by_hand(plain.losses), nan_ok=True)
+
+
+def test_the_mean_of_nothing_is_no_number():
+    assert math.isnan(sb.History(4).mean().item())
+
+
+def test_the_mean_is_taken_in_double_precision():
+    history = sb.History(2**12)
+    history.file(torch.full((2**12,), 0.1))
+    assert history.mean().item() == float(torch.tensor(0.1))
+
+
+def test_the_mean_is_taken_once_until_something_is_filed():
+    history = sb.History(4)
+    history.file(torch.tensor([1.0, 3.0]))
+    assert history.mean() is history.mean()
+    history.file(torch.tensor([8.0]))
+    assert history.mean().item() == 4.0
+
+
+def test_a_mean_never_makes_the_host_wait():
+    class Reads(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            assert function.overloadpacket not in {
+                torch.ops.aten._local_scalar_dense,
+                torch.ops.aten.nonzero,
+                torch.ops.aten.masked_select,
+            }, f"{function} reads from the device"
+            return function(*args, **(kwargs or {}))
+
+    history = sb.History(4)
+    with Reads():
+        history.file(torch.tensor([1.0, torch.inf]))
+        history.mean()
+
+
+def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
+    history, other = sb.History(2), sb.History(2)
+    history.file(torch.tensor([1.0, 3.0]))
+    other.file(torch.tensor([5.0, 7.0]))
+    scores = torch.tensor([6.0])
+    assert (history.mean().item(), history.percentiles(scores).item()) == (2.0, 1.0)
+    history.load_state_dict(other.state_dict())
+    assert (history.mean().item(), history.percentiles(scores).item()) == (6.0, 0.5)
+    history.load_state_dict(sb.History(2).state_dict())
+    assert math.isnan(history.mean().item())
+    assert history.percentiles(torch.tensor([0.0])).item() == 1.0
 
 
 @given(st.lists(tied, max_size=12), st.lists(tied, min_size=1, max_size=12))

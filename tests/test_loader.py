@@ -37,10 +37,10 @@ def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
     for _ in range(2):
         assert flat(numbers(door)) == list(range(24))
     assert losses.scored == [[0, 1, 2, 3]]
-    assert door.state_dict()["history"]["filed"] == 0
+    assert door.state_dict()["parts"]["history"]["filed"] == 0
     assert len(flat(numbers(door))) == 12
     assert door.stats.scored == 4 + 24
-    assert door.state_dict()["history"]["filed"] == 24
+    assert door.state_dict()["parts"]["history"]["filed"] == 24
 
 
 def test_selection_acts_between_two_fractions_of_the_candidates():

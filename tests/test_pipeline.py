@@ -143,7 +143,7 @@ def test_a_model_in_half_precision_is_ranked_in_single():
         losses=lambda model, batch: model(batch[0].bfloat16())[:, 0],
     )
     assert len(list(door)) == 4
-    assert door.state_dict()["history"]["ring"].dtype == torch.float32
+    assert door.state_dict()["parts"]["history"]["ring"].dtype == torch.float32
 
 
 @pytest.mark.parametrize("size", [5, 4])

@@ -85,7 +85,7 @@ def test_a_value_that_makes_no_sense_is_refused(values, message):
 )
 def test_a_warm_up_that_leaves_nothing_to_select_is_refused(schedule, epochs):
     with pytest.raises(sb.ConfigurationError, match="leaves nothing to select"):
-        schedule.check_length(epochs)
+        schedule.check_length(epochs, batches=10)
 
 
 @pytest.mark.parametrize(
@@ -97,21 +97,48 @@ def test_a_warm_up_that_leaves_nothing_to_select_is_refused(schedule, epochs):
         (sb.Schedule(), 0.1),
     ],
 )
-def test_a_warm_up_that_leaves_something_is_accepted(schedule, epochs):
-    schedule.check_length(epochs)
+@pytest.mark.parametrize("batches", [None, 10])
+def test_a_warm_up_that_leaves_something_is_accepted(schedule, epochs, batches):
+    schedule.check_length(epochs, batches)
 
 
-@given(st.integers(0, 20), st.floats(0.01, 1.0), st.integers(1, 40), st.floats(0, 0.99))
-def test_a_length_that_is_accepted_has_a_moment_of_selection(warmup, end, epochs, start):
-    start *= end
-    schedule = sb.Schedule(warmup, start, end)
+@pytest.mark.parametrize(
+    ("schedule", "epochs", "batches"),
+    [
+        (sb.Schedule(start=0.999), 3, 10),
+        (sb.Schedule(start=0.31, end=0.39), 1, 10),
+        (sb.Schedule(warmup_epochs=1, start=0.6, end=0.7), 2, 2),
+    ],
+)
+def test_fractions_between_which_no_batch_falls_are_refused(schedule, epochs, batches):
+    with pytest.raises(sb.ConfigurationError, match=f"leave none of {epochs * batches} candidate"):
+        schedule.check_length(epochs, batches)
+    schedule.check_length(100 * epochs, batches)
+    schedule.check_length(epochs, None)
+
+
+@given(
+    st.integers(0, 6),
+    st.floats(0.01, 1.0),
+    st.integers(1, 12),
+    st.floats(0, 0.99),
+    st.integers(1, 12),
+)
+def test_a_length_is_accepted_exactly_where_some_batch_is_selected_from(
+    warmup, end, epochs, start, batches
+):
+    schedule = sb.Schedule(warmup, start * end, end)
+    moments = [
+        schedule.selects(epoch, (epoch + drawn / batches) / epochs)
+        for epoch in range(epochs)
+        for drawn in range(batches)
+    ]
     try:
-        schedule.check_length(epochs)
+        schedule.check_length(epochs, batches)
     except sb.ConfigurationError:
-        return
-    # just before the end of the share in which selection acts
-    moment = math.nextafter(end, 0.0)
-    assert schedule.selects(int(moment * epochs), moment)
+        assert not any(moments)
+    else:
+        assert any(moments)
 
 
 def test_a_schedule_does_not_change():

@@ -9,7 +9,7 @@ from torch import nn
 
 from selective_backprop.scorers._untouched import (
     KeptBuffers,
-    kept_modes,
+    eval_mode,
     kept_random_streams,
     uncached_autocast,
 )
@@ -143,20 +143,19 @@ class Picky(nn.Module):
         return super().train(mode)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_every_module_gets_its_own_mode_back(training):
+def test_every_module_gets_its_own_mode_back():
     model = Picky()
     model.layers[1].training = False  # frozen
     before = [module.training for module in model.modules()]
-    with kept_modes(model, training):
-        assert {module.training for module in model.modules()} == {training}
+    with eval_mode(model):
+        assert not any(module.training for module in model.modules())
     assert [module.training for module in model.modules()] == before
     assert model.calls == 0
 
 
 def test_an_error_gives_the_modes_back():
     model = Picky()
-    with pytest.raises(KeyError), kept_modes(model, training=False):
+    with pytest.raises(KeyError), eval_mode(model):
         raise KeyError
     assert all(module.training for module in model.modules())
 

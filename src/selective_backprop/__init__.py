@@ -1,6 +1,7 @@
 """Spend backward passes only on the examples that still teach the model something."""
 
 from selective_backprop._context import Context
+from selective_backprop._ensemble import ExampleScores
 from selective_backprop._errors import (
     BatchError,
     ConfigurationError,
@@ -11,10 +12,14 @@ from selective_backprop._errors import (
     SelectionWarning,
     SelectiveBackpropError,
 )
+from selective_backprop._example_scores import el2n_scores, grand_scores
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers
+from selective_backprop._gate import AbstractGate, RunningGate, VarianceGate
 from selective_backprop._history import History
+from selective_backprop._ledger import Ledger, Observations
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._prune import Keep, prune
 from selective_backprop._schedule import Schedule
 from selective_backprop._selection import (
     Choice,
@@ -26,19 +31,36 @@ from selective_backprop._selection import (
 )
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
-from selective_backprop._strategies import (
-    Strategy,
-    random_backprop,
-    random_scored,
-    selective_backprop,
-    traditional,
+from selective_backprop._subset import Subset
+from selective_backprop.scorers import (
+    AbstractPredictor,
+    AbstractScorer,
+    Average,
+    Crossing,
+    Excess,
+    Forward,
+    GaussianProcess,
+    Learning,
+    Measure,
+    Needs,
+    Predicted,
+    Proxy,
+    Recorded,
+    ReferenceLosses,
+    Remembering,
+    RunningScorer,
+    Stale,
 )
-from selective_backprop.scorers import AbstractScorer, Forward, RunningScorer
 from selective_backprop.selectors import (
     AbstractSelector,
+    BelowMean,
     Bottom,
+    Confident,
     Everything,
+    Hide,
+    Paced,
     Percentile,
+    Proportional,
     RunningSelector,
     Stateless,
     Terms,
@@ -46,26 +68,71 @@ from selective_backprop.selectors import (
     Uniform,
     selection_probability,
 )
+from selective_backprop.strategies import (
+    Strategy,
+    diet_sb,
+    easy_skip,
+    infobatch,
+    kakurenbo,
+    kath18,
+    low_k,
+    predicted_sb,
+    proxy_sb,
+    pruned,
+    random_backprop,
+    random_k,
+    random_scored,
+    recorded_sb,
+    rho_loss,
+    selective_backprop,
+    stale_sb,
+    top_k,
+    traditional,
+)
 
 __all__ = [
+    "AbstractGate",
+    "AbstractPredictor",
     "AbstractScorer",
     "AbstractSelector",
+    "Average",
     "BatchError",
+    "BelowMean",
     "Bottom",
     "Choice",
+    "Confident",
     "ConfigurationError",
     "Context",
+    "Crossing",
     "DataError",
     "Draw",
     "Everything",
+    "ExampleScores",
+    "Excess",
     "Forward",
+    "GaussianProcess",
+    "Hide",
     "History",
+    "Keep",
+    "Learning",
+    "Ledger",
     "Leftovers",
     "LoaderError",
     "LossError",
+    "Measure",
+    "Needs",
     "NonFinite",
+    "Observations",
+    "Paced",
     "Percentile",
+    "Predicted",
+    "Proportional",
+    "Proxy",
     "RecordError",
+    "Recorded",
+    "ReferenceLosses",
+    "Remembering",
+    "RunningGate",
     "RunningScorer",
     "RunningSelector",
     "Schedule",
@@ -73,19 +140,39 @@ __all__ = [
     "SelectionWarning",
     "SelectiveBackpropError",
     "SelectiveLoader",
+    "Stale",
     "Stateless",
     "Stats",
     "Stopwatch",
     "Strategy",
+    "Subset",
     "Terms",
     "Top",
     "Uniform",
+    "VarianceGate",
+    "diet_sb",
     "draw_exactly",
+    "easy_skip",
+    "el2n_scores",
+    "grand_scores",
     "inclusion_odds",
+    "infobatch",
+    "kakurenbo",
+    "kath18",
+    "low_k",
+    "predicted_sb",
+    "proxy_sb",
+    "prune",
+    "pruned",
     "random_backprop",
+    "random_k",
     "random_scored",
+    "recorded_sb",
+    "rho_loss",
     "selection_probability",
     "selective_backprop",
+    "stale_sb",
     "tilted_odds",
+    "top_k",
     "traditional",
 ]

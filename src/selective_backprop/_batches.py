@@ -63,11 +63,41 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
         first, count = "the list of indices it was loaded for", expected
     for path, size in sizes.items():
         if size != count:
+            if (listed := _find_listed_rows(batch, count)) is not None:
+                raise BatchError(
+                    f"{_name(listed)} is a list of {count} tensors, or of mappings of tensors, "
+                    "which is taken for structure and not for rows. Let the collate function "
+                    "stack them into tensors of one row per example, padded where their sizes "
+                    "differ."
+                )
             raise BatchError(
                 f"{_name(path)} has {size} rows, where {first} has {count}. If it belongs "
                 f"to the batch as a whole, pass whole={{{path!r}}}."
             )
     return count
+
+
+def check_layout(batch: Any, layout: Layout) -> None:
+    """Refuse paths that lead to nothing in a batch.
+
+    Raises:
+        BatchError: if there is one; the paths that lead somewhere are listed.
+    """
+    if not layout.whole and not layout.pad:
+        return
+    found: list[str] = []
+
+    def visit(path: str, leaf: Any) -> Any:
+        found.append(path)
+        return leaf
+
+    _rebuild(visit, [batch])
+    for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
+        if lost := sorted(set(paths) - set(found)):
+            raise BatchError(
+                f"{option}= names {', '.join(map(repr, lost))}, and the batch "
+                f"({type(batch).__name__}) has {', '.join(map(repr, found)) or 'nothing'}"
+            )
 
 
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
@@ -129,6 +159,8 @@ def move_batch(batch: Any, device: torch.device) -> Any:
 
     def move(path: str, leaf: Any) -> Any:
         nonlocal moved
+        if _lists_numbers(leaf):
+            return type(leaf)([move(path, part) for part in leaf])
         tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
         if not isinstance(tensor, Tensor) or tensor.device == device:
             return leaf
@@ -137,6 +169,17 @@ def move_batch(batch: Any, device: torch.device) -> Any:
 
     result = _rebuild(move, [batch])
     return result if moved else batch
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    """Return the batch with `function(tensor)` in place of each of its tensors."""
+
+    def apply(path: str, leaf: Any) -> Any:
+        if _lists_numbers(leaf):
+            return type(leaf)([function(part) for part in leaf])
+        return function(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return _rebuild(apply, [batch])
 
 
 def _join_tensors(
@@ -236,8 +279,33 @@ def _length(path: str, leaf: Any) -> int | None:
     )
 
 
+def _lists_numbers(value: Any) -> bool:
+    """Whether it is a list or tuple of tensors of no axes, of which each is a row's."""
+    listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
+    return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
+
+
+def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
+    """Return the path of a list that seems to hold a tensor, or a mapping of them, per row."""
+    items: Any = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        listed = all(isinstance(part, Mapping) for part in value) or all(
+            isinstance(part, Tensor) for part in value
+        )
+        # A batch that is a pair of tensors is none, even where it has two rows.
+        if path and listed and len(value) == count:
+            return path
+        items = enumerate(value)
+    found = (_find_listed_rows(part, count, _join_path(path, key)) for key, part in items)
+    return next((place for place in found if place is not None), None)
+
+
 def _holds_structure(value: Sequence[Any]) -> bool:
     """Whether a list or tuple has tensors somewhere within, and so is no list of rows."""
+    if _lists_numbers(value):
+        return False
     for part in value:
         if isinstance(part, (Tensor, np.ndarray)):
             return True

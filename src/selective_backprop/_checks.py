@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
+from selective_backprop._losses import find_outputs
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
-from selective_backprop._strategies import Strategy
 from selective_backprop.selectors import Terms
+from selective_backprop.strategies import Strategy
 
 
 def check_strategy(strategy: Any) -> Strategy:
@@ -29,25 +30,31 @@ def check_strategy(strategy: Any) -> Strategy:
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
 
 
-def check_fit(strategy: Strategy, source: Source, with_selection: bool) -> None:
+def check_fit(
+    strategy: Strategy, source: Source, with_selection: bool, losses: Any, outputs: Any
+) -> None:
     """Refuse a strategy that cannot work with this loader.
 
     Raises:
-        LoaderError: if examples must be selected before loading and cannot be.
-        ConfigurationError: if weights would be lost.
+        LoaderError: if examples must be known by index and are not.
+        ConfigurationError: if weights or losses would be lost, or outputs are not to be had.
     """
-    terms = strategy.selector.terms
-    draws_early = strategy.scorer is None and not terms.keeps_everything
-    if draws_early and not source.indexed:
+    needs, terms = strategy.needs, strategy.selector.terms
+    draws_early = not terms.keeps_everything and (needs is None or not needs.passes)
+    if not source.indexed and (draws_early or (needs is not None and needs.indices)):
+        why = "selects examples by index before they are loaded"
+        if not draws_early:
+            why = "knows examples by index"
         raise LoaderError(
-            f"{strategy.name} selects examples by index before they are loaded, and this loader "
+            f"{strategy.name} {why}, and this loader "
             "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
-            "Give the strategy a scorer, or the loader a map-style data set."
+            "Give the strategy a scorer that needs no index, or the loader a map-style data set."
         )
-    if draws_early and source.own_batches:
+    regroups = draws_early or strategy.subset is not None or (needs is not None and needs.indices)
+    if regroups and source.own_batches:
         warnings.warn(
             f"{strategy.name} draws before loading and regroups what the batch sampler "
-            f"({type(source.indices()).__name__}) grouped; batches will mix its groups",
+            f"({source.kind}) grouped; batches will mix its groups",
             SelectionWarning,
             stacklevel=3,
         )
@@ -55,6 +62,18 @@ def check_fit(strategy: Strategy, source: Source, with_selection: bool) -> None:
         raise ConfigurationError(
             f"{strategy.name} reweights examples: pass with_selection=True, and train on "
             "(selection.weights * losses).mean()"
+        )
+    if needs is None:
+        return
+    if needs.recordings and not with_selection:
+        raise ConfigurationError(
+            f"{strategy.name} selects by losses that training records: pass with_selection=True, "
+            "and call loader.record(selection, losses) for each batch"
+        )
+    if needs.outputs and find_outputs(losses, outputs) is None:
+        raise ConfigurationError(
+            f"{strategy.name} needs the model's outputs, and losses= gives losses alone. Pass "
+            "outputs=callable(model, batch) -> (outputs, targets)."
         )
 
 
@@ -68,16 +87,17 @@ def check_length(strategy: Strategy, source: Source, epochs: float | None, progr
         raise ConfigurationError("give epochs= or progress=, not both: one is the other's rival")
     if epochs is not None and not 0 < epochs < float("inf"):
         raise ConfigurationError(f"epochs={epochs}: a positive number of epochs is needed")
-    strategy.schedule.check_length(epochs)
-    if strategy.schedule.uses_fractions and progress is None:
+    strategy.schedule.check_length(epochs, source.batches)
+    fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
+    if fractions and progress is None:
         if epochs is None:
             raise ConfigurationError(
-                f"{strategy.name} selects during a fraction of training, and its length is not "
+                f"{strategy.name} changes at fractions of training, and its length is not "
                 "known: pass epochs= (or progress=, where something else ends training)"
             )
         if source.batches is None:
             raise ConfigurationError(
-                f"{strategy.name} selects during a fraction of training, and the loader does not "
+                f"{strategy.name} changes at fractions of training, and the loader does not "
                 "know its length: pass progress=callable() -> fraction of training done"
             )
 
@@ -111,7 +131,7 @@ def full_window(batch: int, terms: Terms) -> int:
             f"a batch of {batch} from a window of {window} candidates keeps "
             f"{batch / window:.4f} of them, not {terms.rate:.4f}",
             SelectionWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return window
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Interludes, Phase, Schedule
 
 Keys: TypeAlias = Tensor | list[Any]
@@ -21,10 +22,12 @@ class DrawState(NamedTuple):
     Attributes:
         interludes: the count by which unselective batches are dealt out.
         funnel: the indices that wait, where examples are selected before they are loaded.
+        unscored: indices that wait to be loaded and scored.
     """
 
     interludes: tuple[int, int] = (0, 0)
     funnel: FunnelState = FunnelState()
+    unscored: tuple[int, ...] = ()
 
 
 class Ticket(NamedTuple):
@@ -62,12 +65,12 @@ class PhaseClock:
         progress: Callable[[int, int], float | None],
     ) -> None:
         self._schedule = schedule
-        self._progress = progress
+        self.progress = progress
         self.interludes = interludes
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
         """Return the phase of the next candidate batch, of `candidates` rows."""
-        if not self._schedule.selects(epoch, self._progress(epoch, drawn)):
+        if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
             return Phase.PLAIN
         return Phase.INTERLUDE if self.interludes.next_is_plain(candidates) else Phase.SELECT
 
@@ -78,11 +81,15 @@ class IndexDraw:
     It runs ahead of the batches' consumer as far as workers prefetch, so everything it decides
     goes into a ticket, and tickets meet their batches first in, first out.
 
+    Where scores are remembered, candidates with a known score are drawn from at once, and the
+    others are gathered into batches of their own, to be loaded and scored.
+
     Args:
         source: yields the indices of each candidate batch.
         clock: says which phase a batch falls into.
         funnel: draws before loading; None where batches are loaded as they come.
         leftovers: what becomes of indices that are left at the end of an epoch.
+        batch_size: rows of a batch to be scored, where scores are remembered.
     """
 
     def __init__(
@@ -91,13 +98,19 @@ class IndexDraw:
         clock: PhaseClock,
         funnel: Funnel | None,
         leftovers: Leftovers,
+        *,
+        batch_size: int = 1,
     ) -> None:
         self._source = source
         self._clock = clock
         self.funnel = funnel
         self._leftovers = leftovers
+        self._batch_size = batch_size
+        self._knowledge: Knowledge | None = None
+        self._unscored: list[Tensor] = []
         self.epoch = 0
         self.position = (0, 0)
+        self._drawn = self._candidates = 0
         self.tickets: deque[Ticket] = deque()
         self.unlisted = False
 
@@ -108,50 +121,119 @@ class IndexDraw:
     def state(self) -> DrawState:
         """The sampler's own position, ahead of the consumer's."""
         waits = FunnelState() if self.funnel is None else self.funnel.state
-        return DrawState(self._clock.interludes.state, waits)
+        unscored = tuple(key for keys in self._unscored for key in keys.tolist())
+        return DrawState(self._clock.interludes.state, waits, unscored)
 
     @state.setter
     def state(self, state: DrawState) -> None:
         self._clock.interludes.state = state.interludes
         if self.funnel is not None:
             self.funnel.state = state.funnel
+        self._unscored = [torch.tensor(state.unscored)] if state.unscored else []
 
-    def open(self, epoch: int, state: DrawState) -> None:
-        """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten."""
+    def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None = None) -> None:
+        """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
+
+        Args:
+            epoch: its number.
+            state: where the consumer stands.
+            knowledge: the scores that are known; None where none are remembered.
+        """
         self.epoch, self.state, self.position = epoch, state, (0, 0)
+        self._knowledge = knowledge
         self.tickets.clear()
         if self.funnel is not None:
-            self.funnel.open(epoch)
+            self.funnel.open(epoch, None if knowledge is None else knowledge.past)
 
     def __iter__(self) -> Iterator[Any]:
-        drawn = candidates = 0
+        self._drawn = self._candidates = 0
         if self.funnel is not None:
-            for out in self.funnel.resume():
-                self.tickets.append(Ticket(Phase.CHOSEN, out, candidates, drawn, self.state))
-                yield plain_list(out.batch)
+            yield from self._send(Phase.CHOSEN, self.funnel.resume())
         for indices in self._source:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
-                if self.funnel is not None and not self.funnel.keeps_everything:
-                    raise LoaderError(
-                        "the sampler yields single indices (batch_size=None), so nothing can be "
-                        "selected before it is loaded. Let the sampler yield lists of indices, "
-                        "or give the strategy a scorer."
-                    )
-                self.unlisted = True
-                yield indices
+                yield self._pass_single(indices)
                 continue
-            phase = self._clock.phase(self.epoch, drawn, len(keys))
-            drawn, candidates = drawn + 1, candidates + len(keys)
-            self.position = (candidates, drawn)
+            phase = self._clock.phase(self.epoch, self._drawn, len(keys))
+            self._drawn += 1
+            self._candidates += len(keys)
+            self.position = (self._candidates, self._drawn)
             rows = Rows(keys, len(keys))
-            for out in [rows] if self.funnel is None else self.funnel.route(phase, rows):
-                self.tickets.append(Ticket(phase, out, candidates, drawn, self.state))
-                yield indices if out is rows else plain_list(out.batch)
+            if self.funnel is None:
+                yield from self._send(phase, iter([rows]), rows, indices)
+            elif phase is Phase.SELECT and self._knowledge is not None:
+                yield from self._consult(self.funnel, self._knowledge, rows, indices)
+            else:
+                if phase is Phase.PLAIN:
+                    self.funnel.adopt(self._take_unscored())
+                sent = Phase.CHOSEN if phase is Phase.SELECT else phase
+                yield from self._send(sent, self.funnel.route(phase, rows), rows, indices)
         if self.funnel is not None:
-            for out in self.funnel.close(self._leftovers):
-                self.tickets.append(Ticket(Phase.CHOSEN, out, candidates, drawn, self.state))
-                yield plain_list(out.batch)
+            yield from self._send(Phase.SELECT, self._take_batches(least=1))
+            yield from self._send(Phase.CHOSEN, self.funnel.close(self._leftovers))
+            yield from self._rescore(self.funnel)
+
+    def _consult(
+        self, funnel: Funnel, knowledge: Knowledge, rows: Rows, indices: Any
+    ) -> Iterator[Any]:
+        """Draw from the candidates whose scores are known; gather the others to be scored."""
+        keys, scores = knowledge.look_up(rows.batch)
+        if scores is None:
+            if not self._unscored:
+                yield from self._send(Phase.SELECT, iter([rows]), rows, indices)
+                return
+            self._unscored.append(keys)
+        else:
+            unknown = scores.isnan()
+            if bool(unknown.any()):
+                self._unscored.append(keys[unknown])
+                keys, scores = keys[~unknown], scores[~unknown]
+            known = Rows(keys, len(keys), scores=scores)
+            yield from self._send(Phase.CHOSEN, funnel.route(Phase.SELECT, known))
+        yield from self._send(Phase.SELECT, self._take_batches(least=self._batch_size))
+
+    def _send(
+        self, phase: Phase, batches: Iterator[Rows], rows: Rows | None = None, indices: Any = None
+    ) -> Iterator[Any]:
+        """Yield keys as a data loader takes them, each with a ticket; `rows` as they came."""
+        for out in batches:
+            if self._knowledge is not None and phase is not Phase.RESCORE:
+                self._knowledge.keep(out.batch)
+            self.tickets.append(Ticket(phase, out, self._candidates, self._drawn, self.state))
+            yield indices if out is rows else plain_list(out.batch)
+
+    def _take_batches(self, least: int) -> Iterator[Rows]:
+        """Take batches of examples to be scored, as long as there are at least so many."""
+        while sum(map(len, self._unscored)) >= least:
+            keys = torch.cat(self._unscored)
+            head, rest = keys[: self._batch_size], keys[self._batch_size :]
+            self._unscored = [rest] if len(rest) else []
+            yield Rows(head, len(head))
+
+    def _take_unscored(self) -> Rows:
+        keys = torch.cat(self._unscored) if self._unscored else torch.empty(0, dtype=torch.int64)
+        self._unscored = []
+        return Rows(keys, len(keys))
+
+    def _rescore(self, funnel: Funnel) -> Iterator[Any]:
+        """Have the examples scored that this epoch has left out, if that is asked for."""
+        if self._knowledge is None:
+            return
+        for rows in (*funnel.state.waiting, *funnel.state.chosen):
+            self._knowledge.keep(rows.batch)
+        parts = self._knowledge.left_out().split(self._batch_size)
+        batches = (Rows(part, len(part)) for part in parts if len(part))
+        yield from self._send(Phase.RESCORE, batches)
+
+    def _pass_single(self, index: Any) -> Any:
+        if self.funnel is not None and not self.funnel.keeps_everything:
+            raise LoaderError(
+                "the sampler yields single indices (batch_size=None), so nothing can be "
+                "selected before it is loaded. Let the sampler yield lists of indices, "
+                "or give the strategy a scorer."
+            )
+        self.unlisted = True
+        return index
 
 
 def list_keys(indices: Any) -> Keys | None:

@@ -155,9 +155,21 @@ class Funnel:
         """Whether nothing is ever selected."""
         return self._shape.keeps_everything
 
-    def open(self, epoch: int) -> None:
-        """Begin an epoch: its draws are seeded by its number."""
+    def open(self, epoch: int, past: History | None = None) -> None:
+        """Begin an epoch.
+
+        Args:
+            epoch: its number, from which its draws are seeded.
+            past: what to rank against in it, where no history is kept.
+        """
         self._epoch, self._windows = epoch, 0
+        if past is not None:
+            self._history = past
+
+    def adopt(self, rows: Rows) -> None:
+        """Let rows wait for a full training batch without a draw."""
+        if rows.count:
+            self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
     def resume(self) -> Iterator[Rows]:
         """Yield what a pass that was broken off left complete, so that it cannot pile up."""

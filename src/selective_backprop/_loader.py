@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from selective_backprop._assembly import Wishes, assemble
 from selective_backprop._batches import Layout
 from selective_backprop._checks import (
     check_fit,
@@ -18,35 +19,28 @@ from selective_backprop._checks import (
     check_strategy,
     choose,
     find_device,
-    full_batch,
-    full_window,
 )
-from selective_backprop._context import Context
-from selective_backprop._draw import DrawState, IndexDraw, PhaseClock
+from selective_backprop._draw import DrawState
 from selective_backprop._epoch import Epoch
-from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
-from selective_backprop._finite import FiniteGuard, NonFinite
-from selective_backprop._funnel import (
-    Funnel,
-    FunnelState,
-    Leftovers,
-    Rows,
-    Shape,
+from selective_backprop._errors import (
+    ConfigurationError,
+    LoaderError,
+    LossError,
+    SelectionWarning,
 )
-from selective_backprop._history import History
-from selective_backprop._losses import LossFunction, find_losses
-from selective_backprop._outlook import Outlook, Progress, Start
-from selective_backprop._pipeline import Pipeline, Position
-from selective_backprop._ranks import find_ranks
-from selective_backprop._schedule import Interludes
-from selective_backprop._selection import Draw, Selection
+from selective_backprop._finite import NonFinite
+from selective_backprop._funnel import FunnelState, Leftovers, Rows
+from selective_backprop._losses import LossFunction, check_losses
+from selective_backprop._outlook import Progress, Start
+from selective_backprop._pipeline import Position
+from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
-from selective_backprop._strategies import Strategy
 from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.strategies import Strategy
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class SelectiveLoader:
@@ -126,79 +120,29 @@ class SelectiveLoader:
     ) -> None:
         if isinstance(loader, SelectiveLoader):
             raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
-        source = open_source(loader)
         strategy = check_strategy(strategy)
-        terms = strategy.selector.terms
-        check_fit(strategy, source, with_selection)
+        source = open_source(loader)
+        if strategy.subset is not None:
+            source = source.within(strategy.subset)
+        check_fit(strategy, source, with_selection, losses, outputs)
         check_length(strategy, source, epochs, progress)
-        ranks = find_ranks()
-        batch = full_batch(source, batch_size, terms)
-        window = full_window(batch or 1, terms)
-        exact = terms.draw is Draw.EXACT
-        shape = Shape(
-            batch,
-            window if exact else None,
-            unchanged=batch is None or batch == source.batch_size,
-            keeps_everything=terms.keeps_everything,
-        )
-        self._source, self._strategy, self._shape = source, strategy, shape
-        self._progress = Progress(source, epochs, progress)
-        self._with_selection = with_selection
-        kept = choose(Leftovers, "leftovers", leftovers)
-        policy = choose(NonFinite, "nonfinite", nonfinite)
-        layout = Layout(check_paths("whole", whole), dict(pad or {}))
-        place = find_device(model, device)
-        seed = generator.initial_seed() if generator else torch.initial_seed()
-        context = Context(
-            batch_size=batch or 1,
-            window=shape.window,
+        wishes = Wishes(
             model=model,
-            losses=None if strategy.scorer is None else find_losses(loss_fn, losses, outputs),
+            loss_fn=loss_fn,
+            losses=losses,
             outputs=outputs,
-            device=place,
-            examples=source.examples,
-            ranks=ranks,
-        )
-        self._selector = strategy.selector.start(context)
-        self._history = History(max(terms.history * ranks.size, window)) if terms.history else None
-        plain_every = strategy.schedule.plain_every
-        interludes = Interludes(plain_every, batch_size=batch or 1, window=window)
-        self._clock = PhaseClock(strategy.schedule, interludes, self._progress.at)
-        early = Funnel(
-            self._selector, shape, history=None, layout=Layout(), seed=(seed, ranks.rank, 0)
-        )
-        late = Funnel(
-            self._selector, shape, history=self._history, layout=layout, seed=(seed, ranks.rank, 1)
-        )
-        self._funnels = early, late
-        first = early if strategy.scorer is None else None
-        draw = None
-        if source.indexed:
-            draw = IndexDraw(source.indices(), self._clock, first, kept)
-        self._pipeline = Pipeline(
-            candidates=source.copy_with(draw),
-            draw=draw,
-            clock=self._clock,
-            scorer=None if strategy.scorer is None else strategy.scorer.start(context),
-            finite=FiniteGuard(policy, layout),
-            funnel=late,
-            layout=layout,
-            leftovers=kept,
-            counts=with_selection
-            or strategy.scorer is not None
-            or not (terms.keeps_everything and shape.unchanged),
-            device=place,
+            batch_size=batch_size,
+            leftovers=choose(Leftovers, "leftovers", leftovers),
+            with_selection=with_selection,
+            layout=Layout(check_paths("whole", whole), dict(pad or {})),
+            device=find_device(model, device),
+            seed=generator.initial_seed() if generator else torch.initial_seed(),
+            nonfinite=choose(NonFinite, "nonfinite", nonfinite),
             stopwatch=stopwatch,
         )
-        self._outlook = Outlook(
-            source,
-            strategy.schedule,
-            interludes,
-            self._progress,
-            shape,
-            kept,
-            skips=strategy.scorer is not None and policy is NonFinite.SKIP,
-        )
+        self._source, self._strategy, self._wishes = source, strategy, wishes
+        self._progress = Progress(source, epochs, progress)
+        self._parts = assemble(source, strategy, self._progress, wishes)
         self._position = Position()
         self._tally: dict[str, Any] = asdict(Stats())
         self._next_epoch = 0
@@ -218,7 +162,7 @@ class SelectiveLoader:
     @property
     def batch_size(self) -> int | None:
         """Rows of a full training batch; None if batches are passed on as they come."""
-        return self._shape.batch_size
+        return self._parts.shape.batch_size
 
     @property
     def strategy(self) -> Strategy:
@@ -233,11 +177,11 @@ class SelectiveLoader:
     @property
     def stats(self) -> Stats:
         """How many examples went where so far: one frozen snapshot."""
-        waits = self._pipeline.waits(self._position)
+        stands = self._starts_at(self._next_epoch)
         now = {
-            "waiting": waits.candidates + waits.rows,
-            "dropped": waits.dropped,
-            "nonfinite": self._pipeline.finite.skipped,
+            "waiting": stands.waiting,
+            "dropped": stands.dropped,
+            "nonfinite": self._parts.pipeline.finite.skipped,
         }
         return Stats(**self._tally | now)
 
@@ -263,15 +207,51 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        return self._outlook.batches(self._start or self._starts_at(self._next_epoch))
+        return self._parts.outlook.batches(self._start or self._starts_at(self._next_epoch))
+
+    def __bool__(self) -> bool:
+        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the coming epoch, which starts at its first `next`."""
         return Epoch(self._begin)
 
+    def record(self, selection: Selection, losses: Tensor) -> None:
+        """Remember losses that training computed anyway, for strategies that select by them.
+
+        They count from the next epoch on. A strategy that remembers nothing lets them pass, so
+        that one loop serves them all.
+
+        Args:
+            selection: of a batch that this loader yielded, or a part of it.
+            losses: one loss per row of it, `[row]`, not yet weighted; their gradients are left
+                alone.
+
+        Raises:
+            LossError: if they are not one loss per row, or not finite where that is to raise.
+            LoaderError: if the rows have no indices.
+        """
+        ledger = self._parts.ledger
+        if ledger is None:
+            return
+        if selection.indices is None:
+            raise LoaderError("the rows come from a stream and have no indices to record by")
+        losses = check_losses(losses, selection.indices.shape[0]).detach()
+        if losses.device.type == "cpu" and self._wishes.nonfinite is NonFinite.RAISE:
+            finite = losses.isfinite()
+            if not bool(finite.all()):
+                raise LossError(
+                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
+                    f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
+                    'the learning rate; nonfinite="skip" or "select" records them as unknown.'
+                )
+        losses = losses.where(losses.isfinite(), torch.nan)
+        ledger.recorded.file(selection.indices, losses, max(0, self._position.epoch))
+
     def _starts_at(self, epoch: int) -> Start:
-        position = self._position
-        return Start(epoch, position.draw.interludes, self._pipeline.waits(position))
+        draw, late = self._position.draw, self._parts.pipeline.funnel.state
+        return Start(epoch, draw.interludes, draw.funnel, late, len(draw.unscored))
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -289,7 +269,7 @@ class SelectiveLoader:
         self._tally["epoch"] = number
         before = dict(self._tally)
         try:
-            for rows in self._pipeline.run(number, self._position, self._count):
+            for rows in self._parts.pipeline.run(number, self._position, self._count):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             self._note_ties()
@@ -302,16 +282,17 @@ class SelectiveLoader:
             self._tally[name] += more
 
     def _hand_out(self, rows: Rows) -> Any:
-        if not self._with_selection:
+        if not self._wishes.with_selection:
             return rows.batch
         weights = rows.weights
         if weights is None:
-            weights = torch.ones(rows.count, device=self._pipeline.device)
+            weights = torch.ones(rows.count, device=self._wishes.device)
         return rows.batch, Selection(rows.indices, weights)
 
     def _note_ties(self) -> None:
-        if self._history is not None and len(self._history):
-            self._tally["ties"] = self._history.tie_share()
+        history = self._parts.history
+        if history is not None and len(history):
+            self._tally["ties"] = history.tie_share()
 
     def _warn_if_barren(self, before: dict[str, Any]) -> None:
         after = self.stats
@@ -333,22 +314,28 @@ class SelectiveLoader:
         The sampler's own position is not part of it: after loading, the next iteration begins a
         new epoch.
         """
-        pipeline, position = self._pipeline, self._position
+        parts, position = self._parts, self._position
         return {
             "version": STATE_VERSION,
             "built": self._built(),
-            "seed": self._pipeline.funnel.seed[0],
+            "seed": parts.early.seed[0],
             "next_epoch": self._next_epoch,
             "drawn": position.drawn,
             "interludes": position.draw.interludes,
+            "unscored": position.draw.unscored,
             "early": position.draw.funnel.pack(),
-            "late": pipeline.funnel.state.pack(),
-            "history": None if self._history is None else self._history.state_dict(),
-            "scorer": None if pipeline.scorer is None else pipeline.scorer.state_dict(),
-            "selector": self._selector.state_dict(),
-            "skipped": pipeline.finite.skipped,
+            "late": parts.pipeline.funnel.state.pack(),
+            "skipped": parts.pipeline.finite.skipped,
             "stats": dict(self._tally),
+            "parts": {name: part.state_dict() for name, part in self._stateful()},
         }
+
+    def _stateful(self) -> Iterator[tuple[str, Any]]:
+        """Yield what has a state of its own, by name."""
+        for name in ("selector", "scorer", "gate", "history", "ledger"):
+            part = getattr(self._parts, name)
+            if part is not None:
+                yield name, part
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
@@ -368,26 +355,32 @@ class SelectiveLoader:
                     f"{name}={value}"
                 )
         self._begin(None)
-        for funnel in self._funnels:
+        parts = self._parts
+        for name, part in self._stateful():
+            part.load_state_dict(state["parts"][name])
+        for funnel in (parts.early, parts.pipeline.funnel):
             funnel.seed = (state["seed"], *funnel.seed[1:])
         self._next_epoch = state["next_epoch"]
         self._tally = asdict(Stats(**state["stats"]))
-        draw = DrawState(tuple(state["interludes"]), FunnelState.unpack(state["early"]))
-        self._position = Position(
-            self._tally["epoch"], state["drawn"], draw, scored=self._tally["scored"] > 0
+        draw = DrawState(
+            tuple(state["interludes"]),
+            FunnelState.unpack(state["early"]),
+            tuple(state["unscored"]),
         )
-        self._clock.interludes.state = draw.interludes
-        self._pipeline.funnel.state = FunnelState.unpack(state["late"])
-        self._pipeline.finite.skipped = state["skipped"]
-        self._selector.load_state_dict(state["selector"])
-        if self._history is not None:
-            self._history.load_state_dict(state["history"])
-        if self._pipeline.scorer is not None:
-            self._pipeline.scorer.load_state_dict(state["scorer"])
+        self._position = Position(
+            self._tally["epoch"],
+            state["drawn"],
+            draw,
+            met=self._tally["loaded"] > 0,
+            scored=self._tally["scored"] > 0,
+        )
+        parts.clock.interludes.state = draw.interludes
+        parts.pipeline.funnel.state = FunnelState.unpack(state["late"])
+        parts.pipeline.finite.skipped = state["skipped"]
 
     def _built(self) -> dict[str, Any]:
         return {
             "strategy": repr(self._strategy),
-            "batch_size": self._shape.batch_size,
+            "batch_size": self._parts.shape.batch_size,
             "examples": self._source.examples,
         }

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from selective_backprop._errors import ConfigurationError, LossError
-from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop._types import LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
 
@@ -93,6 +94,45 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
     return losses if losses.is_floating_point() else losses.float()
 
 
+def error_norms(outputs: Any, targets: Any) -> Scores:
+    """Return how far each example's predicted probabilities are from its target.
+
+    Args:
+        outputs: logits, `[candidate, class]`.
+        targets: class numbers, `[candidate]`, or probabilities, `[candidate, class]`.
+
+    Returns:
+        `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)]; NaN where there is
+        no such class.
+
+    Raises:
+        LossError: if outputs or targets are anything else.
+    """
+    both = (outputs, targets)
+    found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
+    known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
+    if not known or outputs.shape[1] < 2:
+        raise LossError(
+            f"the error norm needs outputs [candidate, class] of at least 2 classes and targets, "
+            f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
+            "targets); a single logit z is the two logits (0, z)."
+        )
+    half = outputs.dtype in (torch.float16, torch.bfloat16)
+    errors = (outputs.float() if half else outputs).softmax(1)
+    if targets.shape == outputs.shape:
+        return (errors - targets).norm(dim=1)
+    if targets.shape != outputs.shape[:1] or targets.is_floating_point():
+        raise LossError(
+            f"targets of shape {found[1]} and type {targets.dtype} belong to no outputs of shape "
+            f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
+        )
+    hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
+    # 1 - p would lose all digits where p is near 1; the sum of the others' does not.
+    others = errors.masked_fill(hit, 0.0)
+    norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
+    return norms.where(hit.any(1), torch.nan)
+
+
 @dataclass(frozen=True)
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` makes of any batch.
@@ -146,3 +186,8 @@ def find_losses(
     if loss_fn is None:
         raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
     return ExampleLosses(loss_fn, outputs)
+
+
+def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
+    """Return how to get `(outputs, targets)`, or None where the user gave losses alone."""
+    return outputs if outputs is not None or losses is not None else apply_to_pair

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from selective_backprop._draw import PhaseClock
 from selective_backprop._funnel import FunnelState, Leftovers, Shape
+from selective_backprop._memory import Memory
 from selective_backprop._schedule import Interludes, Phase, Schedule
 from selective_backprop._source import Source
 
@@ -41,12 +42,26 @@ class Start(NamedTuple):
     Attributes:
         epoch: its number.
         interludes: the count by which unselective batches are dealt out.
-        waits: what waits for a full window or batch.
+        early: indices that wait, of examples that were drawn before loading.
+        late: loaded rows that wait.
+        unscored: how many indices wait to be loaded and scored.
     """
 
     epoch: int
     interludes: tuple[int, int]
-    waits: FunnelState
+    early: FunnelState = FunnelState()
+    late: FunnelState = FunnelState()
+    unscored: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many examples wait for anything."""
+        return sum(f.candidates + f.rows for f in (self.early, self.late)) + self.unscored
+
+    @property
+    def dropped(self) -> int:
+        """How many examples were let go so far."""
+        return self.early.dropped + self.late.dropped
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,8 @@ class Outlook:
         shape: the funnel's sizes.
         leftovers: what becomes of an incomplete window or batch.
         skips: whether rows may be left out for losses that are not finite.
+        early: whether all selection is before loading.
+        memory: what is remembered of each example; None where nothing is.
     """
 
     source: Source
@@ -70,6 +87,8 @@ class Outlook:
     shape: Shape
     leftovers: Leftovers
     skips: bool
+    early: bool
+    memory: Memory | None
 
     def batches(self, start: Start) -> int:
         """Return the number of batches of the epoch that starts at `start`.
@@ -82,13 +101,30 @@ class Outlook:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
+        arrivals = list(self._arrivals(sizes, start))
+        waits, others = (start.late, start.early)
+        if self._draws_early(start.epoch):
+            waits, others = others, waits
+        if others.rows + others.candidates + start.unscored and (
+            self.memory is None or any(phase is not Phase.SELECT for phase, _ in arrivals)
+        ):
+            raise TypeError("rows of several kinds wait, which an unselective phase will join")
         return count_batches(
-            self._arrivals(sizes, start),
+            arrivals,
             self.shape,
-            waiting=start.waits.candidates,
-            chosen=start.waits.rows,
+            waiting=waits.candidates,
+            chosen=waits.rows,
             leftovers=self.leftovers,
         )
+
+    def _draws_early(self, epoch: int) -> bool:
+        """Return whether an epoch selects before loading, which it does altogether or not."""
+        if self.memory is None:
+            return self.early
+        known = self.memory.knows_all(epoch)
+        if known is None:
+            raise TypeError("some scores are known and others are not, so batches are mixed")
+        return known
 
     def _arrivals(self, sizes: Iterator[int], start: Start) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
@@ -98,6 +134,8 @@ class Outlook:
         clock = PhaseClock(self.schedule, interludes, self.progress.at)
         for drawn, size in enumerate(sizes):
             phase = clock.phase(start.epoch, drawn, size)
+            if phase is Phase.SELECT and self.schedule.gate is not None:
+                raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
                 if self.shape.window is None:
                     raise TypeError("draw='bernoulli' yields a random number of batches")

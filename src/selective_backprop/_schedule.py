@@ -1,23 +1,27 @@
 """When selection acts, and when everything is trained on."""
 
 import copy
+import math
 from dataclasses import dataclass
 from enum import Enum
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._gate import AbstractGate
 
 
 class Phase(Enum):
     """What happens to a candidate batch; decided when its indices are drawn.
 
     `PLAIN` trains on all of it, after whatever waits; `INTERLUDE` trains on all of it and lets
-    an incomplete window wait on; `SELECT` selects; `CHOSEN` was selected before it was loaded.
+    an incomplete window wait on; `SELECT` selects; `CHOSEN` was selected before it was loaded;
+    `RESCORE` is scored for later epochs and not trained on.
     """
 
     PLAIN = "plain"
     INTERLUDE = "interlude"
     SELECT = "select"
     CHOSEN = "chosen"
+    RESCORE = "rescore"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Schedule:
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
         plain_every: one training batch in this many is made of unselected, unscored
             candidates; at least 2, since 1 would leave nothing to select. None: no such batch.
+        gate: judges from scores whether selection pays at the moment; None where it always acts.
 
     Raises:
         ConfigurationError: if a value is out of its range or would disable selection.
@@ -42,6 +47,7 @@ class Schedule:
     start: float = 0.0
     end: float = 1.0
     plain_every: int | None = None
+    gate: AbstractGate | None = None
 
     def __post_init__(self) -> None:
         if not self.warmup_epochs >= 0 or self.warmup_epochs % 1:
@@ -58,17 +64,23 @@ class Schedule:
                 f"plain_every={self.plain_every}: one batch in at least 2 can be unselective; "
                 "with 1 nothing would ever be selected. Use None for no such batch."
             )
+        if self.gate is not None and not isinstance(self.gate, AbstractGate):
+            raise ConfigurationError(f"gate={self.gate!r} is no gate, such as VarianceGate()")
 
     @property
     def uses_fractions(self) -> bool:
         """Whether the length of training must be known."""
         return self.start > 0.0 or self.end < 1.0
 
-    def check_length(self, epochs: float | None) -> None:
-        """Refuse a training of `epochs` in which selection would never act.
+    def check_length(self, epochs: float | None, batches: int | None) -> None:
+        """Refuse a training in which selection would never act.
+
+        Args:
+            epochs: how long it will be, or None if that is unknown.
+            batches: candidate batches per epoch, or None if that is unknown.
 
         Raises:
-            ConfigurationError: if the warm-up leaves nothing of the training.
+            ConfigurationError: if no batch of it falls into the time of selection.
         """
         if epochs is None:
             return
@@ -76,6 +88,15 @@ class Schedule:
             raise ConfigurationError(
                 f"warmup_epochs={self.warmup_epochs} leaves nothing to select in {epochs:g} "
                 f"epochs that select until end={self.end}; train longer, or warm up for less"
+            )
+        if batches is None or not self.uses_fractions:
+            return
+        total = epochs * batches
+        first = max(self.warmup_epochs * batches, math.ceil(self.start * total - 1e-9))
+        if first >= total or first / total >= self.end:
+            raise ConfigurationError(
+                f"start={self.start} and end={self.end} leave none of {total:g} candidate batches "
+                "to select from; train longer, or select for a larger part of training"
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:

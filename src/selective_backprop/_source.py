@@ -2,9 +2,11 @@
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -14,6 +16,7 @@ from torch.utils.data import (
 )
 
 from selective_backprop._errors import LoaderError
+from selective_backprop._subset import Subset
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class Source:
             `batch_size=None`, `"sampler"`; None for a stream, whose examples have no indices.
         batch_size: candidates per batch, or None if that is not known.
         examples: examples in the data set, or None for a stream.
+        subset: the examples that are drawn at all; None for all.
     """
 
     loader: DataLoader[Any]
     attribute: str | None
     batch_size: int | None
     examples: int | None
+    subset: Subset | None = None
 
     @property
     def indexed(self) -> bool:
@@ -41,6 +46,8 @@ class Source:
     @property
     def batches(self) -> int | None:
         """Candidate batches per epoch, or None if the loader cannot tell."""
+        if self.subset is not None:
+            return _count(self.indices())
         return _count(copy.copy(self.loader))
 
     def length(self) -> int:
@@ -49,6 +56,8 @@ class Source:
         Raises:
             TypeError: if the loader cannot tell.
         """
+        if self.subset is not None:
+            return len(self.indices())
         # asked of a copy, since a stream's loader remembers that it was asked
         return len(copy.copy(self.loader))
 
@@ -57,15 +66,24 @@ class Source:
         """Whether somebody else's batch sampler decides which examples go together."""
         return self.attribute is not None and type(self._indices) is not BatchSampler
 
+    @property
+    def kind(self) -> str:
+        """What yields the indices, by the name of its class."""
+        return type(self._indices).__name__
+
     def sizes(self) -> Iterator[int] | None:
         """Return the sizes of an epoch's candidate batches, or None where they vary freely."""
-        batches, sampler = self.batches, self._indices
-        if batches is None or type(sampler) is not BatchSampler:
+        batches, indices = self.batches, self.indices()
+        if batches is None:
             return None
-        examples = _count(sampler.sampler)
+        if isinstance(indices, KeptBatches):
+            examples, size = indices.examples, indices.batch_size
+        elif type(indices) is BatchSampler:
+            examples, size = _count(indices.sampler), indices.batch_size
+        else:
+            return None
         if examples is None:
             return None
-        size = sampler.batch_size
         return (min(size, examples - number * size) for number in range(batches))
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
@@ -83,9 +101,88 @@ class Source:
     def _indices(self) -> Any:
         return None if self.attribute is None else getattr(self.loader, self.attribute)
 
-    def indices(self) -> Iterable[Any]:
+    def indices(self) -> Any:
         """Return what yields the indices of each candidate batch."""
-        return self._indices
+        if self.subset is None:
+            return self._indices
+        return KeptBatches(self._indices, self.subset, self.batch_size or 1)
+
+    def within(self, subset: Subset) -> "Source":
+        """Return the source that draws the examples of a subset alone.
+
+        Raises:
+            LoaderError: if the loader has no batches of indices to choose from.
+            ConfigurationError: if the subset is of another data set's size.
+        """
+        if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
+            raise LoaderError(
+                "a subset is drawn by index, and this loader yields examples as a stream (an "
+                "iterable data set, batch_size=None or in_order=False). Give it a map-style data "
+                "set and a batch size."
+            )
+        subset.check(self.examples)
+        return replace(self, subset=subset)
+
+
+class KeptBatches:
+    """Batches of a sampler's indices from which what is not in a subset is left out.
+
+    What is left is regrouped into batches of the sampler's size.
+
+    Args:
+        batches: the user's batch sampler.
+        subset: the examples to keep.
+        batch_size: rows of a batch.
+    """
+
+    def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
+        self._subset = subset
+        self.batch_size = batch_size
+        self._drops_last = bool(getattr(batches, "drop_last", False))
+        if type(batches) is BatchSampler:  # what it would drop may be wanted here
+            batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
+        self._batches = batches
+
+    @property
+    def examples(self) -> int | None:
+        """Examples per epoch, where every example of the data set comes up once; else None."""
+        sampler = getattr(self._batches, "sampler", None)
+        once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
+        whole = _count(sampler) == self._subset.examples
+        return len(self._subset) if once and whole else None
+
+    def __len__(self) -> int:
+        if self.examples is None:
+            raise TypeError("how many examples of the subset come up is not known in advance")
+        full, rest = divmod(self.examples, self.batch_size)
+        return full + bool(rest and not self._drops_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        kept = self._subset.mask()
+        waiting = torch.empty(0, dtype=torch.int64)
+        for indices in self._batches:
+            keys = _as_indices(indices, self._subset.examples)
+            waiting = torch.cat([waiting, keys[kept[keys]]])
+            while len(waiting) >= self.batch_size:
+                yield waiting[: self.batch_size].tolist()
+                waiting = waiting[self.batch_size :]
+        if len(waiting) and not self._drops_last:
+            yield waiting.tolist()
+
+
+def _as_indices(indices: Any, examples: int) -> Tensor:
+    try:
+        keys = torch.as_tensor(indices)
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            "the sampler yields keys that are no numbers; a subset is of indices"
+        ) from error
+    if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
+        raise LoaderError(
+            f"the sampler yields keys that are no indices from 0 to {examples - 1}; a subset is "
+            "of indices"
+        )
+    return keys.long()
 
 
 def open_source(loader: Any) -> Source:

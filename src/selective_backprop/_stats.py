@@ -12,6 +12,8 @@ class Stats:
         candidates: examples that came up for training, loaded or not.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
+        expired: candidates that had to be scored though the strategy remembers scores: theirs
+            was too old, or there was none.
         kept: examples handed out in training batches.
         batches: training batches handed out.
         waiting: candidates that wait for a full window, and rows that wait for a full batch.
@@ -24,6 +26,7 @@ class Stats:
     candidates: int = 0
     loaded: int = 0
     scored: int = 0
+    expired: int = 0
     kept: int = 0
     batches: int = 0
     waiting: int = 0

@@ -24,9 +24,29 @@ SELECTORS = {
     ],
     sb.Top: [sb.Top(1 / 4), sb.Top(1.0)],
     sb.Bottom: [sb.Bottom(1 / 4), sb.Bottom(1.0)],
+    sb.Proportional: [
+        sb.Proportional(),
+        sb.Proportional(4, bias=0.5),
+        sb.Proportional(1.5, bias=0),
+    ],
+    sb.BelowMean: [
+        sb.BelowMean(),
+        sb.BelowMean(0.8, history=64),
+        sb.BelowMean(longer_steps=True),
+    ],
+    sb.Hide: [sb.Hide(), sb.Hide(0.5, confidence=0.5, falls=(), history=64)],
+    sb.Confident: [sb.Confident(), sb.Confident(1.0)],
 }
 ALL = [selector for examples in SELECTORS.values() for selector in examples]
 BATCH = 16
+
+WITHOUT_CHANCE = (sb.Top, sb.Bottom, sb.Hide)
+BIASED_ON_PURPOSE = {
+    sb.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
+    sb.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
+    sb.Confident(): "tempered, so that no row of a batch weighs four times as much as others",
+}
+WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 
 every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
 few = settings(max_examples=15)  # of each law, for each of the selectors
@@ -82,16 +102,22 @@ def test_the_terms_make_sense(selector):
     assert terms == selector.terms
     if terms.keeps_everything:
         assert terms.rate == 1
+    assert terms.promises or terms.needs_scores
+    if terms.paced:
+        assert isinstance(selector.start(context(selector)), sb.Paced)
 
 
 @every_selector
 @few
 @given(values=windows, seed=seeds)
-def test_rows_are_valid_ascending_and_distinct_and_weights_belong_to_them(selector, values, seed):
+def test_rows_are_valid_and_ascending_and_weights_belong_to_them(selector, values, seed):
     running, history = begin(selector)
     rows, weights = select(running, history, torch.tensor(values), seed)
     assert rows.dtype == torch.int64
-    assert rows.tolist() == sorted(set(rows.tolist()) & set(range(len(values))))
+    assert rows.tolist() == sorted(rows.tolist())
+    assert set(rows.tolist()) <= set(range(len(values)))
+    if not selector.terms.replaces:
+        assert len(set(rows.tolist())) == len(rows)
     if weights is not None:
         assert weights.shape == rows.shape
         assert weights.is_floating_point()
@@ -122,7 +148,7 @@ def test_the_same_generator_gives_the_same_selection(selector, values, seed):
 def test_another_generator_gives_another_selection_where_chance_decides(selector):
     scores = torch.rand(64)
     found = {tuple(select(*begin(selector), scores, seed).rows.tolist()) for seed in range(10)}
-    by_chance = not isinstance(selector, (sb.Top, sb.Bottom)) and selector.terms.rate < 1
+    by_chance = not isinstance(selector, WITHOUT_CHANCE) and selector.terms.rate < 1
     assert (len(found) > 1) == by_chance
 
 
@@ -156,7 +182,16 @@ def test_scores_and_history_are_left_alone(selector):
 
 
 @every_selector
+def test_rows_come_up_twice_where_the_terms_say_so_and_nowhere_else(selector):
+    scores = torch.rand(64)
+    found = [select(*begin(selector), scores, seed).rows.tolist() for seed in range(10)]
+    assert any(len(set(rows)) < len(rows) for rows in found) == selector.terms.replaces
+
+
+@every_selector
 def test_the_rate_is_about_what_was_promised(selector):
+    if not selector.terms.promises:
+        return
     generator = torch.Generator().manual_seed(0)
     running, history = begin(selector)
     window = max(BATCH, round(BATCH / selector.terms.rate))
@@ -169,39 +204,90 @@ def test_the_rate_is_about_what_was_promised(selector):
     assert kept / (150 * window) == pytest.approx(selector.terms.rate, abs=0.02)
 
 
-def bias(selector: sb.AbstractSelector) -> tuple[float, float]:
-    """How far the weighted mean of what is kept is off the mean of all, and the error of that.
-
-    Each kept row stands for as many as its weight says: `(weights * values).mean()` over the
-    kept rows, the mean over a batch, is what a loop trains on.
-    """
-    generator = torch.Generator().manual_seed(0)
+@every_selector
+@few
+@given(values=windows, seed=seeds)
+def test_where_no_rate_is_promised_what_is_unknown_is_kept(selector, values, seed):
+    if selector.terms.promises:
+        return
     running, history = begin(selector)
-    off = []
-    for _ in range(600):
-        values = torch.rand(64, generator=generator)
-        history.file(values)
-        rows, weights = running.select(values, history, generator)
+    scores = torch.tensor(values)
+    rows = select(running, history, scores, seed).rows
+    assert set(scores.isposinf().nonzero().flatten().tolist()) <= set(rows.tolist())
+
+
+def is_biased(running, history, scores, values, generator, draws) -> bool:
+    """Whether the weighted mean over kept rows is off the mean over all, beyond chance.
+
+    Kept rows fill training batches, so it is the mean over the rows of all draws that a loop
+    trains on: `(weights * values).mean()`, batch after batch.
+
+    Args:
+        running: the running selector.
+        history: what it ranks against.
+        scores: draws a window of scores.
+        values: what is trained on of each candidate, from its scores, `[candidate, value]`.
+        generator: for windows and draws.
+        draws: how many.
+    """
+    sums, kept, means = [], [], []
+    for _ in range(draws):
+        window = scores()
+        history.file(window)
+        rows, weights = running.select(window, history, generator)
         weights = torch.ones(len(rows)) if weights is None else weights
-        if len(rows):
-            off.append(float((weights * values[rows]).mean() - values.mean()))
-    return float(np.mean(off)), float(np.std(off)) / len(off) ** 0.5
+        sums.append(weights.double() @ values(window)[rows])
+        means.append(values(window).mean(0))
+        kept.append(len(rows))
+    sums, means, kept = torch.stack(sums), torch.stack(means), torch.tensor(kept).double()
+    found = sums.sum(0) / kept.sum()
+    scatter = (sums - found * kept[:, None]) / kept.mean() - (means - means.mean(0))
+    error = scatter.std(0) / draws**0.5
+    return bool(((found - means.mean(0)).abs() > 4 * error + 1e-6).any())  # float32 weights
+
+
+def biased_on_losses(selector: sb.AbstractSelector) -> bool:
+    """Whether the mean of what grows with a score comes out wrong."""
+    generator = torch.Generator().manual_seed(0)
+    return is_biased(
+        *begin(selector),
+        lambda: torch.rand(64, generator=generator),
+        lambda scores: scores.double().square()[:, None],
+        generator,
+        draws=600,
+    )
+
+
+def biased_on_gradients(selector: sb.AbstractSelector) -> bool:
+    """Whether a linear classifier's gradient comes out wrong."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(64, 5, generator=generator, dtype=torch.float64)
+    targets = (inputs[:, 0] > 0).long() + (inputs[:, 1] > 1).long()
+    logits = inputs @ torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    errors = logits.softmax(1) - torch.nn.functional.one_hot(targets, 3)
+    gradients = (inputs[:, :, None] * errors[:, None, :]).flatten(1)
+    return is_biased(
+        *begin(selector), lambda: losses, lambda scores: gradients, generator, draws=2000
+    )
 
 
 @every_selector
-def test_a_selector_that_reweights_is_unbiased_and_no_other_weighs(selector):
-    if selector.terms.reweights:
-        mean, error = bias(selector)
-        assert abs(mean) <= 4 * error
-    else:
-        assert select(*begin(selector), torch.rand(64), seed=0).weights is None
+def test_only_a_selector_that_reweights_weighs(selector):
+    weights = select(*begin(selector), torch.rand(64), seed=0).weights
+    assert (weights is not None) == selector.terms.reweights
 
 
-def test_the_law_of_bias_tells_who_is_biased():
-    mean, error = bias(sb.Uniform(1 / 4))
-    assert abs(mean) <= 4 * error
-    mean, error = bias(sb.Percentile(3))
-    assert mean > 4 * error
+@pytest.mark.parametrize("biased", [biased_on_losses, biased_on_gradients])
+@pytest.mark.parametrize("selector", WEIGHTED, ids=repr)
+def test_weights_make_the_mean_unbiased_unless_it_is_biased_on_purpose(selector, biased):
+    assert biased(selector) == (selector in BIASED_ON_PURPOSE)
+
+
+@pytest.mark.parametrize("biased", [biased_on_losses, biased_on_gradients])
+def test_the_law_of_bias_tells_who_is_biased(biased):
+    assert not biased(sb.Uniform(1 / 4))
+    assert biased(sb.Percentile(3))
 
 
 @every_selector

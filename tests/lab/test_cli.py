@@ -10,12 +10,16 @@ import pytest
 import torch
 import typer
 from fixture_command import run_command
+from fixture_lab import few_digits
 from rich.console import Console
 
 import selective_backprop as sb
 from selective_backprop.lab import cli, comparing
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS, Settings
 from selective_backprop.lab.comparison import Length
+from selective_backprop.lab.datasets import load
+from selective_backprop.lab.noise import UniformFlip
+from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import RECIPES, Rates
 from selective_backprop.lab.records import read_run, read_runs
 from selective_backprop.lab.runs import TrainingRun
@@ -69,7 +73,7 @@ def plans(monkeypatch, tmp_path):
 
     def plans_of(line):
         monkeypatch.setattr(cli, "run_plans", stop)
-        monkeypatch.setattr(cli.datasets, "load", lambda name, root, limit: None)
+        monkeypatch.setattr(cli.datasets, "load", lambda name, root, limit: few_digits())
         with pytest.raises(Made) as made:
             cli.app(line.split(), standalone_mode=False)
         return made.value.args[0]
@@ -264,6 +268,9 @@ def test_by_default_the_four_arms_train_on_digits_with_three_seeds(plans):
         ("--warmup 0.3", {"settings": {"warmup": 0.3}}),
         ("--warmup 0", {"settings": {"warmup": 0.0}}),
         ("--limit 300", {"limit": 300}),
+        ("--noise 0.2", {"noise": 0.2}),
+        ("--noise 1/3", {"noise": 1 / 3}),
+        ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
         ("--evaluations 7", {"evaluations": 7}),
         ("--device cpu", {"device": "cpu"}),
     ],
@@ -281,6 +288,40 @@ def test_an_option_changes_what_it_says_and_nothing_else(plans, command, option,
         wanted["length"]["value"] = 10.0
         wanted["settings"]["warmup"] = 0.1
     assert asdict(made) == wanted
+
+
+def test_with_noise_every_arm_trains_on_the_same_flipped_labels(tmp_path, undrawn, monkeypatch):
+    seen = []
+
+    class Noted(TrainingRun):
+        def __init__(self, plan, data):
+            seen.append(data)
+            super().__init__(plan, data)
+
+    monkeypatch.setattr(comparing, "TrainingRun", Noted)
+    outcome = run_command(f"{COMPARE} --noise 1/4", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    # of the limited data, whatever the seed of the run
+    noisy = UniformFlip(1 / 4)(load("digits", limit=256))
+    assert int(noisy.flipped.sum()) == 64
+    assert len(seen) == 4
+    assert all(torch.equal(data.train_labels, noisy.train_labels) for data in seen)
+    assert all(run.header.config["noise"] == 0.25 for run in read_runs(tmp_path / "out"))
+    assert "256 training examples, 25 % of the training labels flipped" in outcome.text
+    assert "25 % of the training labels flipped" in (tmp_path / "out/table.md").read_text()
+
+
+def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(copy, undrawn):
+    before = {path.name: path.read_bytes() for path in (copy / "out").glob("*.jsonl")}
+    outcome = run_command(f"{COMPARE} --noise 1/4", copy)
+    assert outcome.status == 0
+    assert "recorded already" not in outcome.out
+    after = {path.name: path.read_bytes() for path in (copy / "out").glob("*.jsonl")}
+    assert len(after) == 2 * len(before)
+    assert {name: after[name] for name in before} == before
+    outcome = run_command("report out", copy)
+    assert outcome.status == 2
+    assert "The records differ in noise" in outcome.err
 
 
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):

@@ -80,6 +80,24 @@ def test_a_part_of_a_data_set_is_named_as_one():
     assert "limit" not in found["recipe"]
 
 
+@pytest.mark.parametrize(("noise", "words"), [(0.2, "20 %"), (1 / 3, "33.3 %"), ("some", "some")])
+def test_flipped_labels_are_named_with_the_data(noise, words):
+    comparison = gather([fixture_run(config={"limit": 500, "noise": noise})])
+    data = f"fixture-data, 500 training examples, {words} of the training labels flipped"
+    assert facts(comparison)["data"] == data
+    assert headline(comparison).startswith(f"{data} · ")
+    assert "noise" not in facts(comparison)["recipe"]
+
+
+def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
+    usual = gather([fixture_run(config={"schedules_follow": "candidates seen"})])
+    assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
+    assert notes(usual) == []
+    config = {"schedules_follow": "share of traditional updates"}
+    [note] = notes(gather([fixture_run(config=config), fixture_run(seed=1, config=config)]))
+    assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
+
+
 def test_a_nested_recipe_is_read_entry_by_entry():
     recipe = {"learning_rate": 0.1, "augmentation": {"shift": 1}, "extra": None}
     found = facts(gather([fixture_run(config={"recipe": recipe})]))

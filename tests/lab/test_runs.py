@@ -1,5 +1,7 @@
 import math
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +25,11 @@ import selective_backprop as sb
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS
 from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.loaders import ImageDataset
-from selective_backprop.lab.records import Header, record_path
+from selective_backprop.lab.pacing import Follows
+from selective_backprop.lab.records import Header, read_run, record_path
 from selective_backprop.lab.runs import TrainingRun, evaluate
 
+RECORDS = Path(__file__).parents[2] / "records"
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
 
 
@@ -287,6 +291,14 @@ def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
         fixture_plan("best")
 
 
+def test_a_run_of_clean_labels_and_the_usual_schedule_is_described_as_records_always_did():
+    [record, *_] = sorted((RECORDS / "demo").glob("traditional-*"))
+    earlier, now = read_run(record).header.config, fixture_plan(cost=3.0).config()
+    assert "noise" not in earlier.keys() | now.keys()
+    assert now["schedules_follow"] == earlier["schedules_follow"] == "cost spent"
+    assert replace(fixture_plan(), noise=0.2).config()["noise"] == 0.2
+
+
 def test_whatever_changes_a_run_changes_the_name_of_its_record(tmp_path):
     plans = [
         fixture_plan(),
@@ -304,6 +316,11 @@ def test_whatever_changes_a_run_changes_the_name_of_its_record(tmp_path):
         fixture_plan(recipe={"batch_size": 32}),
         fixture_plan(recipe={"learning_rate": 0.2}),
         fixture_plan(recipe={"augmentation": Augmentation(shift=2)}),
+        *(replace(fixture_plan(), noise=noise) for noise in (0.1, 0.2)),
+        *(
+            replace(fixture_plan(), lr_follows=follows)
+            for follows in (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
+        ),
     ]
     paths = {
         record_path(tmp_path, Header.here(plan.config(), arm=plan.arm, seed=plan.seed, command=""))

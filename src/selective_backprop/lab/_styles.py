@@ -27,9 +27,10 @@ _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is lo
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 # The same as SVG writes them, for legends.
 SVG_DASHES = dict(zip(_DASHES, ("none", "9 6", "3 4", "9 4 3 4", "15 5", "15 4 3 4"), strict=True))
-PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
+PHASES = ("prepare", "load", "score", "select", "forward", "backward", "step", "other")
 # Tol's "bright" palette, in another family than the arms', so that a phase is not taken for an arm.
 PHASE_COLOURS = {
+    "prepare": "#aa3377",
     "load": "#bbbbbb",
     "score": "#ee6677",
     "select": "#ccbb44",

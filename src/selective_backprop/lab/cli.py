@@ -19,6 +19,8 @@ from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.live import Live
+from selective_backprop.lab.noise import UniformFlip
+from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
@@ -68,12 +70,16 @@ def compare(
     rate: options.Rate = 1 / 3,
     draw: options.Draw = sb.Draw.EXACT,
     warmup: options.Warmup = None,
+    stale: options.Stale = 3,
+    keep: options.Keep = 0.7,
     root: options.Root = None,
     limit: options.Limit = None,
+    noise: options.Noise = 0.0,
     model: options.Model = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
     lr_schedule: options.LearningRates = None,
+    lr_follows: options.LearningRateFollows = Follows.RUN,
     evaluations: options.Evaluations = 20,
     threads: options.Threads = 1,
     device: options.Device = None,
@@ -92,12 +98,14 @@ def compare(
         Plan(
             recipe=recipe,
             arm=arm,
-            settings=_settings(length, rate, draw, warmup),
+            settings=_settings(length, rate, draw, warmup, stale, keep),
             seed=seed,
             length=length,
             evaluations=evaluations,
             limit=limit,
             device=_device(device),
+            noise=noise,
+            lr_follows=lr_follows,
         )
         for seed in range(seeds)
         for length in lengths
@@ -117,12 +125,16 @@ def train(
     rate: options.Rate = 1 / 3,
     draw: options.Draw = sb.Draw.EXACT,
     warmup: options.Warmup = None,
+    stale: options.Stale = 3,
+    keep: options.Keep = 0.7,
     root: options.Root = None,
     limit: options.Limit = None,
+    noise: options.Noise = 0.0,
     model: options.Model = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
     lr_schedule: options.LearningRates = None,
+    lr_follows: options.LearningRateFollows = Follows.RUN,
     evaluations: options.Evaluations = 20,
     threads: options.Threads = 1,
     device: options.Device = None,
@@ -137,12 +149,14 @@ def train(
     plan = Plan(
         recipe=recipe,
         arm=arm,
-        settings=_settings(length, rate, draw, warmup),
+        settings=_settings(length, rate, draw, warmup, stale, keep),
         seed=seed,
         length=length,
         evaluations=evaluations,
         limit=limit,
         device=_device(device),
+        noise=noise,
+        lr_follows=lr_follows,
     )
     (run,) = _run([plan], root, out, again)
     last = run.points[-1]
@@ -201,10 +215,17 @@ def _lengths(recipe: Recipe, epochs: int | None, budgets: Sequence[str] | None) 
     return list(dict.fromkeys(options.parse_budget(budget) for budget in budgets))
 
 
-def _settings(length: Length, rate: float, draw: sb.Draw, warmup: float | None) -> Settings:
+def _settings(
+    length: Length,
+    rate: float,
+    draw: sb.Draw,
+    warmup: float | None,
+    stale: int,
+    keep: float,
+) -> Settings:
     if warmup is None:
         warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
-    return Settings(rate=rate, draw=draw, warmup=warmup)
+    return Settings(rate=rate, draw=draw, warmup=warmup, stale=stale, keep=keep)
 
 
 def _device(name: str | None) -> str:
@@ -224,7 +245,8 @@ def _prepare(threads: int) -> None:
 
 
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:
-    data = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
+    clean = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
+    data = UniformFlip(plans[0].noise)(clean)
     _make_folder(out)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with Live(console, plans) as live:

@@ -108,7 +108,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
     """
     if not runs:
         raise sb.RecordError("There are no records to compare; run at least one arm first.")
-    for key in ("data", "limit", "model"):
+    for key in ("data", "limit", "noise", "model"):
         _refuse_mixture(runs, key)
     lengths = sorted({_length(run) for run in runs}, reverse=True)
     groups: dict[tuple[Length, str], list[Run]] = {}

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Bool, Float64, Int64, UInt8
 from torch import Tensor
 
 import selective_backprop as sb
@@ -26,13 +26,15 @@ class ImageData:
     Attributes:
         name: the name it was loaded by.
         train_images: grey levels 0 to 255.
-        train_labels: class numbers from 0.
+        train_labels: class numbers from 0, as they are trained on.
         test_images: grey levels 0 to 255.
         test_labels: class numbers from 0.
         class_names: one name per class, in the order of the labels.
         mean: per channel, of the training images' levels divided by 255.
         std: per channel, of the same; 1 for a channel that never changes, so that dividing by
             it is always allowed.
+        train_clean_labels: what the training labels were before `noise` flipped some of them;
+            None for data as it was read.
     """
 
     name: str
@@ -43,6 +45,14 @@ class ImageData:
     class_names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    train_clean_labels: Int64[Tensor, " train"] | None = None
+
+    @property
+    def flipped(self) -> Bool[Tensor, " train"]:
+        """Which training labels are wrong on purpose."""
+        if self.train_clean_labels is None:
+            return torch.zeros_like(self.train_labels, dtype=torch.bool)
+        return self.train_labels != self.train_clean_labels
 
     @property
     def channels(self) -> int:

@@ -13,8 +13,10 @@ from selective_backprop.lab.comparison import (
     differences,
     flat,
 )
+from selective_backprop.lab.pacing import remark
 from selective_backprop.lab.records import Run
 
+_NOT_THE_RECIPE = OF_THE_ARM | {"data", "limit", "noise", "model"}
 _HEADLINE = ("data", "model", "length", "seeds", "hardware", "code")
 _PLURAL = {
     "epochs": "{} epochs",
@@ -36,10 +38,8 @@ def facts(comparison: Comparison) -> dict[str, str]:
     """Say what ran, name by name, with the part of the recipe that all runs share."""
     runs = comparison.runs
     first = runs[0].header
-    limit = first.config.get("limit")
     found = {
-        "data": name_of(first.config.get("data"))
-        + (f", {limit} training examples" if limit else ""),
+        "data": ", ".join(_data(first.config)),
         "model": name_of(first.config.get("model")),
         "length": _lengths(comparison.lengths),
         "seeds": _seeds(sorted({run.header.seed for run in runs})),
@@ -52,15 +52,15 @@ def facts(comparison: Comparison) -> dict[str, str]:
     different = differences(runs, ignore=OF_THE_ARM)
     recipe = [
         f"{_spoken(key)} {as_text(value)}"
-        for key, value in flat(first.config, ignore={*OF_THE_ARM, "data", "model", "limit"}).items()
+        for key, value in flat(first.config, ignore=_NOT_THE_RECIPE).items()
         if key not in different and value is not None
     ]
     return found | ({"recipe": ", ".join(recipe)} if recipe else {})
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Say what differs between the runs, what is missing, and what was left out."""
-    return [*_differing(comparison.runs), *_missing(comparison)]
+    """Say what differs between the runs, what is missing or unusual, and what was left out."""
+    return [*_differing(comparison.runs), *_paced(comparison.runs), *_missing(comparison)]
 
 
 def name_of(value: Any) -> str:
@@ -74,6 +74,15 @@ def listed(parts: Iterable[str]) -> str:
     """Return parts as a sentence lists them."""
     *rest, last = parts
     return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def _data(config: Mapping[str, Any]) -> Iterable[str]:
+    yield name_of(config.get("data"))
+    if config.get("limit"):
+        yield f"{config['limit']} training examples"
+    if noise := config.get("noise"):
+        share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
+        yield f"{share} of the training labels flipped"
 
 
 def _differing(runs: Sequence[Run]) -> Iterable[str]:
@@ -90,6 +99,11 @@ def _differing(runs: Sequence[Run]) -> Iterable[str]:
         yield "The runs used different versions of Python or of libraries."
     if len({as_text(run.header.hardware) for run in runs}) > 1:
         yield "The runs come from different hardware or thread counts: seconds do not compare."
+
+
+def _paced(runs: Sequence[Run]) -> Iterable[str]:
+    words = dict.fromkeys(as_text(run.header.config.get("schedules_follow")) for run in runs)
+    yield from filter(None, map(remark, words))
 
 
 def _missing(comparison: Comparison) -> Iterable[str]:

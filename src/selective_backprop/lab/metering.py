@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -10,12 +11,32 @@ import selective_backprop as sb
 PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
 
 
+@dataclass(frozen=True)
+class Price:
+    """What scoring costs where it is not a forward pass of the model itself, in such passes.
+
+    Attributes:
+        score: of scoring an example.
+        learn: of what a scorer learns from an example that is trained on.
+    """
+
+    score: float = 1.0
+    learn: float = 0.0
+
+
 class Meter:
     """Count what one run costs, evaluations left out.
 
     Args:
         examples: examples in the training set: what one pass of traditional training sees.
         device: where the run trains.
+
+    Attributes:
+        stopwatch: charged with the seconds of each phase.
+        updates: optimiser steps.
+        trained: examples that they trained on.
+        prepared: what was spent before training, in passes of traditional training.
+        price: what scoring costs.
     """
 
     def __init__(self, examples: int, device: torch.device) -> None:
@@ -27,6 +48,8 @@ class Meter:
         self.stopwatch = sb.Stopwatch(device)
         self.updates = 0
         self.trained = 0
+        self.prepared = 0.0
+        self.price = Price()
 
     def start(self) -> None:
         """Go on counting seconds."""
@@ -49,8 +72,13 @@ class Meter:
         self.trained += rows
 
     def cost(self, scored: int) -> float:
-        """Return the cost in passes of traditional training: scoring 1, training 3 an example."""
-        return (scored + 3 * self.trained) / (3 * self._examples)
+        """Return the cost in passes of traditional training: scoring 1, training 3 an example.
+
+        What was prepared before training, and a scorer that is not the model itself, are charged
+        at what they cost.
+        """
+        passes = self.price.score * scored + (3 + self.price.learn) * self.trained
+        return self.prepared + passes / (3 * self._examples)
 
     @property
     def seconds(self) -> float:

@@ -76,6 +76,7 @@ def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int 
 
 MODELS: Mapping[str, ModelFactory] = {
     "small_cnn": small_cnn,
+    "tiny_cnn": partial(small_cnn, width=8),
     "resnet9": resnet9,
     "resnet9_narrow": partial(resnet9, width=16),
 }

@@ -10,6 +10,7 @@ import selective_backprop as sb
 from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.models import MODELS
+from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import RECIPES, Rates
 
 
@@ -71,6 +72,17 @@ Limit = Annotated[
     int | None,
     typer.Option(
         "--limit", metavar="N", help="Train on this many examples: a fixed, stratified part."
+    ),
+]
+Noise = Annotated[
+    float,
+    typer.Option(
+        "--noise",
+        metavar="SHARE",
+        parser=parse_rate,
+        show_default="0",
+        help="Share of the training labels, in [0, 1), that are replaced by another class, chosen "
+        "uniformly; the same ones for every arm and seed. The test set stays clean.",
     ),
 ]
 Model = Annotated[
@@ -151,6 +163,24 @@ Warmup = Annotated[
         "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
     ),
 ]
+Stale = Annotated[
+    int,
+    typer.Option(
+        "--stale",
+        metavar="N",
+        help="For how many epochs a score is good, where an arm reuses scores or predicts from "
+        "them.",
+    ),
+]
+Keep = Annotated[
+    float,
+    typer.Option(
+        "--keep",
+        metavar="SHARE",
+        parser=parse_rate,
+        help="Share of the data set that arms keep which prune it first, in (0, 1].",
+    ),
+]
 BatchSize = Annotated[
     int | None,
     typer.Option(
@@ -167,6 +197,18 @@ LearningRates = Annotated[
         "--lr-schedule",
         metavar="|".join(Rates),
         help="How the learning rate moves over a run. Default: the recipe's.",
+    ),
+]
+LearningRateFollows = Annotated[
+    Follows,
+    typer.Option(
+        "--lr-follows",
+        metavar="|".join(Follows),
+        help="What moves the learning rate. run: the share of the run that is done, so that every "
+        "arm goes through the whole schedule. epochs (only between epochs), candidates or updates: "
+        "the share of those that traditional training of the same length takes; with updates, an "
+        "arm that takes fewer per epoch ends before its schedule does, as in many published "
+        "comparisons. seconds: the share of a budget in seconds. Selection follows the run.",
     ),
 ]
 Evaluations = Annotated[

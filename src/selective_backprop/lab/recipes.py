@@ -1,16 +1,19 @@
 """How each data set is trained: one recipe, the same for every arm of a comparison."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+import torch
+from torch import nn
 
 import selective_backprop as sb
 from selective_backprop.lab.augment import Augmentation
 
 
 class Rates(StrEnum):
-    """How the learning rate moves with the fraction of a run that is done.
+    """How the learning rate moves over a run.
 
     `CYCLE` rises linearly over the first fifth and falls linearly to 0; `COSINE` falls from the
     start along half a cosine; `STEPS` falls to a fifth at 40, 60 and 80 per cent, as the
@@ -34,8 +37,9 @@ class Recipe:
         learning_rate: its highest value.
         momentum: of SGD with Nesterov's momentum.
         weight_decay: of all parameters.
-        rates: how the learning rate moves; it follows the fraction of the run that is done, so
-            an arm that takes fewer updates per epoch goes through the same schedule.
+        rates: how the learning rate moves. What it moves with is the run's to say (see `pacing`);
+            by default the fraction of the run that is done, so that an arm that takes fewer
+            updates per epoch goes through the same schedule.
         augmentation: what is done to training images.
     """
 
@@ -54,8 +58,18 @@ class Recipe:
             if not 0 < getattr(self, name) < float("inf"):
                 raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be positive")
 
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return SGD as the recipe has it, at its highest learning rate."""
+        return torch.optim.SGD(
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.momentum > 0,
+        )
+
     def learning_rate_at(self, progress: float) -> float:
-        """Return the learning rate where a fraction `progress` of the run, 0 to 1, is done."""
+        """Return the learning rate where a fraction `progress` of the schedule, 0 to 1, is done."""
         return self.learning_rate * rate_factor(self.rates, min(1.0, max(0.0, progress)))
 
 

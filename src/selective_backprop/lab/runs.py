@@ -10,12 +10,22 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.lab.arms import Settings, make_strategy
+from selective_backprop.lab.arms import Settings, find_arm
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader, make_test_loader
 from selective_backprop.lab.metering import Meter
 from selective_backprop.lab.models import make_model
+from selective_backprop.lab.noise import UniformFlip
+from selective_backprop.lab.outfits import Outfit, Task
+from selective_backprop.lab.pacing import (
+    Course,
+    Follows,
+    Standing,
+    check_pace,
+    followed,
+    schedule_share,
+)
 from selective_backprop.lab.recipes import Recipe
 from selective_backprop.lab.records import Point
 
@@ -33,6 +43,8 @@ class Plan:
         evaluations: how often the test set is looked at, evenly over the run.
         limit: training examples, a fixed and stratified part of the data set; None for all.
         device: where to train.
+        noise: share of the training labels that `UniformFlip` replaced by wrong ones.
+        lr_follows: what the learning rate follows; selection follows the run in any case.
     """
 
     recipe: Recipe
@@ -43,6 +55,8 @@ class Plan:
     evaluations: int = 20
     limit: int | None = None
     device: str = "cpu"
+    noise: float = 0.0
+    lr_follows: Follows = Follows.RUN
 
     def __post_init__(self) -> None:
         if not 0 < self.length.value < math.inf:
@@ -55,7 +69,15 @@ class Plan:
             raise sb.ConfigurationError(
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
-        make_strategy(self.arm, self.settings)
+        arm = find_arm(self.arm)
+        arm.words(self.settings)
+        UniformFlip(self.noise)
+        check_pace(self.lr_follows, self.length)
+        if arm.outfit is not None and self.length.unit == "seconds":
+            raise sb.ConfigurationError(
+                f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
+                "seconds has none; give it epochs or a budget of cost"
+            )
 
     def config(self) -> dict[str, Any]:
         """Return the plan as a record keeps it."""
@@ -68,17 +90,18 @@ class Plan:
                 "budget_unit": self.length.unit,
             }
         )
-        follows = "candidates seen" if self.length.unit == "epochs" else f"{self.length.unit} spent"
         return {
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
             "limit": self.limit,
+            # Left out where there is none, so that records from before there was noise still count.
+            **({"noise": self.noise} if self.noise else {}),
             "arm": self.arm,
             "seed": self.seed,
-            "strategy": repr(make_strategy(self.arm, self.settings)),
+            "strategy": find_arm(self.arm).words(self.settings),
             **length,
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": follows,
+            "schedules_follow": followed(self.lr_follows, self.length),
             "evaluations": self.evaluations,
             "device": self.device,
             "threads": torch.get_num_threads(),
@@ -102,30 +125,14 @@ class TrainingRun:
         recipe = plan.recipe
         self.model = make_model(recipe.model, data, seed=plan.seed).to(self._device)
         self._loss_fn = nn.CrossEntropyLoss()
-        self._optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-        )
+        self._optimizer = recipe.make_optimizer(self.model.parameters())
         self.meter = Meter(len(data.train_labels), self._device)
-        budgeted = plan.length.unit != "epochs"
-        self._loader = sb.SelectiveLoader(
-            make_loader(
-                data,
-                batch_size=recipe.batch_size,
-                seed=plan.seed,
-                augmentation=recipe.augmentation,
-            ),
-            self.model,
-            self._loss_fn,
-            make_strategy(plan.arm, plan.settings),
-            epochs=None if budgeted else plan.length.value,
-            progress=self._spent if budgeted else None,
-            generator=torch.Generator().manual_seed(plan.seed),
-            stopwatch=self.meter.stopwatch,
-        )
+        self._course = Course(plan.length, len(data.train_labels), recipe.batch_size)
+        self._data = data
+        self._arm = find_arm(plan.arm)
+        # What takes no preparing is refused here, before any arm of a comparison has trained.
+        ready = self._arm.outfit is None
+        self._loader = self._wrap(self._arm.make(plan.settings, Outfit())) if ready else None
         self._test = make_test_loader(data, batch_size=1000)
         self._gpus = [self._device] if self._device.type == "cuda" else []
         self._random = [
@@ -142,9 +149,9 @@ class TrainingRun:
     @property
     def progress(self) -> float:
         """Fraction of the run that is done, 0 to 1."""
-        if self.plan.length.unit == "epochs":
-            return self._loader.progress or 0.0
-        return self._spent()
+        if self.plan.length.unit != "epochs":
+            return self._spent()
+        return 0.0 if self._loader is None else self._loader.progress or 0.0
 
     @property
     def finished(self) -> bool:
@@ -167,7 +174,55 @@ class TrainingRun:
 
     def meters(self) -> dict[str, Any]:
         """Return what the whole run was metered at, for the end of its record."""
-        return {**asdict(self._loader.stats), "peak_memory_bytes": self.meter.peak_memory}
+        return {
+            **asdict(self.loader.stats),
+            "prepared_cost": self.meter.prepared,
+            "peak_memory_bytes": self.meter.peak_memory,
+        }
+
+    @property
+    def loader(self) -> sb.SelectiveLoader:
+        """The loader; what the arm needs is prepared when it is first asked for."""
+        if self._loader is None:
+            self._loader = self._outfit()
+        return self._loader
+
+    def _wrap(self, strategy: sb.Strategy) -> sb.SelectiveLoader:
+        plan, recipe = self.plan, self.plan.recipe
+        needs = strategy.needs
+        self._records = needs is not None and needs.recordings
+        budgeted = plan.length.unit != "epochs"
+        return sb.SelectiveLoader(
+            make_loader(
+                self._data,
+                batch_size=recipe.batch_size,
+                seed=plan.seed,
+                augmentation=recipe.augmentation,
+            ),
+            self.model,
+            self._loss_fn,
+            strategy,
+            epochs=None if budgeted else plan.length.value,
+            progress=self._spent if budgeted else None,
+            with_selection=True,
+            generator=torch.Generator().manual_seed(plan.seed),
+            stopwatch=self.meter.stopwatch,
+        )
+
+    def _outfit(self) -> sb.SelectiveLoader:
+        """Prepare what the arm needs, on the arm's own bill."""
+        plan, outfit = self.plan, Outfit()
+        if self._arm.outfit is not None:
+            task = Task(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
+            with self.meter.stopwatch.phase("prepare"):
+                outfit = self._arm.outfit(task, plan.settings)
+        self.meter.prepared, self.meter.price = outfit.cost, outfit.price
+        if self._exhausted:
+            raise sb.ConfigurationError(
+                f"preparing {plan.arm} costs {outfit.cost:.2f} traditional epochs, all of "
+                f"{plan.length.words}; give it a larger one"
+            )
+        return self._wrap(self._arm.make(plan.settings, outfit))
 
     @property
     def _exhausted(self) -> bool:
@@ -180,42 +235,54 @@ class TrainingRun:
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
-        phase, epochs = self.meter.stopwatch.phase, math.inf
+        epochs = math.inf
         if self.plan.length.unit == "epochs":
             epochs = self.plan.length.value
-        epoch = 0
+        epoch, loader = 0, self.loader
         while epoch < epochs and not self._exhausted:
-            self._loader.set_epoch(epoch)
-            for inputs, targets in self._loader:
-                self._scored = self._loader.stats.scored
+            loader.set_epoch(epoch)
+            for (inputs, targets), selection in loader:
+                self._scored = loader.stats.scored
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))
                 for group in self._optimizer.param_groups:
-                    group["lr"] = self.plan.recipe.learning_rate_at(self.progress)
-                with phase("forward"):
-                    loss = self._loss_fn(self.model(inputs), targets)
-                with phase("backward"):
-                    self._optimizer.zero_grad(set_to_none=True)
-                    loss.backward()
-                with phase("step"):
-                    self._optimizer.step()
-                    self._losses += loss.detach()
+                    group["lr"] = self._learning_rate()
+                self._step(inputs, targets, selection)
                 yield len(targets)
                 if self._exhausted:
                     return
-            self._scored = self._loader.stats.scored  # also in an epoch that yields no batch
+            self._scored = loader.stats.scored  # also in an epoch that yields no batch
             epoch += 1
+
+    def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
+        phase = self.meter.stopwatch.phase
+        with phase("forward"):
+            losses = nn.functional.cross_entropy(self.model(inputs), targets, reduction="none")
+            if self._records:
+                self.loader.record(selection, losses)
+            loss = (selection.weights * losses).mean()
+        with phase("backward"):
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+        with phase("step"):
+            self._optimizer.step()
+            self._losses += loss.detach()
+
+    def _learning_rate(self) -> float:
+        standing = Standing(self.progress, self.loader.stats, self.meter)
+        share = schedule_share(self.plan.lr_follows, self._course, standing)
+        return self.plan.recipe.learning_rate_at(share)
 
     def _evaluate(self) -> Point:
         error, loss = evaluate(self.model, self._test, self._device)
-        stats, meter, before = self._loader.stats, self.meter, self._last
+        stats, meter, before = self.loader.stats, self.meter, self._last
         updates = meter.updates - (self.points[-1].updates if self.points else 0)
         candidates = stats.candidates - before.candidates
         rows = meter.trained - self._trained
         point = Point(
             progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
-            epoch=stats.candidates / len(self._loader.dataset),
+            epoch=stats.candidates / len(self._data.train_labels),
             cost=meter.cost(stats.scored),
             seconds=meter.seconds,
             cpu_seconds=meter.cpu_seconds,

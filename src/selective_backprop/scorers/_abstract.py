@@ -1,9 +1,14 @@
 """What a scorer is: a way to get one number per candidate."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
+from jaxtyping import Float32
+from torch import Tensor
+
 from selective_backprop._context import Context
+from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 
 
@@ -31,8 +36,63 @@ class RunningScorer(ABC):
         """Go on from `state_dict()`."""
 
 
+class Remembering(ABC):
+    """What a running scorer can do besides, if it knows scores before examples are loaded."""
+
+    @abstractmethod
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        """Return every example's score as of the start of an epoch.
+
+        Args:
+            ledger: what is remembered.
+            epoch: the number of the epoch that starts.
+
+        Returns:
+            On the host. NaN where an example must be loaded and scored anew, infinity where
+            nothing is known and the example is to be trained on; None if all of it is NaN.
+        """
+
+
+class Learning(ABC):
+    """What a running scorer can do besides, if it is trained beside the model."""
+
+    @abstractmethod
+    def learn(self, batch: Any) -> None:
+        """Take a step on a batch that is about to be trained on."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a scorer needs.
+
+    Attributes:
+        passes: whether candidates are scored as they come, by a forward pass or otherwise;
+            if not, `score` is never called.
+        indices: whether it must know examples by their indices in the data set.
+        remembers: whether it answers from memory where it can; its running scorer is then
+            `Remembering`.
+        outputs: whether it needs the model's outputs, and not only losses.
+        recordings: whether it lives on the losses that `SelectiveLoader.record` is given.
+        depth: how many scores of each example must be remembered.
+        rescores: whether examples left out are scored at the epoch's end.
+    """
+
+    passes: bool = True
+    indices: bool = False
+    remembers: bool = False
+    outputs: bool = False
+    recordings: bool = False
+    depth: int = 1
+    rescores: bool = False
+
+
 class AbstractScorer(ABC):
     """A scorer's specification: immutable, reusable, started once per training."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> Needs:
+        """What must be there for it to work; the loader refuses otherwise."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningScorer:

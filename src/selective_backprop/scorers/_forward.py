@@ -2,23 +2,39 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, final
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._losses import check_losses
+from selective_backprop._losses import check_losses, error_norms
 from selective_backprop._types import LossesOf, RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, RunningScorer
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._untouched import (
     KeptBuffers,
-    kept_modes,
+    eval_mode,
     kept_random_streams,
     uncached_autocast,
 )
+
+
+class Measure(StrEnum):
+    """What a forward pass says of a candidate.
+
+    `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the
+    target, `||softmax(outputs) - onehot(target)||`: for cross-entropy, the norm of the loss's
+    gradient with respect to the outputs, which bounds that of the whole gradient.
+    """
+
+    LOSS = "loss"
+    ERROR_NORM = "error-norm"
+
+
+MeasureName: TypeAlias = Literal["loss", "error-norm"]
 
 
 @final
@@ -31,26 +47,72 @@ class Forward(AbstractScorer):
     model's forward hooks do run.
 
     Args:
-        training: score in training mode (dropout on, batch statistics) instead of eval mode.
+        measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
+            targets that are class numbers or probabilities.
+        training: score in the modes that the modules are in, those of training (dropout on,
+            batch statistics), instead of eval mode.
         autocast: a type such as `torch.bfloat16` to run the pass in, or None for the precision
             that is in force around the loop.
         inference_mode: use `torch.inference_mode` instead of `no_grad`; a little faster, but a
             model that caches tensors across calls would then fail to train.
+
+    Raises:
+        ConfigurationError: if there is no such measure.
+
+    Source:
+        The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.
+        2021, arXiv:2107.07075 (EL2N).
     """
 
+    measure: Measure | MeasureName = Measure.LOSS
     training: bool = False
     autocast: torch.dtype | None = None
     inference_mode: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "measure", Measure(self.measure))
+        except ValueError:
+            known = " and ".join(repr(str(measure)) for measure in Measure)
+            raise ConfigurationError(f"measure={self.measure!r}: there are {known}") from None
+
+    @property
+    def needs(self) -> Needs:
+        """A pass, and the outputs for another measure than the loss."""
+        return Needs(outputs=self.measure is not Measure.LOSS)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer.
 
         Raises:
-            ConfigurationError: if the training has no model or no losses.
+            ConfigurationError: if the training has no model, no losses or, where they are
+                needed, no outputs.
         """
         if context.model is None or context.losses is None:
             raise ConfigurationError("Forward() scores with the model, and there is none")
-        return _RunningForward(self, context.model, context.losses, context.device)
+        return self.of(context.model, context)
+
+    def of(self, model: nn.Module, context: Context) -> RunningScorer:
+        """Return the running scorer of a model that need not be the one in training.
+
+        Raises:
+            ConfigurationError: if the training has no losses or, where they are needed, no
+                outputs.
+        """
+        measured, outputs = context.losses, context.outputs
+        if self.measure is Measure.ERROR_NORM:
+            if outputs is None:
+                raise ConfigurationError(
+                    "the error norm needs the model's outputs, and losses= gives losses alone. "
+                    "Pass outputs=callable(model, batch) -> (outputs, targets)."
+                )
+
+            def measured(model: nn.Module, batch: Any) -> Tensor:
+                return error_norms(*outputs(model, batch))
+
+        if measured is None:
+            raise ConfigurationError("Forward() scores by losses, and there are none")
+        return _RunningForward(self, model, measured, context.device)
 
 
 class _RunningForward(RunningScorer):
@@ -68,7 +130,8 @@ class _RunningForward(RunningScorer):
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             stack.enter_context(kept_random_streams(self._device))
-            stack.enter_context(kept_modes(self._model, self._spec.training))
+            if not self._spec.training:
+                stack.enter_context(eval_mode(self._model))
             stack.enter_context(self._buffers.kept())
             if self._spec.inference_mode:
                 stack.enter_context(torch.inference_mode())

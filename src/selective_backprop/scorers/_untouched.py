@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def kept_modes(model: nn.Module, training: bool) -> Generator[None]:
-    """Run the body with every module in one mode, then give each module its own mode back.
+def eval_mode(model: nn.Module) -> Generator[None]:
+    """Run the body with every module in eval mode, then give each module its own mode back.
 
     Flags are set directly: a module's own `train()` may do more than that, and must not.
     """
-    changed = [module for module in model.modules() if module.training is not training]
+    changed = [module for module in model.modules() if module.training]
     for module in changed:
-        module.training = training
+        module.training = False
     try:
         yield
     finally:
         for module in changed:
-            module.training = not training
+            module.training = True
 
 
 @contextmanager

@@ -2,21 +2,31 @@
 
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
+    Paced,
     RunningSelector,
     Stateless,
     Terms,
     check_rate,
 )
+from selective_backprop.selectors._below_mean import BelowMean
+from selective_backprop.selectors._confident import Confident
 from selective_backprop.selectors._everything import Everything
+from selective_backprop.selectors._hide import Hide
 from selective_backprop.selectors._percentile import Percentile, selection_probability
+from selective_backprop.selectors._proportional import Proportional
 from selective_backprop.selectors._top import Bottom, Top
 from selective_backprop.selectors._uniform import Uniform
 
 __all__ = [
     "AbstractSelector",
+    "BelowMean",
     "Bottom",
+    "Confident",
     "Everything",
+    "Hide",
+    "Paced",
     "Percentile",
+    "Proportional",
     "RunningSelector",
     "Stateless",
     "Terms",

@@ -22,8 +22,10 @@ class RunningSelector(ABC):
         """Choose rows of one window of candidates.
 
         Args:
-            scores: one finite score per candidate; zeros where the strategy has no scorer.
-            history: recent scores, these candidates' already among them.
+            scores: one score per candidate, never NaN; zeros where the strategy has no scorer,
+                +inf for a candidate of which nothing is known yet.
+            history: recent scores, these candidates' already among them; where candidates are
+                drawn by remembered scores, all that are remembered.
             generator: the only source of randomness, on the scores' device.
 
         Returns:
@@ -40,17 +42,34 @@ class RunningSelector(ABC):
         """Go on from `state_dict()`."""
 
 
+class Paced(ABC):
+    """What a running selector is besides, if its rule changes as training goes on."""
+
+    @abstractmethod
+    def begin(self, progress: float) -> None:
+        """Take note that an epoch begins.
+
+        Args:
+            progress: the fraction of training that is done, in [0, 1].
+        """
+
+
 @dataclass(frozen=True)
 class Terms:
     """What a selector needs and promises.
 
     Attributes:
-        rate: the share of candidates that is kept, in (0, 1].
+        rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
         draw: whether a window yields a fixed number of rows.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
+        promises: whether about `rate` is kept however the scores are spread, short of ties. If
+            not, `rate` is what is usual, and what is kept depends on the scores.
+        replaces: whether a row can be drawn twice.
+        paced: whether the length of training must be known: the running selector is then
+            `Paced`, and its rule changes on the way.
     """
 
     rate: float
@@ -59,6 +78,9 @@ class Terms:
     needs_scores: bool = True
     keeps_everything: bool = False
     reweights: bool = False
+    promises: bool = True
+    replaces: bool = False
+    paced: bool = False
 
 
 class AbstractSelector(ABC):
@@ -107,6 +129,19 @@ def check_rate(rate: float) -> float:
             f"rate={rate}: the share of candidates to keep must be in (0, 1]; 1/3 keeps a third"
         )
     return float(rate)
+
+
+def check_history(history: int) -> int:
+    """Return the number of remembered scores if it is a whole one.
+
+    Raises:
+        ConfigurationError: if it is not, or less than 1.
+    """
+    if not history >= 1 or history % 1:
+        raise ConfigurationError(
+            f"history={history}: a whole number of recent losses is needed, at least 1"
+        )
+    return history
 
 
 def check_draw(draw: Draw | str) -> Draw:

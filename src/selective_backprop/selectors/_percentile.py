@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._history import History, share_below, share_below_on_host
+from selective_backprop._history import History, share_below
 from selective_backprop._selection import (
     Choice,
     Draw,
@@ -27,6 +27,7 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
     check_draw,
+    check_history,
 )
 
 
@@ -60,10 +61,7 @@ class Percentile(AbstractSelector):
     def __post_init__(self) -> None:
         _check_beta(self.beta)
         object.__setattr__(self, "draw", check_draw(self.draw))
-        if not self.history >= 1 or self.history % 1:
-            raise ConfigurationError(
-                f"history={self.history}: a whole number of recent losses is needed, at least 1"
-            )
+        check_history(self.history)
 
     @property
     def terms(self) -> Terms:
@@ -76,7 +74,7 @@ class Percentile(AbstractSelector):
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # the same in arrays, without a tensor between
-                wanted = share_below_on_host(scores, history.recent) ** self.beta
+                wanted = history.percentiles_on_host(scores) ** self.beta
                 odds = tilt_on_host(wanted, count)
                 return Choice(torch.from_numpy(comb_on_host(odds, count, generator)))
             odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)

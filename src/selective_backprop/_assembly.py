@@ -1,0 +1,170 @@
+"""Put the stages between a data loader and a training loop together."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from selective_backprop._batches import Layout
+from selective_backprop._checks import full_batch, full_window
+from selective_backprop._context import Context
+from selective_backprop._draw import IndexDraw, PhaseClock
+from selective_backprop._finite import FiniteGuard, NonFinite
+from selective_backprop._funnel import Funnel, Leftovers, Shape
+from selective_backprop._gate import RunningGate
+from selective_backprop._history import History
+from selective_backprop._ledger import Ledger
+from selective_backprop._losses import LossFunction, find_losses, find_outputs
+from selective_backprop._memory import Memory
+from selective_backprop._outlook import Outlook, Progress
+from selective_backprop._pipeline import Pipeline
+from selective_backprop._ranks import find_ranks
+from selective_backprop._schedule import Interludes
+from selective_backprop._selection import Draw
+from selective_backprop._source import Source
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.scorers import Remembering, RunningScorer
+from selective_backprop.selectors import RunningSelector
+from selective_backprop.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked of a loader, checked and in the package's own types.
+
+    Attributes are as the arguments of `SelectiveLoader`.
+    """
+
+    model: nn.Module | None
+    loss_fn: LossFunction | None
+    losses: LossesOf | None
+    outputs: OutputsOf | None
+    batch_size: int | None
+    leftovers: Leftovers
+    with_selection: bool
+    layout: Layout
+    device: torch.device | None
+    seed: int
+    nonfinite: NonFinite
+    stopwatch: Stopwatch | None
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The stages, and what looks at them.
+
+    Attributes:
+        shape: the sizes that the stages work with.
+        clock: says which phase a batch falls into.
+        selector: stage three.
+        early: the funnel of what is drawn before loading.
+        history: the recent scores, or None where none are ranked.
+        pipeline: the stages themselves.
+        outlook: what can be known ahead.
+    """
+
+    shape: Shape
+    clock: PhaseClock
+    selector: RunningSelector
+    early: Funnel
+    history: History | None
+    pipeline: Pipeline
+    outlook: Outlook
+
+    @property
+    def scorer(self) -> RunningScorer | None:
+        """Stage two, or None where nothing is scored."""
+        return self.pipeline.scorer
+
+    @property
+    def gate(self) -> RunningGate | None:
+        """What judges whether selection pays, or None where nothing does."""
+        return self.pipeline.gate
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What is remembered of each example, or None where nothing is."""
+        return None if self.pipeline.memory is None else self.pipeline.memory.ledger
+
+
+def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wishes) -> Assembly:
+    """Return the stages of a strategy over a source.
+
+    Raises:
+        ConfigurationError: if the sizes or the losses do not fit together.
+    """
+    terms, needs, schedule = strategy.selector.terms, strategy.needs, strategy.schedule
+    batch = full_batch(source, wishes.batch_size, terms)
+    window = full_window(batch or 1, terms)
+    shape = Shape(
+        batch,
+        window if terms.draw is Draw.EXACT else None,
+        unchanged=batch is None or batch == source.batch_size,
+        keeps_everything=terms.keeps_everything,
+    )
+    ranks = find_ranks()
+    context = Context(
+        batch_size=batch or 1,
+        window=shape.window,
+        model=wishes.model,
+        losses=None
+        if needs is None or not (needs.passes or needs.rescores)
+        else find_losses(wishes.loss_fn, wishes.losses, wishes.outputs),
+        outputs=find_outputs(wishes.losses, wishes.outputs),
+        device=wishes.device,
+        examples=source.examples,
+        ranks=ranks,
+    )
+    selector = strategy.selector.start(context)
+    scorer = None if strategy.scorer is None else strategy.scorer.start(context)
+    history = History(max(terms.history * ranks.size, window)) if terms.history else None
+    interludes = Interludes(schedule.plain_every, batch_size=batch or 1, window=window)
+    clock = PhaseClock(schedule, interludes, progress.at)
+    seed = wishes.seed, ranks.rank
+    early = Funnel(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
+    late = Funnel(selector, shape, history=history, layout=wishes.layout, seed=(*seed, 1))
+    memory = None
+    if (
+        needs is not None
+        and needs.remembers
+        and isinstance(scorer, Remembering)
+        and source.examples is not None
+    ):
+        memory = Memory(Ledger(source.examples, needs.depth), scorer, needs)
+    draw = None
+    if source.indexed:
+        first = early if scorer is None or memory is not None else None
+        size = source.batch_size or batch or 1
+        draw = IndexDraw(source.indices(), clock, first, wishes.leftovers, batch_size=size)
+    tries = needs is not None and needs.passes
+    counts = wishes.with_selection or scorer is not None
+    pipeline = Pipeline(
+        candidates=source.copy_with(draw),
+        draw=draw,
+        clock=clock,
+        selector=selector,
+        scorer=scorer,
+        gate=None if schedule.gate is None else schedule.gate.start(context),
+        memory=memory,
+        finite=FiniteGuard(wishes.nonfinite, wishes.layout),
+        funnel=late,
+        layout=wishes.layout,
+        leftovers=wishes.leftovers,
+        tries=tries,
+        counts=counts or not (terms.keeps_everything and shape.unchanged),
+        device=wishes.device,
+        stopwatch=wishes.stopwatch,
+    )
+    outlook = Outlook(
+        source,
+        schedule,
+        interludes,
+        progress,
+        shape,
+        wishes.leftovers,
+        skips=scorer is not None and wishes.nonfinite is NonFinite.SKIP,
+        early=scorer is None and draw is not None,
+        memory=memory,
+    )
+    return Assembly(shape, clock, selector, early, history, pipeline, outlook)

@@ -1,0 +1,166 @@
+"""What is remembered of each example: its scores, their age, and how often it was trained on."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int32
+from torch import Tensor
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._types import RowIndices
+
+NEVER = -1
+
+
+class Observations(NamedTuple):
+    """What a column remembered at one moment, on the host.
+
+    Attributes:
+        scores: the last scores of each example, newest first; NaN where there are fewer.
+        epochs: the epochs in which they were taken; -1 where there are fewer.
+    """
+
+    scores: Float32[np.ndarray, "lag example"]
+    epochs: Int32[np.ndarray, "lag example"]
+
+
+class Column:
+    """The last scores of each example that came from one source, on the scores' own device.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many scores of each are remembered; at least 1.
+    """
+
+    def __init__(self, examples: int, depth: int = 1) -> None:
+        self._shape = depth, examples
+        self._scores: Tensor | None = None
+        self._epochs: Tensor | None = None
+        self.changes = 0
+
+    def file(self, indices: RowIndices, scores: Tensor, epoch: int) -> None:
+        """Remember a score of each of some examples, and forget the oldest of each.
+
+        Args:
+            indices: the examples, on any device.
+            scores: one for each, in the same order.
+            epoch: in which they were taken.
+        """
+        scores = scores.detach().to(torch.float32)
+        if self._scores is None or self._epochs is None:
+            self._scores = scores.new_full(self._shape, torch.nan)
+            self._epochs = torch.full(self._shape, NEVER, dtype=torch.int32, device=scores.device)
+        device = self._scores.device
+        indices = indices.to(device, non_blocking=True)
+        if self._shape[0] > 1:
+            for column in (self._scores, self._epochs):
+                column[1:, indices] = column[:-1, indices]
+        self._scores[0, indices] = scores.to(device, non_blocking=True)
+        self._epochs[0, indices] = epoch
+        self.changes += 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever filed."""
+        return self._scores is None
+
+    def observe(self) -> Observations:
+        """Return what is remembered now, as a copy on the host; waits for the device."""
+        if self._scores is None or self._epochs is None:
+            nothing = np.full(self._shape, np.nan, np.float32)
+            return Observations(nothing, np.full(self._shape, NEVER, np.int32))
+        return Observations(
+            self._scores.cpu().numpy().copy(),
+            self._epochs.cpu().numpy().copy(),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is remembered."""
+        scores = None if self._scores is None else self._scores.clone()
+        return {"scores": scores, "epochs": None if self._epochs is None else self._epochs.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size, or another depth.
+        """
+        scores, epochs = state["scores"], state["epochs"]
+        if scores is not None and tuple(scores.shape) != self._shape:
+            raise ConfigurationError(
+                f"the state remembers {scores.shape[0]} scores of each of {scores.shape[1]} "
+                f"examples; here {self._shape[0]} of each of {self._shape[1]} are remembered"
+            )
+        self._scores = None if scores is None else scores.clone()
+        self._epochs = None if epochs is None else epochs.clone()
+        self.changes += 1
+
+
+class Ledger:
+    """Per example: its last scores by source, their age, and how often it was trained on.
+
+    Scores that a selection pass took and losses that training computed are kept apart, since
+    the model was in another mode and the example perhaps augmented otherwise: whoever mixes
+    them does so on purpose. Takes 8 bytes an example for each score remembered, and 4 for the
+    count.
+
+    Args:
+        examples: examples in the data set; at least 1.
+        depth: how many scores of each example and source are remembered.
+
+    Attributes:
+        examples: as given.
+        scored: scores taken by selection passes.
+        recorded: losses that the user recorded from training.
+    """
+
+    def __init__(self, examples: int, depth: int = 1) -> None:
+        self.examples = examples
+        self.scored = Column(examples, depth)
+        self.recorded = Column(examples, depth)
+        self._selected: Tensor | None = None
+
+    @property
+    def changes(self) -> int:
+        """How often anything was filed: two equal numbers, and nothing was in between."""
+        return self.scored.changes + self.recorded.changes
+
+    def count(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch, once for each time they are named."""
+        if self._selected is None:
+            self._selected = torch.zeros(self.examples, dtype=torch.int32, device=indices.device)
+        indices = indices.to(self._selected.device)
+        ones = torch.ones_like(indices, dtype=torch.int32)
+        self._selected.index_put_((indices,), ones, accumulate=True)
+
+    @property
+    def selected(self) -> Int32[Tensor, " example"]:
+        """How often each example was trained on, on the host; waits for the device."""
+        if self._selected is None:
+            return torch.zeros(self.examples, dtype=torch.int32)
+        return self._selected.cpu().clone()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that is remembered."""
+        return {
+            "scored": self.scored.state_dict(),
+            "recorded": self.recorded.state_dict(),
+            "selected": None if self._selected is None else self._selected.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size.
+        """
+        selected = state["selected"]
+        if selected is not None and selected.shape[0] != self.examples:
+            raise ConfigurationError(
+                f"the state is of a data set of {selected.shape[0]} examples, this one has "
+                f"{self.examples}"
+            )
+        self.scored.load_state_dict(state["scored"])
+        self.recorded.load_state_dict(state["recorded"])
+        self._selected = None if selected is None else selected.clone()

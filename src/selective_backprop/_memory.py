@@ -1,0 +1,129 @@
+"""What a strategy remembers, and what that tells before anything is loaded."""
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from selective_backprop._errors import LoaderError, LossError
+from selective_backprop._history import History
+from selective_backprop._ledger import Ledger
+from selective_backprop.scorers import Needs, Remembering
+
+Known = Float32[Tensor, " example"]
+
+
+class Memory:
+    """The scores that are known when an epoch's indices are drawn, as of the epoch's start.
+
+    Args:
+        ledger: remembers scores by example.
+        scorer: says which of them are good, or predicts others.
+        needs: of the scorer.
+    """
+
+    def __init__(self, ledger: Ledger, scorer: Remembering, needs: Needs) -> None:
+        self.ledger = ledger
+        self.needs = needs
+        self._scorer = scorer
+        self._known: Known | None = None
+        self._asked: tuple[int, int] | None = None
+        self._runs = False
+
+    def open(self, epoch: int, *, trained: bool) -> "Knowledge":
+        """Return what is known at the start of an epoch.
+
+        Args:
+            epoch: its number.
+            trained: whether batches were handed out before it.
+
+        Raises:
+            LossError: if training has begun and nothing was recorded, though the strategy lives
+                on it.
+        """
+        if self.needs.recordings and trained and self.ledger.recorded.empty:
+            raise LossError(
+                "the strategy selects by losses that training records, and none was recorded: "
+                "call loader.record(selection, losses) for each batch, with one loss per row"
+            )
+        self._runs = False
+        known = self.recall(epoch)
+        self._runs = True
+        return Knowledge(known, self.ledger.examples, self.needs.rescores)
+
+    def close(self) -> None:
+        """Note that the epoch is over: what came in during it counts from now on."""
+        self._runs = False
+
+    def recall(self, epoch: int) -> Known | None:
+        """Return what is known at the start of an epoch, the running or the coming one."""
+        asked = epoch, self.ledger.changes
+        if asked != self._asked and not self._runs:
+            self._known, self._asked = self._scorer.recall(self.ledger, epoch), asked
+        return self._known
+
+    def knows_all(self, epoch: int) -> bool | None:
+        """Return whether all scores are known at an epoch's start; None if only some are."""
+        known = self.recall(epoch)
+        if known is None:
+            return False
+        missing = int(known.isnan().sum())
+        return None if 0 < missing < known.shape[0] else missing == 0
+
+
+class Knowledge:
+    """What is known in one epoch, which scores that come in during it do not change.
+
+    Args:
+        known: every example's score; NaN where it must be scored, None if all must be.
+        examples: examples in the data set.
+        tracks: whether what becomes of each example is noted, so that `left_out` can tell.
+
+    Attributes:
+        past: all known scores in one, to rank against.
+    """
+
+    def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
+        self._known = known
+        self._examples = examples
+        self._fate = np.zeros(examples, np.int8) if tracks else None
+        self.past = History(1)
+        if known is not None and bool((finite := known.isfinite()).any()):
+            self.past = History(int(finite.sum()))
+            self.past.file(known[finite])
+
+    def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
+        """Return indices as a tensor, and their scores; None where all must be scored.
+
+        Raises:
+            LoaderError: if they are no indices of the data set.
+        """
+        if not isinstance(keys, Tensor) or keys.is_floating_point():
+            raise LoaderError(
+                "the sampler yields keys that are no whole numbers, and this strategy remembers "
+                "examples by their index in the data set"
+            )
+        if len(keys) and not (int(keys.min()) >= 0 and int(keys.max()) < self._examples):
+            raise LoaderError(
+                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, and the "
+                f"data set has {self._examples} examples; this strategy remembers examples by "
+                "index, from 0"
+            )
+        if self._fate is not None:
+            fate = self._fate[keys.numpy()]
+            self._fate[keys.numpy()] = np.maximum(fate, 1)
+        if self._known is None:
+            return keys, None
+        scores = self._known[keys]
+        return keys, None if bool(scores.isnan().all()) else scores
+
+    def keep(self, keys: object) -> None:
+        """Note that examples are kept."""
+        if self._fate is not None and isinstance(keys, Tensor):
+            self._fate[keys.numpy()] = 2
+
+    def left_out(self) -> Tensor:
+        """Return the examples that came up and were not kept, ascending."""
+        if self._fate is None:
+            return torch.empty(0, dtype=torch.int64)
+        return torch.from_numpy((self._fate == 1).nonzero()[0])

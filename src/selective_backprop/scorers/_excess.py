@@ -1,0 +1,133 @@
+"""RHO-Loss: the part of a loss that training could still take away."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import AbstractScorer, Learning, Needs, RunningScorer
+from selective_backprop.scorers._stale import check_inner
+
+
+@final
+class ReferenceLosses:
+    """One loss per example of a data set, from a model that was trained elsewhere.
+
+    Args:
+        losses: `[example]`, in the data set's order; finite. Copied.
+
+    Raises:
+        ConfigurationError: if they are no finite numbers, one per example.
+    """
+
+    def __init__(self, losses: Tensor) -> None:
+        if not isinstance(losses, Tensor) or losses.ndim != 1 or not losses.numel():
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise ConfigurationError(
+                f"reference losses are {found}; a tensor of one loss per example is needed, in "
+                "the data set's order"
+            )
+        self._losses = losses.detach().to("cpu", torch.float32, copy=True)
+        if not bool(self._losses.isfinite().all()):
+            bad = (~self._losses.isfinite()).nonzero().flatten()
+            raise ConfigurationError(
+                f"{len(bad)} of {len(losses)} reference losses are not finite, of examples "
+                f"{bad[:10].tolist()}; every example needs one"
+            )
+        data = self._losses.numpy().tobytes()
+        self._digest = hashlib.blake2b(data, digest_size=6).hexdigest()
+
+    def __len__(self) -> int:
+        return self._losses.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReferenceLosses) and torch.equal(self._losses, other._losses)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"ReferenceLosses({len(self)} examples, digest {self._digest})"
+
+    @property
+    def losses(self) -> Tensor:
+        """A copy of the losses, `[example]`, float32."""
+        return self._losses.clone()
+
+
+@final
+@dataclass(frozen=True)
+class Excess(AbstractScorer):
+    """Score each candidate by how far its score is above a reference loss of the same example.
+
+    What a well-trained reference finds hard too, noise or ambiguity, scores low; what the
+    reference has learned and the model has not scores high.
+
+    Args:
+        reference: one loss per example, from a reference model: best one that was trained on
+            other examples, so that it has not learned these by heart.
+        scorer: how candidates are scored.
+
+    Raises:
+        ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped.
+
+    Source:
+        Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
+    """
+
+    reference: ReferenceLosses
+    scorer: AbstractScorer
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reference, ReferenceLosses):
+            raise ConfigurationError(
+                f"reference={self.reference!r}: reference losses are needed, "
+                "ReferenceLosses(losses) of one loss per example"
+            )
+        check_inner(self.scorer)
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, besides what the scorer inside needs."""
+        return Needs(indices=True, outputs=self.scorer.needs.outputs)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer.
+
+        Raises:
+            ConfigurationError: if the references are of another data set's size.
+        """
+        if context.examples != len(self.reference):
+            raise ConfigurationError(
+                f"there are reference losses of {len(self.reference)} examples, and the data set "
+                f"has {context.examples}"
+            )
+        return _RunningExcess(self.reference.losses, self.scorer.start(context))
+
+
+class _RunningExcess(RunningScorer, Learning):
+    def __init__(self, reference: Tensor, inner: RunningScorer) -> None:
+        self._reference = reference
+        self._inner = inner
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        scores = self._inner.score(batch, indices)
+        if self._reference.device != scores.device:
+            self._reference = self._reference.to(scores.device)
+        assert indices is not None  # the loader refuses streams
+        return scores - self._reference[indices.to(scores.device)]
+
+    def learn(self, batch: Any) -> None:
+        if isinstance(self._inner, Learning):
+            self._inner.learn(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state)

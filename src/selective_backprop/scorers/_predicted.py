@@ -1,0 +1,96 @@
+"""Predict scores from earlier ones, instead of reusing them as they were."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from jaxtyping import Float32
+from torch import Tensor
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._ledger import Ledger
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Learning,
+    Needs,
+    Remembering,
+    RunningScorer,
+)
+from selective_backprop.scorers._average import Average
+from selective_backprop.scorers._predictor import AbstractPredictor
+from selective_backprop.scorers._stale import check_epochs, check_inner, expired, forget
+
+
+@final
+@dataclass(frozen=True)
+class Predicted(AbstractScorer):
+    """Score each example only every few epochs, and select by a predicted score in between.
+
+    Like `Stale`, but for what the last scores are taken for. Predictions are made once, at an
+    epoch's start, for all examples. An example whose last score is too old is loaded and scored.
+
+    Args:
+        scorer: how examples are scored.
+        predictor: tells a score from the last ones.
+        epochs: for how many epochs a score is good to predict from, the one in which it was
+            taken among them; at least 2, since with 1 nothing would ever be predicted.
+
+    Raises:
+        ConfigurationError: if a value is out of its range, `scorer` is no scorer or remembers
+            scores itself, or `predictor` is none.
+    """
+
+    scorer: AbstractScorer
+    predictor: AbstractPredictor = Average()
+    epochs: int = 3
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer)
+        if not isinstance(self.predictor, AbstractPredictor):
+            raise ConfigurationError(
+                f"predictor={self.predictor!r} is no predictor, such as Average()"
+            )
+        check_epochs("epochs", self.epochs)
+        if self.epochs < 2:
+            raise ConfigurationError(
+                "epochs=1 scores everything in every epoch and predicts nothing; give at least 2"
+            )
+
+    @property
+    def needs(self) -> Needs:
+        """Indices and as many scores as the predictor looks at."""
+        outputs, depth = self.scorer.needs.outputs, self.predictor.depth
+        return Needs(indices=True, remembers=True, outputs=outputs, depth=depth)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer."""
+        return _RunningPredicted(self, self.scorer.start(context))
+
+
+class _RunningPredicted(RunningScorer, Remembering, Learning):
+    def __init__(self, spec: Predicted, inner: RunningScorer) -> None:
+        self._spec = spec
+        self._inner = inner
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._inner.score(batch, indices)
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        if ledger.scored.empty:
+            return None
+        observed = ledger.scored.observe()
+        lost = expired(observed.epochs[0], epoch, self._spec.epochs, spread=False)
+        if lost.all():
+            return None
+        return forget(self._spec.predictor.predict(observed, epoch), lost)
+
+    def learn(self, batch: Any) -> None:
+        if isinstance(self._inner, Learning):
+            self._inner.learn(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state)

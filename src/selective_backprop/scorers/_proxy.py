@@ -1,0 +1,118 @@
+"""A small model scores for the large one, and is trained beside it on what the large one gets."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._losses import check_losses
+from selective_backprop._types import LossesOf, RowIndices, Scores
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Learning,
+    Needs,
+    RunningScorer,
+)
+from selective_backprop.scorers._forward import Forward
+from selective_backprop.scorers._untouched import kept_random_streams
+
+
+@final
+@dataclass(frozen=True)
+class Proxy(AbstractScorer):
+    """Score each candidate by its loss under a small model that learns beside the large one.
+
+    The proxy takes one step on every training batch that the loader yields, warm-up included,
+    on the mean of its own losses. Its passes cost what they cost: measure them.
+
+    Args:
+        make_model: returns the proxy, which takes the batches that the model takes.
+        make_optimizer: returns an optimiser of the parameters it is given.
+        forward: how the proxy scores.
+
+    Raises:
+        ConfigurationError: if either cannot be called.
+
+    Source:
+        Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
+        during training.
+    """
+
+    make_model: Callable[[], nn.Module]
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    forward: Forward = Forward()
+
+    def __post_init__(self) -> None:
+        for name in ("make_model", "make_optimizer"):
+            value = getattr(self, name)
+            if isinstance(value, nn.Module) or not callable(value):
+                raise ConfigurationError(
+                    f"{name}={type(value).__name__}: a function that makes one is needed, so "
+                    "that every training begins with a new one"
+                )
+
+    @property
+    def needs(self) -> Needs:
+        """What a forward pass needs."""
+        return self.forward.needs
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer, with a new model on the training's device.
+
+        Raises:
+            ConfigurationError: if the training has no losses.
+        """
+        if context.losses is None:
+            raise ConfigurationError("Proxy() scores by losses, and there are none")
+        model = self.make_model()
+        if context.device is not None:
+            model = model.to(context.device)
+        return _RunningProxy(
+            self.forward.of(model, context),
+            model,
+            self.make_optimizer(model.parameters()),
+            context.losses,
+            context.device,
+        )
+
+
+class _RunningProxy(RunningScorer, Learning):
+    def __init__(
+        self,
+        scorer: RunningScorer,
+        model: nn.Module,
+        optimizer: Optimizer,
+        losses: LossesOf,
+        device: torch.device | None,
+    ) -> None:
+        self._scorer = scorer
+        self._model = model
+        self._optimizer = optimizer
+        self._losses = losses
+        self._device = device
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._scorer.score(batch, indices)
+
+    def learn(self, batch: Any) -> None:
+        self._model.train()
+        with torch.enable_grad(), kept_random_streams(self._device):
+            losses = check_losses(self._losses(self._model, batch), None)
+            self._optimizer.zero_grad()
+            losses.mean().backward()
+        self._optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": {name: value.clone() for name, value in self._model.state_dict().items()},
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,151 @@
+"""Reuse scores of earlier epochs: Stale-SB, which skips most selection passes."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._ledger import Ledger
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Learning,
+    Needs,
+    Remembering,
+    RunningScorer,
+)
+
+
+@final
+@dataclass(frozen=True)
+class Stale(AbstractScorer):
+    """Score each example only every few epochs, and select by the last score in between.
+
+    In between, examples are selected before anything is loaded. A score is never used in more
+    than `epochs` epochs, the one in which it was taken among them; an example without a valid
+    one is loaded and scored.
+
+    Args:
+        scorer: how examples are scored.
+        epochs: for how many epochs a score is good, n; at least 1, which scores every time.
+        spread: whether each epoch scores an n-th of the examples (by index), so that every
+            epoch costs the same; by default all are scored in the same epoch, as in the paper.
+        recorded: whether losses that training computed, filed with `SelectiveLoader.record`,
+            count as scores too. They are of the model in training mode.
+
+    Raises:
+        ConfigurationError: if `epochs` is no whole number from 1, or `scorer` is no scorer or
+            remembers scores itself.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
+    """
+
+    scorer: AbstractScorer
+    epochs: int = 2
+    spread: bool = False
+    recorded: bool = False
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer)
+        check_epochs("epochs", self.epochs)
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, besides what the scorer inside needs."""
+        return Needs(indices=True, remembers=True, outputs=self.scorer.needs.outputs)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer."""
+        return _RunningStale(self, self.scorer.start(context))
+
+
+class _RunningStale(RunningScorer, Remembering, Learning):
+    def __init__(self, spec: Stale, inner: RunningScorer) -> None:
+        self._spec = spec
+        self._inner = inner
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._inner.score(batch, indices)
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        spec = self._spec
+        if spec.epochs == 1:
+            return None
+        scores, epochs = newest(ledger, recorded=spec.recorded)
+        return forget(scores, expired(epochs, epoch, spec.epochs, spread=spec.spread))
+
+    def learn(self, batch: Any) -> None:
+        if isinstance(self._inner, Learning):
+            self._inner.learn(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._inner.load_state_dict(state)
+
+
+def newest(ledger: Ledger, *, recorded: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return each example's newest score and its epoch, of selection passes, or of all sources."""
+    scores, epochs = (column[0] for column in ledger.scored.observe())
+    if recorded:
+        others, times = (column[0] for column in ledger.recorded.observe())
+        newer = times > epochs
+        scores, epochs = np.where(newer, others, scores), np.where(newer, times, epochs)
+    return scores, epochs
+
+
+def expired(epochs: np.ndarray, epoch: int, good_for: int, *, spread: bool) -> np.ndarray:
+    """Return which scores, by the epochs they were taken in, are no longer good.
+
+    Args:
+        epochs: in which they were taken; -1 for never, which is no longer good.
+        epoch: the epoch that starts.
+        good_for: how many epochs a score is good for.
+        spread: whether each epoch lets an equal share of the examples expire.
+    """
+    old = (epochs < 0) | (epoch - epochs >= good_for)
+    if spread:
+        old |= (np.arange(len(epochs)) + epoch) % good_for == 0
+    return old
+
+
+def forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
+    """Return scores as `recall` gives them: NaN where they are lost, None if all are."""
+    lost = lost | np.isnan(scores)
+    if lost.all():
+        return None
+    return torch.from_numpy(np.where(lost, np.float32(np.nan), scores))
+
+
+def check_inner(scorer: Any) -> None:
+    """Refuse what cannot be wrapped.
+
+    Raises:
+        ConfigurationError: if it is no scorer, or remembers scores itself.
+    """
+    if not isinstance(scorer, AbstractScorer):
+        raise ConfigurationError(f"scorer={scorer!r} is no scorer, such as Forward()")
+    if not scorer.needs.passes or scorer.needs.remembers:
+        raise ConfigurationError(
+            f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
+        )
+
+
+def check_epochs(name: str, epochs: float) -> None:
+    """Refuse what is no number of epochs.
+
+    Raises:
+        ConfigurationError: if it is no whole number from 1.
+    """
+    if not epochs >= 1 or epochs % 1:
+        raise ConfigurationError(
+            f"{name}={epochs}: a score is good for a whole number of epochs, at least 1, the one "
+            "in which it was taken"
+        )

@@ -1,0 +1,84 @@
+"""InfoBatch: prune at random what scores below the mean, and let the rest of it weigh more."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._history import History
+from selective_backprop._selection import Choice, Draw, draw_coins
+from selective_backprop._types import Scores
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Stateless,
+    Terms,
+    check_history,
+)
+
+
+@final
+@dataclass(frozen=True)
+class BelowMean(AbstractSelector):
+    """Prune candidates that score below the mean of the remembered scores, each by a coin.
+
+    A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
+    if it stays; all others stay and weigh 1. Where nothing is remembered, everything stays.
+
+    Kept rows then weigh more than 1 on average, by the number of candidates per kept row. The
+    paper takes these longer steps, and fewer of them. By default the weights are scaled by the
+    share of rows that is kept where candidates score as the remembered ones do, so that
+    `(weights * losses).mean()` is unbiased.
+
+    Args:
+        prune: probability of being left out below the mean, in [0, 1); the paper's r.
+        longer_steps: leave the weights as the paper has them.
+        history: how many recent scores the mean is taken over, at least 1.
+
+    Raises:
+        ConfigurationError: if a value is out of range.
+
+    Source:
+        Qin et al. 2023, arXiv:2303.04947, section 3.
+    """
+
+    prune: float = 0.5
+    longer_steps: bool = False
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.prune < 1.0:
+            raise ConfigurationError(
+                f"prune={self.prune}: the probability of leaving out what scores below the mean "
+                "must be in [0, 1); 0.5 leaves out half of it"
+            )
+        check_history(self.history)
+
+    @property
+    def terms(self) -> Terms:
+        """Keep `1 - prune / 2` where half of the scores are below the mean; often it is more."""
+        return Terms(
+            1.0 - self.prune / 2.0,
+            Draw.BERNOULLI,
+            self.history,
+            reweights=True,
+            promises=False,
+        )
+
+    def start(self, context: Context) -> RunningSelector:
+        """Return the running selector."""
+        return Stateless(self._prune)
+
+    def _prune(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        # In the scores' own precision, where the mean of equal scores is no more than they are.
+        mean = history.mean().to(scores)
+        below = scores < mean
+        kept = 1.0 - self.prune * below.double()
+        rows = draw_coins(kept, generator)
+        weights = kept.take(rows).reciprocal()
+        if not self.longer_steps:
+            share = history.percentiles(mean.reshape(1)).where(mean.isfinite(), 0.0)
+            weights = weights * (1.0 - self.prune * share)
+        return Choice(rows, weights.float())

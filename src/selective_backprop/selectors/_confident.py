@@ -1,0 +1,74 @@
+"""Easy-skip: leave out now and then what is surely learned, and nothing else."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._history import History
+from selective_backprop._selection import Choice, Draw, draw_coins
+from selective_backprop._types import Odds, Scores
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Stateless,
+    Terms,
+)
+
+
+@final
+@dataclass(frozen=True)
+class Confident(AbstractSelector):
+    """Keep each candidate with odds that fall only where the model is confident of its class.
+
+    A loss read as a cross-entropy says what probability the model gives the true class,
+    `exp(-loss)`. As long as that is at most a half, a candidate is certain to be kept; beyond,
+    its odds `P` fall in proportion to the probability of all other classes, to no less than
+    `floor`. What scores high is never favoured, so that noise is not.
+
+    A kept row weighs `P ** -0.5`: between no weight, which would slight what is learned, and
+    `1 / P`, which would be unbiased but let single rows of a batch count `1 / floor` times. The
+    weighted mean loss is therefore no unbiased estimate.
+
+    Args:
+        floor: least odds, in (0, 1]. A row weighs at most `floor ** -0.5`.
+
+    Raises:
+        ConfigurationError: if the floor is out of range.
+    """
+
+    floor: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.floor <= 1.0:
+            raise ConfigurationError(
+                f"floor={self.floor}: the least odds of being kept must be in (0, 1]; 0.25 keeps "
+                "at least one in four"
+            )
+
+    @property
+    def terms(self) -> Terms:
+        """Keep a share between all, when training starts, and `floor`; say it is midway."""
+        return Terms(
+            (1.0 + self.floor) / 2.0,
+            Draw.BERNOULLI,
+            reweights=True,
+            promises=False,
+        )
+
+    def start(self, context: Context) -> RunningSelector:
+        """Return the running selector."""
+
+        def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            odds = _keep_odds(scores, self.floor)
+            rows = draw_coins(odds, generator)
+            return Choice(rows, odds.take(rows).rsqrt().float())
+
+        return Stateless(toss)
+
+
+def _keep_odds(losses: Scores, floor: float) -> Odds:
+    """Return `2 * (1 - exp(-loss))`, but no less than `floor` and no more than 1."""
+    return (-2.0 * torch.expm1(-losses.double())).clamp(floor, 1.0)

@@ -1,0 +1,100 @@
+"""Importance sampling: draw each window's rows with replacement, in proportion to their scores."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._history import History
+from selective_backprop._selection import Choice
+from selective_backprop._types import Odds, RowIndices, Scores
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Stateless,
+    Terms,
+)
+
+
+@final
+@dataclass(frozen=True)
+class Proportional(AbstractSelector):
+    """Draw from each window with replacement, with probabilities proportional to the scores.
+
+    From a window of `n` candidates, `presample` times a training batch, rows are drawn one
+    independently of the other; a candidate with a share `p` of the window's scores comes up with
+    probability `p` at each draw, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
+
+    Negative scores count as 0. Where no score is positive, all candidates are equally likely;
+    where some are infinite, those alone are drawn.
+
+    Args:
+        presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
+            keeps a third.
+        bias: how much of the draw the weights undo, in [0, 1]. 1 undoes all of it: the weighted
+            mean loss is unbiased. 0 gives no weights, so that high scores count for more.
+
+    Raises:
+        ConfigurationError: if a value is out of range.
+
+    Source:
+        Katharopoulos & Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
+        arXiv:1910.00762, compare with it as `bias=0`.
+    """
+
+    presample: float = 3.0
+    bias: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1.0 < self.presample < float("inf"):
+            raise ConfigurationError(
+                f"presample={self.presample}: a training batch must be drawn from more candidates "
+                "than it has rows; 3 draws it from three times as many"
+            )
+        if not 0.0 <= self.bias <= 1.0:
+            raise ConfigurationError(
+                f"bias={self.bias}: the weights' exponent must be in [0, 1]; 1 is unbiased, "
+                "0 leaves every row its weight of 1"
+            )
+
+    @property
+    def terms(self) -> Terms:
+        """Draw one row per `presample` candidates, with replacement."""
+        return Terms(1.0 / self.presample, reweights=self.bias > 0.0, replaces=True)
+
+    def start(self, context: Context) -> RunningSelector:
+        """Return the running selector."""
+
+        def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            size = scores.shape[0]
+            shares = _shares(scores)
+            rows = _draw_with_replacement(shares, context.quota(size), generator)
+            if self.bias == 0.0:
+                return Choice(rows)
+            return Choice(rows, (shares.take(rows) * size).pow(-self.bias).float())
+
+        return Stateless(draw)
+
+
+def _shares(scores: Scores) -> Odds:
+    """Return each candidate's share of the positive scores; infinite ones share all of it."""
+    mass = scores.double().clamp(min=0.0)
+    infinite = mass.isposinf()
+    mass = torch.where(infinite.any(), infinite.double(), mass)
+    mass = mass.where(mass.sum() > 0.0, 1.0)
+    return mass / mass.sum()
+
+
+def _draw_with_replacement(shares: Odds, count: int, generator: torch.Generator) -> RowIndices:
+    """Draw rows independently, each with its share as probability, without a host read.
+
+    Returns:
+        Row positions, ascending since the tosses are; none whose share is 0.
+    """
+    tosses = torch.rand(count, generator=generator, device=shares.device, dtype=torch.float64)
+    ends = shares.cumsum(0)
+    # Where rounding left the end, not at 1, is where the tosses end too: the highest, 1 - 2**-53,
+    # stays below it when multiplied.
+    return torch.searchsorted(ends, tosses.sort().values * ends[-1:], right=True)

@@ -1,0 +1,66 @@
+"""The famous methods, each a scorer, a selector and a schedule.
+
+traditional          -                             Everything()         -
+random_backprop      -                             Uniform(rate)        -
+random_scored        Forward()                     Uniform(rate)        -
+top_k, low_k         Forward()                     Top, Bottom(rate)    -
+selective_backprop   Forward()                     Percentile(beta)     first epoch everything
+stale_sb             Stale(Forward(), n)           Percentile(beta)     first epoch everything
+predicted_sb         Predicted(Forward(), ...)     Percentile(beta)     first epoch everything
+recorded_sb          Recorded()                    Percentile(beta)     first epoch everything
+proxy_sb             Proxy(small model)            Percentile(beta)     first epoch everything
+diet_sb              Forward(), of a subset        Percentile(beta)     first epoch everything
+kath18               Forward(error norm)           Proportional(B / b)  when the variance says so
+infobatch            Recorded()                    BelowMean(r)         last eighth everything
+kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch everything
+easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
+rho_loss             Excess(reference, Forward())  Top(rate)            -
+"""
+
+from selective_backprop.strategies._controls import (
+    low_k,
+    pruned,
+    random_backprop,
+    random_k,
+    random_scored,
+    top_k,
+    traditional,
+)
+from selective_backprop.strategies._percentile import (
+    diet_sb,
+    predicted_sb,
+    proxy_sb,
+    recorded_sb,
+    selective_backprop,
+    stale_sb,
+)
+from selective_backprop.strategies._rivals import (
+    easy_skip,
+    infobatch,
+    kakurenbo,
+    kath18,
+    rho_loss,
+)
+from selective_backprop.strategies._strategy import Strategy
+
+__all__ = [
+    "Strategy",
+    "diet_sb",
+    "easy_skip",
+    "infobatch",
+    "kakurenbo",
+    "kath18",
+    "low_k",
+    "predicted_sb",
+    "proxy_sb",
+    "pruned",
+    "random_backprop",
+    "random_k",
+    "random_scored",
+    "recorded_sb",
+    "rho_loss",
+    "selective_backprop",
+    "stale_sb",
+    "top_k",
+    "traditional",
+]

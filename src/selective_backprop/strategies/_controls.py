@@ -1,0 +1,114 @@
+"""Controls, and selection by the plainest of rules."""
+
+from selective_backprop._schedule import Schedule
+from selective_backprop._selection import Draw, DrawName
+from selective_backprop._subset import Subset
+from selective_backprop.scorers import AbstractScorer, Forward
+from selective_backprop.selectors import Bottom, Everything, Top, Uniform
+from selective_backprop.strategies._strategy import Strategy
+
+
+def traditional() -> Strategy:
+    """Train on everything, as if there were no selection: the control of every comparison."""
+    return Strategy("traditional", None, Everything())
+
+
+def random_backprop(
+    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on a random share of the examples; what is skipped is never even loaded.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1].
+        draw: `"exact"` takes a fixed number of each window, `"bernoulli"` tosses a coin per
+            example.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+    return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
+
+
+def random_scored(
+    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+) -> Strategy:
+    """Score every example, then ignore the scores: a control that pays and does not profit.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1].
+        draw: as for `random_backprop`.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+    return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
+
+
+def random_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Score every example, and train on a fixed number of each window at random.
+
+    `random_scored` with exact draws under the name of its siblings, `top_k` and `low_k`.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored, in vain.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+    """
+    return Strategy("random-k", scorer, Uniform(rate), schedule)
+
+
+def top_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on the share of each window that scores highest.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+
+    Source:
+        Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
+    """
+    return Strategy("top-k", scorer, Top(rate), schedule)
+
+
+def low_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on the share of each window that scores lowest.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+
+    Source:
+        Shah et al. 2020, arXiv:2001.03316 (min-loss SGD), against outliers.
+    """
+    return Strategy("low-k", scorer, Bottom(rate), schedule)
+
+
+def pruned(subset: Subset) -> Strategy:
+    """Train on a part of the data set, chosen once, as if the rest did not exist.
+
+    Args:
+        subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
+
+    Source:
+        Paul et al. 2021, arXiv:2107.07075.
+    """
+    return Strategy("pruned", None, Everything(), subset=subset)

@@ -1,0 +1,68 @@
+"""How examples are scored, which of them are kept, and when: three parts, and a name."""
+
+from dataclasses import dataclass, replace
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._schedule import Schedule
+from selective_backprop._subset import Subset
+from selective_backprop.scorers import AbstractScorer, Needs
+from selective_backprop.selectors import AbstractSelector
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How examples are scored, which of them are kept, and when.
+
+    Args:
+        name: what figures, tables and messages call it.
+        scorer: gives one number per candidate; None where the selector needs none, so that
+            examples are selected before they are loaded.
+        selector: chooses candidates by their scores.
+        schedule: when selection acts.
+        subset: the examples that come up at all, warm-up included; None for the whole data set.
+
+    Raises:
+        ConfigurationError: if the parts are no scorer, selector and schedule, or do not go
+            together.
+    """
+
+    name: str
+    scorer: AbstractScorer | None
+    selector: AbstractSelector
+    schedule: Schedule = Schedule()
+    subset: Subset | None = None
+
+    def __post_init__(self) -> None:
+        if self.scorer is not None and not isinstance(self.scorer, AbstractScorer):
+            raise ConfigurationError(f"scorer={self.scorer!r} is no scorer, such as Forward()")
+        if not isinstance(self.selector, AbstractSelector):
+            raise ConfigurationError(
+                f"selector={self.selector!r} is no selector, such as Percentile(beta=2)"
+            )
+        if not isinstance(self.schedule, Schedule):
+            raise ConfigurationError(
+                f"schedule={self.schedule!r} is no schedule, such as Schedule(warmup_epochs=1)"
+            )
+        if self.subset is not None and not isinstance(self.subset, Subset):
+            raise ConfigurationError(
+                f"subset={self.subset!r} is no Subset, such as prune(scores, keep=0.5)"
+            )
+        if self.scorer is None and self.selector.terms.needs_scores:
+            raise ConfigurationError(
+                f"{self.selector!r} chooses by score and needs a scorer, such as Forward()"
+            )
+        gated = self.schedule.gate is not None
+        if gated and (self.scorer is None or not self.scorer.needs.passes):
+            raise ConfigurationError(
+                f"{self.schedule.gate!r} judges from fresh scores, and {self.scorer!r} takes "
+                "none; use a scorer such as Forward()"
+            )
+
+    @property
+    def needs(self) -> Needs | None:
+        """What the scorer needs; None where there is none."""
+        return None if self.scorer is None else self.scorer.needs
+
+    def within(self, subset: Subset) -> "Strategy":
+        """Return the strategy for a part of the data set alone, such as `prune` returns."""
+        return replace(self, subset=subset)

@@ -1,0 +1,141 @@
+"""Laws that every predictor keeps. A new one needs an entry in `PREDICTORS`, and nothing else."""
+
+import copy
+import functools
+import random
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+import torch
+from discovery import final_classes, public_classes
+from fixture_predictors import NEXT, decaying, keep_newest
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+PREDICTORS = {
+    sb.Average: [sb.Average(), sb.Average(decay=0, depth=1)],
+    sb.Crossing: [sb.Crossing(), sb.Crossing(1 / 4, depth=2, points=8), sb.Crossing(1)],
+    sb.GaussianProcess: [sb.GaussianProcess(), sb.GaussianProcess(points=8, depth=2)],
+}
+ALL = [predictor for examples in PREDICTORS.values() for predictor in examples]
+
+every_predictor = pytest.mark.parametrize("predictor", ALL, ids=repr)
+
+
+def test_every_predictor_is_public_and_listed_here():
+    assert final_classes(sb.AbstractPredictor) == public_classes(sb.AbstractPredictor)
+    assert final_classes(sb.AbstractPredictor) == set(PREDICTORS)
+
+
+@every_predictor
+def test_a_specification_is_final_frozen_and_compares_by_value(predictor):
+    kind = type(predictor)
+    assert kind.__final__
+    assert kind.__mro__[1] is sb.AbstractPredictor
+    assert copy.deepcopy(predictor) == predictor
+    assert hash(copy.deepcopy(predictor)) == hash(predictor)
+    for field in fields(predictor):
+        with pytest.raises(FrozenInstanceError):
+            setattr(predictor, field.name, None)
+
+
+@every_predictor
+def test_as_many_scores_are_remembered_as_it_looks_at(predictor):
+    assert sb.Predicted(sb.Forward(), predictor).needs.depth == predictor.depth
+
+
+def some_observed(predictor, examples=60):
+    """As many scores of most examples as it looks at, fewer of others, none of a few."""
+    observed, _ = decaying(examples, depth=predictor.depth)
+    for count in range(predictor.depth):
+        observed = keep_newest(observed, slice(5 * count, 5 * count + 5), count)
+    return observed
+
+
+@every_predictor
+def test_each_observed_example_gets_one_finite_score(predictor):
+    predicted = predictor.predict(some_observed(predictor), NEXT)
+    assert predicted.shape == (60,)
+    assert predicted.dtype == np.float32
+    assert np.isnan(predicted).nonzero()[0].tolist() == list(range(5))
+    assert not np.isinf(predicted).any()
+
+
+@every_predictor
+@pytest.mark.parametrize("examples", [1, 20])
+def test_where_nothing_was_observed_nothing_is_predicted(predictor, examples):
+    nothing = sb.Ledger(examples, predictor.depth).scored.observe()
+    assert np.isnan(predictor.predict(nothing, NEXT)).all()
+
+
+@every_predictor
+def test_predictions_repeat_and_leave_the_world_as_it_was(predictor):
+    observed = some_observed(predictor)
+    before = copy.deepcopy(observed)
+    streams = torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()
+    first, second = (predictor.predict(observed, NEXT) for _ in range(2))
+    assert streams == (
+        torch.get_rng_state().tolist(),
+        repr(np.random.get_state()),
+        random.getstate(),
+    )
+    np.testing.assert_array_equal(first, second)
+    for now, then in zip(observed, before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@every_predictor
+def test_an_example_is_told_by_its_scores_and_not_by_its_place(predictor):
+    observed = some_observed(predictor)
+    order = np.random.default_rng(0).permutation(60)
+    shuffled = sb.Observations(*(column[:, order] for column in observed))
+    predicted, moved = (predictor.predict(seen, NEXT) for seen in (observed, shuffled))
+    np.testing.assert_allclose(moved, predicted[order], rtol=1e-3)
+
+
+EXAMPLES = 640
+
+
+@functools.cache
+def train(predictor, epochs):
+    """Train on real digits, scoring in every other epoch; the indices of each, and the figures."""
+    torch.manual_seed(0)
+    digits = load_digits()
+    inputs = torch.tensor(digits.data, dtype=torch.float32) / 16
+    data = TensorDataset(inputs[:EXAMPLES], torch.tensor(digits.target)[:EXAMPLES])
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = sb.SelectiveLoader(
+        DataLoader(data, batch_size=32, shuffle=True),
+        model,
+        nn.CrossEntropyLoss(),
+        sb.predicted_sb(rate=1 / 4, predictor=predictor, epochs=2),
+        epochs=epochs,
+        with_selection=True,
+    )
+    seen = []
+    for _ in range(epochs):
+        seen.append([])
+        for (images, labels), selection in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            seen[-1] += selection.indices.tolist()
+    return seen, loader.stats
+
+
+@pytest.mark.parametrize("predictor", [sb.Average(), sb.Crossing(1 / 4), sb.GaussianProcess()])
+def test_a_training_selects_by_what_is_predicted(predictor):
+    # all are kept in epoch 0 and scored in 1, 3 and 5; in 6 there are three scores to learn from
+    seen, stats = train(predictor, 7)
+    assert stats.scored == 3 * EXAMPLES + 32  # the first batch is scored to see that it can be
+    assert all(len(kept) == pytest.approx(EXAMPLES / 4, abs=32) for kept in seen[1:])
+    blind, _ = train(sb.Average(decay=0), 7)
+    assert blind[6] != seen[6]
+    if not isinstance(predictor, sb.Average):  # which needs only two scores of each
+        assert blind[:6] == seen[:6]

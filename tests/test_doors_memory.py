@@ -1,0 +1,232 @@
+"""Where scores are remembered, what is not selected is never loaded, and nothing else changes."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_memory import MIXED, PREDICTED, SPREAD, STALE, Loop, strategy
+from reference import LossHistory
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
+
+def trained(strategy: sb.Strategy, workers: int = 0, epochs: int = 4) -> tuple[dict, list]:
+    """Train a net; its weights, and the examples of each batch."""
+    model = fresh_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(fixture_data(), 6, sampler=NotedSampler(40), num_workers=workers)
+    loss_fn = nn.CrossEntropyLoss(reduction="none")
+    door = sb.SelectiveLoader(
+        loader,
+        model,
+        loss_fn,
+        strategy,
+        with_selection=True,
+        generator=torch.Generator().manual_seed(3),
+    )
+    chosen = []
+    for _ in range(epochs):
+        for (inputs, targets), selection in door:
+            optimizer.zero_grad()
+            losses = loss_fn(model(inputs), targets)
+            door.record(selection, losses)
+            (selection.weights * losses).mean().backward()
+            optimizer.step()
+            chosen.append(selection.indices.tolist())
+    return model.state_dict(), chosen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
+@pytest.mark.parametrize("spread", [False, True])
+def test_scores_that_are_good_for_one_epoch_make_selective_backprop_bit_for_bit(
+    draw, workers, spread
+):
+    plain, chosen = trained(sb.selective_backprop(1 / 3, draw=draw))
+    stale, others = trained(sb.stale_sb(1 / 3, epochs=1, spread=spread, draw=draw), workers)
+    assert others == chosen
+    assert same_tensors(stale, plain)
+
+
+@pytest.mark.parametrize(
+    "scorer", [SPREAD, STALE, MIXED, PREDICTED], ids=["spread", "stale", "mixed", "predicted"]
+)
+@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
+def test_results_do_not_depend_on_how_far_workers_run_ahead(scorer, draw):
+    selecting = strategy(scorer, sb.Percentile(2.0, draw), sb.Schedule(1, plain_every=5))
+    alone, chosen = trained(selecting, epochs=6)
+    ahead, others = trained(selecting, workers=2, epochs=6)
+    assert others == chosen
+    assert same_tensors(ahead, alone)
+
+
+@pytest.mark.parametrize("scorer", [STALE, PREDICTED])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_in_a_stale_epoch_what_is_not_selected_is_not_even_read(scorer, workers):
+    loop = Loop(strategy(scorer), workers=workers, records=False)
+    for epoch in range(7):
+        reads, before = loop.data.reads.clone(), loop.door.stats
+        loop.epoch()
+        read, after = loop.data.reads - reads, loop.door.stats
+        if epoch % 3 == 0:
+            assert read.tolist() == [1] * 60
+            assert after.scored - before.scored == after.loaded - before.loaded == 60
+        else:
+            assert sorted(read.nonzero().flatten().tolist()) == sorted(loop.trained[-1])
+            assert int(read.max()) == 1
+            assert after.scored == before.scored
+            assert after.loaded - before.loaded == after.kept - before.kept == 20
+        assert after.candidates - before.candidates == 60
+
+
+@pytest.mark.parametrize("examples", [60, 50])
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_a_stale_epoch_makes_as_many_updates_as_a_fresh_one(epochs, examples):
+    stale = Loop(strategy(sb.Stale(sb.Forward(), epochs)), examples, records=False).epochs(12)
+    fresh = Loop(strategy(sb.Forward()), examples, records=False).epochs(12)
+    assert all(abs(n - m) <= 1 for n, m in zip(stale.batches, fresh.batches, strict=True))
+    assert abs(sum(stale.batches) - sum(fresh.batches)) <= 1
+    if examples == 60:
+        assert stale.batches == [5] * 12
+
+
+@pytest.mark.parametrize("leftovers", sb.Leftovers)
+@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
+@pytest.mark.parametrize(
+    "scorer", [STALE, SPREAD, MIXED, PREDICTED], ids=["stale", "spread", "mixed", "predicted"]
+)
+def test_nothing_piles_up_over_many_epochs_with_and_without_breaks(scorer, draw, leftovers):
+    selecting = strategy(scorer, sb.Percentile(2.0, draw))
+    loop = Loop(selecting, 50, options={"leftovers": leftovers})
+    window, batch = 12, 4
+    for epoch in range(20):
+        loop.epoch(stop=2 if epoch % 3 == 2 else None)
+        # Candidates wait for a window where they are known and where they were scored.
+        assert loop.door.stats.waiting < 2 * window + 2 * batch
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_spread_each_epoch_scores_an_equal_share(epochs):
+    loop = Loop(strategy(sb.Stale(sb.Forward(), epochs, spread=True)), 60).epochs(9)
+    assert len(loop.scored[0]) == 60
+    for epoch, scored in enumerate(loop.scored[1:], start=1):
+        due = [index for index in range(60) if (index + epoch) % epochs == 0]
+        assert sorted(scored) == due
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_no_score_is_ever_used_that_is_older_than_it_may_be(spread, epochs):
+    loop = Loop(strategy(sb.Stale(sb.Forward(), epochs, spread=spread)), 50, records=False)
+    for epoch in range(12):
+        taken = loop.door._parts.ledger.scored.observe().epochs[0]
+        waited = loop.waiting()  # with its rows an old score may wait
+        loop.epoch(stop=3 if epoch % 4 == 3 else None)
+        old = {*loop.trained[-1]} - {*loop.scored[-1]} - {*waited}
+        assert all(epoch - taken[index] < epochs for index in old)
+
+
+def test_losses_that_training_recorded_refresh_the_scores_where_they_may():
+    scorer = sb.Stale(sb.Forward(), 3, recorded=True)
+    loop = Loop(strategy(scorer), options={"leftovers": "drop"}).epochs(4)
+    assert sorted(loop.scored[0]) == list(range(60))
+    assert loop.scored[1] == loop.scored[2] == []
+    recorded = {*loop.trained[1], *loop.trained[2]}
+    assert sorted(loop.scored[3]) == sorted({*range(60)} - recorded)
+    unread = Loop(strategy(STALE), options={"leftovers": "drop"}).epochs(4)
+    assert sorted(unread.scored[3]) == list(range(60))
+
+
+@dataclass(frozen=True)
+class Seen(sb.AbstractSelector):
+    """Ranks like Selective-Backprop, and notes the scores, what they rank against, and the odds."""
+
+    notes: list[tuple[list[float], list[float], list[float]]] = field(
+        default_factory=list, repr=False
+    )
+    inner = sb.Percentile(2.0)
+
+    @property
+    def terms(self) -> sb.Terms:
+        return self.inner.terms
+
+    def start(self, context: sb.Context) -> sb.RunningSelector:
+        running = self.inner.start(context)
+
+        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+            odds = history.percentiles(scores).pow(2.0).tolist()
+            self.notes.append((scores.tolist(), history.recent.tolist(), odds))
+            return running.select(scores, history, generator)
+
+        return sb.Stateless(rule)
+
+
+def test_remembered_scores_rank_against_all_of_their_kind_by_the_papers_rule():
+    selector = Seen()
+    loop = Loop(strategy(STALE, selector), records=False).epoch()
+    known = loop.door._parts.ledger.scored.observe().scores[0].tolist()
+    twin = LossHistory(len(known))
+    twin.add(known)
+    for _ in range(2):
+        selector.notes.clear()
+        loop.epoch()
+        assert len(selector.notes) == 5
+        for scores, past, odds in selector.notes:
+            assert sorted(past) == sorted(known)
+            assert odds == pytest.approx([twin.percentile(score) ** 2.0 for score in scores])
+        drawn = [score for scores, *_ in selector.notes for score in scores]
+        assert sorted(drawn) == sorted(known)
+
+
+def test_fresh_scores_rank_among_fresh_ones_alone():
+    selector = Seen()
+    loop = Loop(strategy(SPREAD, selector)).epochs(3)
+    selector.notes.clear()
+    loop.epoch()
+    fresh = [past for scores, past, _ in selector.notes if len(past) > 60]
+    known = [past for scores, past, _ in selector.notes if len(past) == 40]
+    assert len(known) in (3, 4)
+    assert all(past == known[0] for past in known)  # as of the epoch's start
+    assert len(known) + len(fresh) == len(selector.notes)
+
+
+@pytest.mark.parametrize("scorer", [STALE, SPREAD])
+def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
+    chosen = []
+    for meddles in (False, True):
+        loop = Loop(strategy(scorer), records=False).epoch()
+
+        def meddle(door=loop.door, meddles=meddles) -> None:
+            if meddles:
+                door._parts.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
+
+        chosen.append(loop.epoch(each=meddle).trained[1])
+        chosen.append(loop.epoch().trained[2])
+    assert chosen[0] == chosen[2]
+    assert chosen[1] != chosen[3]
+
+
+def test_how_often_each_example_was_trained_on_is_counted():
+    loop = Loop(strategy(SPREAD)).epochs(5)
+    counted = loop.door._parts.ledger.selected
+    assert counted.tolist() == [sum(e.count(i) for e in loop.trained) for i in range(60)]
+
+
+def test_what_was_expired_is_counted():
+    loop = Loop(strategy(sb.Stale(sb.Forward(), 2)), records=False)
+    expired = [loop.epoch().door.stats.expired for _ in range(4)]
+    assert expired == [60, 60, 120, 120]
+
+
+@pytest.mark.parametrize("scorer", [STALE, SPREAD, PREDICTED])
+def test_a_stream_has_no_examples_to_remember(scorer):
+    from fixture_doors import NumberedStream, losses_by_number
+
+    loader = DataLoader(NumberedStream(20), 4)
+    with pytest.raises(sb.LoaderError, match="knows examples by index"):
+        sb.SelectiveLoader(loader, nn.Identity(), None, strategy(scorer), losses=losses_by_number)

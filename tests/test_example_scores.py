@@ -1,0 +1,237 @@
+"""EL2N and GraNd: against plain forms, and what they refuse before training."""
+
+import numpy as np
+import pytest
+import torch
+from fixture_scores import Seeded, idle, images, in_order, make_linear, net, vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import el2n, grand_of_a_linear_model
+from torch import nn
+from torch.nn import functional
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+LOGIT = st.floats(-20, 20, width=32)
+
+
+LOGITS = st.lists(st.tuples(LOGIT, LOGIT, LOGIT), min_size=1, max_size=12)
+
+
+def el2n_of(logits, targets, **options):
+    """Score logits as they are: the model is none."""
+    loader = in_order(logits, targets)
+    return sb.el2n_scores(loader, nn.Identity, idle, models=1, **options).scores
+
+
+class Attention(nn.Module):
+    """Reads an image's rows as tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.head(self.layer(inputs.flatten(0, 1)).mean(1))
+
+
+@given(LOGITS, st.data())
+def test_el2n_is_the_length_of_the_error_vector(logits, data):
+    targets = [data.draw(st.integers(0, 2)) for _ in logits]
+    found = el2n_of(torch.tensor(logits), torch.tensor(targets))
+    expected = [el2n(row, target) for row, target in zip(logits, targets, strict=True)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-12)
+
+
+@given(LOGITS, st.floats(0, 1, width=32))
+def test_el2n_takes_targets_that_are_probabilities(logits, share):
+    targets = [(share, 0.0, 1 - share)] * len(logits)
+    found = el2n_of(torch.tensor(logits), torch.tensor(targets))
+    expected = [el2n(row, target) for row, target in zip(logits, targets, strict=True)]
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_el2n_is_the_norm_of_the_cross_entropys_gradient_with_respect_to_the_logits():
+    logits = 4 * torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(20) % 7
+    leaf = logits.clone().requires_grad_()
+    functional.cross_entropy(leaf, targets, reduction="sum").backward()
+    found = el2n_of(logits, targets)
+    torch.testing.assert_close(found.float(), leaf.grad.norm(dim=1))
+
+
+def test_el2n_tells_sure_examples_apart_however_sure():
+    logits = torch.tensor([[20.0, 0.0], [40.0, 0.0], [30.0, 0.0]])
+    found = el2n_of(logits, torch.zeros(3, dtype=torch.int64))
+    expected = [2**0.5 * np.exp(-20), 2**0.5 * np.exp(-40), 2**0.5 * np.exp(-30)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_el2n_of_half_precision_outputs_is_taken_in_single():
+    logits = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    found = el2n_of(logits.bfloat16(), torch.tensor([0, 0]))
+    assert torch.equal(found, el2n_of(logits, torch.tensor([0, 0])))
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=6)
+def test_grand_of_a_linear_model_is_as_computed_by_hand(seed):
+    inputs, targets = vectors(6, seed)
+    torch.manual_seed(seed)
+    model = nn.Linear(5, 3)
+    found = sb.grand_scores(
+        in_order(inputs, targets), lambda: model, idle, models=1, loss_fn=nn.CrossEntropyLoss()
+    )
+    expected = [
+        grand_of_a_linear_model(model.weight.tolist(), model.bias.tolist(), row, target)
+        for row, target in zip(inputs.tolist(), targets.tolist(), strict=True)
+    ]
+    assert found.scores.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def gradient_norms_one_by_one(model, inputs, targets, loss_fn):
+    model.eval()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    norms = []
+    for row, target in zip(inputs, targets, strict=True):
+        loss = loss_fn(model(row[None]), target[None]).sum()
+        slopes = torch.autograd.grad(loss, trained)
+        norms.append(torch.cat([slope.flatten() for slope in slopes]).norm())
+    return torch.stack(norms).double()
+
+
+def freeze_a_part(model):
+    model[0].requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("make", [net, Attention, lambda: freeze_a_part(net())])
+@pytest.mark.parametrize("chunk", [None, 1, 3])
+def test_grand_is_the_norm_that_autograd_finds_one_by_one(make, chunk):
+    inputs, targets = images()
+    torch.manual_seed(3)
+    model = make()
+    loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
+    found = sb.grand_scores(
+        in_order(inputs, targets), lambda: model, idle, models=1, loss_fn=loss_fn, chunk=chunk
+    )
+    expected = gradient_norms_one_by_one(model, inputs, targets, loss_fn)
+    torch.testing.assert_close(found.scores, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        nn.CrossEntropyLoss(reduction="sum"),
+        nn.CrossEntropyLoss(reduction="none"),
+        functional.cross_entropy,
+        lambda outputs, targets: functional.cross_entropy(outputs, targets),
+    ],
+)
+def test_grand_takes_the_loss_of_one_example_whatever_the_reduction(loss_fn):
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+
+    def score(loss):
+        loader = in_order(*vectors())
+        return sb.grand_scores(loader, lambda: model, idle, models=1, loss_fn=loss).scores
+
+    torch.testing.assert_close(score(loss_fn), score(nn.CrossEntropyLoss()))
+
+
+def test_grand_holds_no_more_gradients_at_once_than_it_may(monkeypatch):
+    seen = []
+    vmap = torch.func.vmap
+    monkeypatch.setattr(
+        torch.func, "vmap", lambda *a, chunk_size, **k: seen.append(chunk_size) or vmap(*a, **k)
+    )
+    monkeypatch.setattr("selective_backprop._example_scores.GRADIENT_BYTES", 3 * 18 * 4 + 1)
+    loader = in_order(*vectors(4))
+    loss_fn = nn.CrossEntropyLoss()
+    sb.grand_scores(loader, lambda: nn.Linear(5, 3), idle, models=1, loss_fn=loss_fn)
+    sb.grand_scores(loader, lambda: nn.Linear(5, 3), idle, models=1, loss_fn=loss_fn, chunk=2)
+    assert set(seen[:2]) == {3}
+    assert set(seen[2:]) == {2}
+
+
+def test_grand_leaves_models_as_they_were_with_no_gradient_filed():
+    model = net()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    sb.grand_scores(
+        in_order(*images()), lambda: model, idle, models=1, loss_fn=nn.CrossEntropyLoss()
+    )
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(5, 3)
+
+    def forward(self, inputs):
+        return self.inner(inputs if inputs.sum().item() > 0 else -inputs)
+
+
+class Silent(nn.Module):
+    """A model without a trainable parameter."""
+
+    def forward(self, inputs):
+        return inputs[:, :3]
+
+
+@pytest.mark.parametrize(
+    ("make", "loss_fn", "error", "message"),
+    [
+        (Branching, nn.CrossEntropyLoss(), sb.ConfigurationError, r"vmap.*Branching.*el2n_scores"),
+        (Silent, nn.CrossEntropyLoss(), sb.ConfigurationError, "Silent has no trainable"),
+        (make_linear, lambda o, t: 1.0, sb.LossError, "is float; one number"),
+        (make_linear, lambda o, t: torch.zeros(2), sb.LossError, r"is shape \(2,\)"),
+    ],
+)
+def test_grand_refuses_before_training_what_has_no_gradient_per_example(
+    make, loss_fn, error, message
+):
+    whole = Seeded()
+    with pytest.raises(error, match=message):
+        sb.grand_scores(in_order(*vectors()), make, whole.train, loss_fn=loss_fn)
+    assert whole.seeds == []
+
+
+def test_memory_that_is_out_is_not_mistaken_for_a_model_that_cannot_be_vectorised():
+    class Greedy(nn.Linear):
+        def forward(self, inputs):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    loader = in_order(*vectors())
+    with pytest.raises(torch.OutOfMemoryError):
+        sb.grand_scores(loader, lambda: Greedy(5, 3), idle, loss_fn=nn.CrossEntropyLoss())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "message"),
+    [
+        (torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 0]), r"example 3 is nan .*none of its"),
+        (torch.randn(6, 3), torch.tensor([0, -100, 2, 1, 0, 0]), r"example 1 is nan \(1 such"),
+        (torch.full((6, 3), torch.nan), torch.zeros(6, dtype=torch.int64), "not finite"),
+        (torch.randn(6, 1), torch.zeros(6, dtype=torch.int64), "at least 2 classes"),
+        (torch.randn(6, 3, 2), torch.zeros(6, dtype=torch.int64), r"got \(4, 3, 2\)|got \(6, 3, 2"),
+        (torch.randn(6, 3), torch.zeros(6), "class numbers"),
+    ],
+)
+def test_el2n_refuses_before_training_what_has_no_error_vector(outputs, targets, message):
+    whole = Seeded()
+    with unhooked(), pytest.raises(sb.LossError, match=message):
+        sb.el2n_scores(in_order(outputs, targets, batch_size=6), nn.Identity, whole.train)
+    assert whole.seeds == []
+
+
+@pytest.mark.parametrize("chunk", [0, 1.5])
+def test_gradients_of_at_least_one_example_are_held(chunk):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="chunk="):
+        sb.grand_scores(
+            in_order(*vectors()), make_linear, idle, loss_fn=nn.CrossEntropyLoss(), chunk=chunk
+        )

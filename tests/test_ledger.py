@@ -1,0 +1,158 @@
+"""What is remembered of each example, against a plain twin."""
+
+import io
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import PlainLedger
+
+import selective_backprop as sb
+
+EXAMPLES = 6
+FILINGS = st.lists(
+    st.lists(st.tuples(st.integers(0, EXAMPLES - 1), st.integers(-99, 99)), max_size=8), max_size=6
+)
+
+
+def tensor(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def indices(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+@given(FILINGS, st.integers(1, 4))
+def test_the_last_scores_of_each_example_and_their_epochs_are_remembered(filings, depth):
+    ledger, twin = sb.Ledger(EXAMPLES, depth), PlainLedger(EXAMPLES, depth)
+    for epoch, filing in enumerate(filings):
+        keys, scores = [key for key, _ in filing], [float(score) for _, score in filing]
+        ledger.scored.file(indices(*keys), tensor(*scores), epoch)
+        twin.file(keys, scores, epoch)
+    observed = ledger.scored.observe()
+    assert observed.scores.shape == observed.epochs.shape == (depth, EXAMPLES)
+    for example in range(EXAMPLES):
+        known = list(twin.last[example])
+        missing = depth - len(known)
+        assert observed.epochs[:, example].tolist() == [at for _, at in known] + [-1] * missing
+        found = observed.scores[:, example].tolist()
+        assert found[: len(known)] == [score for score, _ in known]
+        assert all(map(math.isnan, found[len(known) :]))
+
+
+def test_an_example_named_twice_in_one_call_is_filed_once():
+    ledger = sb.Ledger(3, depth=3)
+    ledger.recorded.file(indices(1, 1, 0), tensor(5.0, 5.0, 6.0), 0)
+    ledger.recorded.file(indices(1, 1), tensor(7.0, 7.0), 1)
+    assert ledger.recorded.observe().scores[:2, 1].tolist() == [7.0, 5.0]
+    assert ledger.recorded.observe().epochs[:, 1].tolist() == [1, 0, -1]
+
+
+def test_scores_of_two_sources_never_mix_and_stay_on_their_own_devices():
+    ledger = sb.Ledger(3)
+    ledger.scored.file(indices(0, 2), torch.zeros(2, device="meta"), 4)
+    assert ledger.recorded.empty
+    ledger.recorded.file(indices(1), tensor(1.5), 5)
+    assert ledger.scored.state_dict()["scores"].is_meta
+    assert ledger.scored.state_dict()["epochs"].is_meta
+    observed = ledger.recorded.observe()
+    assert observed.epochs.tolist() == [[-1, 5, -1]]
+    assert observed.scores[0, 1] == 1.5
+
+
+def test_what_is_filed_is_taken_as_single_precision_without_history():
+    ledger = sb.Ledger(2)
+    ledger.scored.file(indices(0), torch.tensor([0.5], dtype=torch.float64, requires_grad=True), 0)
+    ledger.scored.file(indices(1), torch.tensor([0.25], dtype=torch.bfloat16), 0)
+    assert ledger.scored.observe().scores.tolist() == [[0.5, 0.25]]
+    assert not ledger.scored.state_dict()["scores"].requires_grad
+
+
+def test_before_anything_is_filed_nothing_is_known():
+    ledger = sb.Ledger(4, depth=2)
+    assert ledger.scored.empty
+    assert ledger.recorded.empty
+    assert ledger.selected.tolist() == [0] * 4
+    observed = ledger.scored.observe()
+    assert observed.epochs.tolist() == [[-1] * 4] * 2
+    assert all(map(math.isnan, observed.scores.flatten()))
+    ledger.scored.file(indices(3), tensor(1.0), 0)
+    assert not ledger.scored.empty
+
+
+def test_what_was_observed_does_not_change_when_more_is_filed():
+    ledger = sb.Ledger(2)
+    ledger.scored.file(indices(0), tensor(1.0), 0)
+    observed = ledger.scored.observe()
+    ledger.scored.file(indices(0), tensor(2.0), 1)
+    assert (observed.scores[0, 0], observed.epochs[0, 0]) == (1.0, 0)
+
+
+def test_examples_are_counted_once_for_each_time_they_are_named():
+    ledger = sb.Ledger(4)
+    ledger.count(indices(0, 2, 2))
+    ledger.count(indices(2))
+    ledger.count(indices())
+    found = ledger.selected
+    assert found.tolist() == [1, 0, 3, 0]
+    found += 1
+    assert ledger.selected.tolist() == [1, 0, 3, 0]
+
+
+def test_every_filing_is_noticed_and_counting_is_none():
+    ledger = sb.Ledger(4)
+    seen = [ledger.changes]
+    ledger.scored.file(indices(0), tensor(1.0), 0)
+    seen.append(ledger.changes)
+    ledger.recorded.file(indices(0), tensor(1.0), 0)
+    seen.append(ledger.changes)
+    assert len(set(seen)) == 3
+    ledger.count(indices(1))
+    assert ledger.changes == seen[-1]
+
+
+def filled(examples: int = 4, depth: int = 2) -> sb.Ledger:
+    ledger = sb.Ledger(examples, depth)
+    ledger.scored.file(indices(0, 3), tensor(1.0, 2.0), 0)
+    ledger.scored.file(indices(0), tensor(3.0), 2)
+    ledger.count(indices(0, 0))
+    return ledger
+
+
+def test_a_ledger_goes_on_from_its_state_in_any_file():
+    file = io.BytesIO()
+    torch.save(filled().state_dict(), file)
+    file.seek(0)
+    other = sb.Ledger(4, 2)
+    other.recorded.file(indices(1), tensor(9.0), 0)  # is forgotten
+    changes = other.changes
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert repr(other.state_dict()) == repr(filled().state_dict())
+    assert other.recorded.empty
+    assert other.changes != changes
+
+
+def test_a_state_and_what_it_came_from_are_apart():
+    ledger, other = filled(), sb.Ledger(4, 2)
+    state = ledger.state_dict()
+    before = repr(state)
+    other.load_state_dict(state)
+    for one in (ledger, other):
+        one.scored.file(indices(0), tensor(7.0), 3)
+        one.count(indices(1))
+    assert repr(state) == before
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(("examples", "depth"), [(5, 2), (4, 1)])
+def test_a_state_of_another_size_is_refused_and_changes_nothing(examples, depth, counted):
+    ledger, state = sb.Ledger(examples, depth), filled().state_dict()
+    if not counted:
+        state["selected"] = None
+    before = repr(ledger.state_dict())
+    with pytest.raises(sb.ConfigurationError, match="the state"):
+        ledger.load_state_dict(state)
+    assert repr(ledger.state_dict()) == before

@@ -1,0 +1,135 @@
+"""Pruning a data set by its scores: what is kept, what is refused, and what is warned of."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import keep_share, keep_window
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+TIED = st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=1, max_size=40)
+SHARES = st.floats(0.01, 1.0)
+
+
+def example_scores(scores: torch.Tensor) -> sb.ExampleScores:
+    return sb.ExampleScores(scores.double(), scores.double(), "EL2N, 10 models", 103.0, False)
+
+
+@given(TIED, SHARES, st.sampled_from(["highest", "lowest"]))
+def test_a_share_is_kept_and_of_ties_the_first(scores, keep, which):
+    found = sb.prune(torch.tensor(scores), keep, which)
+    assert found.indices.tolist() == keep_share(scores, keep, highest=which == "highest")
+    assert found.scores.tolist() == scores
+    assert found.examples == len(scores)
+
+
+@given(TIED, st.integers(0, 39), st.integers(1, 40))
+def test_a_window_keeps_what_lies_between_two_percentiles(scores, low, width):
+    window = (low / 40, min(40, low + width) / 40)
+    expected = keep_window(scores, *window)
+    if expected:
+        found = sb.prune(torch.tensor(scores), which="window", window=window)
+        assert found.indices.tolist() == expected
+    else:
+        with pytest.raises(sb.ConfigurationError, match="widen it"):
+            sb.prune(torch.tensor(scores), which="window", window=window)
+
+
+@given(TIED.filter(lambda scores: len(scores) >= 4))
+def test_windows_side_by_side_share_out_the_data_set(scores):
+    parts = [
+        sb.prune(torch.tensor(scores), which=sb.Keep.WINDOW, window=window).indices.tolist()
+        for window in ((0.0, 0.3), (0.3, 0.8), (0.8, 1.0))
+    ]
+    assert sorted(i for part in parts for i in part) == list(range(len(scores)))
+
+
+def test_at_least_one_example_is_kept():
+    assert sb.prune(torch.tensor([1.0, 3.0, 2.0]), 1e-6).indices.tolist() == [1]
+
+
+def test_the_highest_are_kept_if_nothing_is_said():
+    assert sb.prune(torch.tensor([1.0, 3.0, 2.0, 0.0]), 0.5).indices.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keep": 0.5}, "kept the highest 50 %"),
+        ({"keep": 1 / 4, "which": "lowest"}, "kept the lowest 25 %"),
+        ({"which": "window", "window": (0.25, 0.75)}, "kept those from 25 % to 75 %"),
+    ],
+)
+def test_the_subset_says_where_it_comes_from_and_what_it_cost(options, words):
+    scores = torch.tensor([1.0, 3.0, 2.0, 0.0])
+    found = sb.prune(example_scores(scores), **options)
+    assert found.source == f"EL2N, 10 models, {words}"
+    assert found.cost == 103.0
+    bare = sb.prune(scores, **options)
+    assert bare.source == f"given scores, {words}"
+    assert bare.cost == 0.0
+    assert torch.equal(found.indices, bare.indices)
+
+
+def test_whole_numbers_are_scores_too():
+    assert sb.prune(torch.tensor([5, 9, 7]), 1 / 3).indices.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "keep=None"),
+        ({"keep": 0.0}, r"keep=0.0: .* \(0, 1\]"),
+        ({"keep": 1.5}, "keep=1.5"),
+        ({"keep": float("nan")}, "keep=nan"),
+        ({"keep": 0.5, "which": "hardest"}, "which='hardest': .*'highest', 'lowest', 'window'"),
+        ({"keep": 0.5, "window": (0.0, 0.5)}, "is for which='window'"),
+        ({"keep": 0.5, "which": "lowest", "window": (0.0, 0.5)}, "this is which='lowest'"),
+        ({"window": (0.0, 0.5)}, "is for which='window'"),
+        ({"which": "window"}, "window=None: two shares"),
+        ({"keep": 0.5, "which": "window", "window": (0.0, 0.5)}, "keep=0.5 is not for"),
+        ({"keep": 0.5, "which": "window"}, "keep=0.5 is not for"),
+        ({"which": "window", "window": (0.5, 0.5)}, "low < high"),
+        ({"which": "window", "window": (0.5, 1.5)}, "high <= 1"),
+        ({"which": "window", "window": (0.5,)}, "two shares"),
+        ({"keep": 0.5, "labels": torch.tensor([0, 1])}, "for each of 3 examples, got torch.int64"),
+        ({"keep": 0.5, "labels": torch.zeros(3)}, "got torch.float32"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_is_refused_and_none_is_ignored(options, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        sb.prune(torch.tensor([1.0, 3.0, 2.0]), **options)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (torch.tensor([1.0, float("nan")]), "1 are NaN"),
+        (torch.tensor([1.0, float("inf")]), "inf; finite"),
+        (torch.zeros(2, 2), r"shape \(2, 2\)"),
+        (torch.zeros(0), r"shape \(0,\)"),
+        ([0.5, 0.25], "got list"),
+    ],
+)
+def test_scores_that_rank_nothing_are_refused(scores, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        sb.prune(scores, 0.5)
+
+
+def test_a_class_of_which_nothing_is_left_is_named():
+    scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])
+    labels = torch.tensor([7, 7, 3, 3, 8])
+    with pytest.warns(sb.SelectionWarning, match="class 3, 8 is kept"):
+        sb.prune(scores, 0.4, labels=labels)
+
+
+def test_of_many_lost_classes_ten_are_named():
+    with pytest.warns(sb.SelectionWarning, match=r"class 1, 2, 3, .*, 10 and 5 more is kept"):
+        sb.prune(-torch.arange(16.0), 0.01, labels=torch.arange(16))
+
+
+def test_while_every_class_is_kept_nothing_is_said():
+    labels = torch.tensor([0, 1, 0, 1])
+    assert len(sb.prune(torch.tensor([4.0, 3.0, 2.0, 1.0]), 0.5, labels=labels)) == 2

@@ -1,0 +1,255 @@
+"""A kept part of a data set: what it holds, what it refuses, and that a file gives it back."""
+
+import copy
+import dataclasses
+import os
+import pickle
+import zipfile
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+SCORES = torch.tensor([0.5, 0.25, 1.0, 0.0, 0.75])
+
+
+def subset(**changes) -> sb.Subset:
+    facts = {"scores": SCORES, "source": "EL2N, 2 models", "cost": 1.5} | changes
+    return sb.Subset(facts.pop("indices", torch.tensor([2, 0])), facts.pop("examples", 5), **facts)
+
+
+@given(st.sets(st.integers(0, 29), min_size=1), st.randoms())
+def test_indices_come_in_any_order_and_are_filed_ascending(kept, chance):
+    order = sorted(kept, key=lambda _: chance.random())
+    found = sb.Subset(torch.tensor(order), 30)
+    assert found.indices.tolist() == sorted(kept)
+    assert found.mask().nonzero().flatten().tolist() == sorted(kept)
+    assert found.mask().shape == (30,)
+    assert len(found) == len(kept)
+    assert found == sb.Subset(torch.tensor(sorted(kept)), 30)
+
+
+def test_a_subset_knows_where_it_comes_from():
+    found = subset()
+    assert (found.examples, found.source, found.cost) == (5, "EL2N, 2 models", 1.5)
+    assert torch.equal(found.scores, SCORES)
+
+
+def test_what_is_done_to_the_tensors_afterwards_does_not_reach_the_subset():
+    indices, scores = torch.tensor([1, 3]), SCORES.clone()
+    found = subset(indices=indices, scores=scores)
+    indices.fill_(0)
+    scores.fill_(0)
+    assert found.indices.tolist() == [1, 3]
+    assert torch.equal(found.scores, SCORES)
+
+
+def test_nothing_can_be_set_anew():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        subset().source = "elsewhere"
+
+
+def test_equal_content_is_equal_and_hashes_alike():
+    again = [subset(indices=torch.tensor([0, 2])), copy.deepcopy(subset())]
+    again.append(pickle.loads(pickle.dumps(subset())))
+    assert {subset(), *again} == {subset()}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"indices": torch.tensor([0, 3])},
+        {"indices": torch.tensor([0])},
+        {"examples": 6, "scores": None},
+        {"scores": None},
+        {"scores": SCORES.double()},
+        {"scores": SCORES.flip(0)},
+        {"source": "GraNd, 2 models"},
+        {"cost": 0.0},
+    ],
+)
+def test_any_other_content_makes_another_subset(change):
+    assert subset(**change) != subset()
+    assert repr(subset(**change)) != repr(subset())
+
+
+def test_a_subset_equals_nothing_but_a_subset():
+    assert subset() != subset().digest
+
+
+def test_the_words_for_it_are_short_and_the_same_in_every_process():
+    expected = "Subset(2 of 5, 'EL2N, 2 models', digest a86a5fc00096)"
+    assert repr(subset()) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "filed"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.int64, torch.float64),
+    ],
+)
+def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
+    scores = (4 * SCORES).to(given)
+    found = subset(scores=scores).scores
+    assert found.dtype is filed
+    assert torch.equal(found, 4 * SCORES.to(filed))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1 example"),
+        ({"indices": torch.tensor([0, 5])}, "index 5 is outside of a data set of 5"),
+        ({"indices": torch.tensor([-1, 2])}, "index -1 is outside"),
+        ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .* more than once.*unique"),
+        ({"indices": torch.tensor([0.0, 1.0])}, "float32; torch.int64 is needed"),
+        ({"indices": torch.tensor([True, False])}, r"mask\.nonzero"),
+        ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
+        ({"indices": [0, 1]}, "got list"),
+        ({"examples": 0}, "examples=0"),
+        ({"scores": torch.zeros(4)}, r"\(5,\); got shape \(4,\)"),
+        ({"scores": [0.0] * 5}, "got list"),
+        ({"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])}, r"example 2 .*\(2 are"),
+        ({"cost": -1.0}, "cost=-1.0"),
+        ({"cost": float("nan")}, "cost=nan"),
+    ],
+)
+def test_what_is_no_part_of_a_data_set_is_refused(change, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        subset(**change)
+
+
+def test_it_fits_a_data_set_of_its_size_alone():
+    subset().check(5)
+    with pytest.raises(sb.ConfigurationError, match=r"of 5 examples, .* a data set of 6"):
+        subset().check(6)
+    with pytest.raises(sb.ConfigurationError, match="a stream"):
+        subset().check(None)
+
+
+@pytest.mark.parametrize("scores", [None, SCORES, SCORES.double()])
+def test_a_file_gives_back_what_was_saved(tmp_path, scores):
+    path = tmp_path / "deep" / "down.pt"
+    saved = subset(scores=scores)
+    saved.save(path)
+    found = sb.Subset.load(str(path))
+    assert found == saved
+    assert repr(found) == repr(saved)
+    assert (found.source, found.cost, found.examples) == (saved.source, saved.cost, 5)
+    assert scores is None or torch.equal(found.scores, scores)
+    assert [file.name for file in path.parent.iterdir()] == ["down.pt"]
+
+
+def test_a_later_save_replaces_an_earlier_one(tmp_path):
+    subset().save(tmp_path / "kept.pt")
+    subset(cost=9.0).save(tmp_path / "kept.pt")
+    assert sb.Subset.load(tmp_path / "kept.pt") == subset(cost=9.0)
+
+
+def test_a_save_that_fails_leaves_the_earlier_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "kept.pt"
+    subset().save(path)
+
+    def fail(content, file):
+        file.write(b"half of it")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="full"):
+        subset(cost=9.0).save(path)
+    assert sb.Subset.load(path) == subset()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(sb.DataError, match=r"no file .*kept\.pt"):
+        sb.Subset.load(tmp_path / "kept.pt")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_file_is_refused(tmp_path, share):
+    path = tmp_path / "kept.pt"
+    subset().save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(sb.DataError, match="truncated"):
+        sb.Subset.load(path)
+
+
+def test_a_file_whose_bytes_were_damaged_is_refused(tmp_path):
+    path = tmp_path / "kept.pt"
+    kept = torch.arange(0, 4000, 7)
+    sb.Subset(kept, 4000).save(path)
+    content = bytearray(path.read_bytes())
+    place = content.find(kept.numpy().tobytes())
+    assert place > 0
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(sb.DataError, match=r"damaged|cannot be read"):
+        sb.Subset.load(path)
+
+
+class Burglar:
+    def __reduce__(self):
+        return os.mkdir, ("broken-in",)
+
+
+def content_of(path) -> dict:
+    return torch.load(path, weights_only=True)
+
+
+def tamper(**changes):
+    def write(path):
+        subset().save(path)
+        torch.save(content_of(path) | changes, path)
+
+    return write
+
+
+def lose_the_scores(path):
+    subset().save(path)
+    content = content_of(path)
+    del content["scores"]
+    torch.save(content, path)
+
+
+def zip_something(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("letter.txt", "Dear Sir or Madam")
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_text("Dear Sir or Madam"), "is no saved Subset"),
+        (zip_something, "cannot be read"),
+        (lambda path: torch.save({"weight": torch.ones(2)}, path), "holds no Subset"),
+        (lambda path: torch.save([1, 2], path), "holds no Subset"),
+        (tamper(version=2), "version 2, and version 1 can be read"),
+        (tamper(indices=torch.tensor([0, 1])), "digest does not fit"),
+        (tamper(indices=torch.tensor([0, 9])), "damaged: index 9"),
+        (tamper(indices=None), "damaged"),
+        (tamper(cost="much"), "damaged"),
+        (lose_the_scores, "damaged: 'scores'"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(tmp_path, write, message):
+    path = tmp_path / "kept.pt"
+    write(path)
+    with unhooked(), pytest.raises(sb.DataError, match=message):
+        sb.Subset.load(path)
+
+
+def test_a_file_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"kind": Burglar()}, "kept.pt")
+    with pytest.raises(sb.DataError, match="cannot be read"):
+        sb.Subset.load("kept.pt")
+    assert not (tmp_path / "broken-in").exists()
