@@ -1,6 +1,8 @@
 """How Sphinx builds the site: pages in Markdown, the reference from the docstrings."""
 
 import importlib.metadata
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -8,6 +10,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import selective_backprop
+
+sys.path.insert(0, str(Path(__file__).parent))  # for pictures and trials, beside this file
 
 project = "selective-backprop"
 author = "The selective-backprop authors"
@@ -54,6 +58,14 @@ def link_to_public_name(
     )
 
 
+def draw_pictures(app: Sphinx) -> None:
+    """Draw the pictures that the pages show, before these are read."""
+    from pictures import draw_all
+
+    draw_all()
+
+
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
+    app.connect("builder-inited", draw_pictures)
     app.connect("missing-reference", link_to_public_name)

@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -44,12 +45,49 @@ def test_every_example_in_a_docstring_runs(module):
 def test_the_first_five_minutes_run(capsys):
     page = (DOCS / "start.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
-    names = {}
-    exec("\n".join(examples), names)
-    stats = names["loader"].stats
+    names, stats = {}, {}
+    for example in examples:
+        exec(example, names)
+        if "loader" in names:
+            stats[names["loader"].strategy.name] = names["loader"].stats
+    selective, recorded = stats["selective-backprop"], stats["easy-skip"]
     # The first of the three epochs keeps everything, the others about a third.
-    assert stats.kept < 0.7 * stats.candidates
+    assert selective.kept < 0.7 * selective.candidates
+    assert recorded.kept < 0.9 * recorded.candidates
+    assert recorded.scored == 0
     assert "Stats(" in capsys.readouterr().out
+
+
+def test_how_to_choose_covers_every_strategy():
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    described = re.findall(r"`sb\.(\w+)\(", page)
+    strategies = {name for name in sb.strategies.__all__ if name != "Strategy"}
+    assert strategies - set(described) == set()
+
+
+def test_how_to_choose_shows_every_picture_once_and_says_what_is_seen():
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", page, flags=re.MULTILINE)
+    assert sorted(name for _, name in shown) == sorted(drawing().PICTURES)
+    assert all(len(seen.split()) > 10 for seen, _ in shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("easy-skip", "weight if kept"), ("random-backprop", "never loaded")],
+)
+def test_a_picture_is_the_same_each_time_with_its_words_as_text(name, words, tmp_path):
+    pictures = drawing()
+    first, again = (pictures.draw(name, tmp_path / which).read_bytes() for which in "ab")
+    assert first == again
+    assert f">{words}</text>" in first.decode()
+
+
+def drawing() -> ModuleType:
+    """Return docs/pictures.py, which finds its neighbours as a script does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        return importlib.import_module("pictures")
 
 
 @pytest.mark.parametrize("rate", [1 / 4, 1 / 3, 1 / 2])

@@ -20,6 +20,15 @@ from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
+
+def make_small_model() -> nn.Module:
+    return nn.Linear(2, 3)
+
+
+def make_optimizer(parameters) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
 STRATEGIES = {
     "traditional": sb.traditional(),
     "random": sb.random_backprop(1 / 3),
@@ -32,6 +41,14 @@ STRATEGIES = {
     "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
     "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),
     "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 3)),
+    "stale": sb.stale_sb(1 / 3, epochs=2),
+    "stale, spread, coins": sb.stale_sb(1 / 3, epochs=3, spread=True, draw="bernoulli"),
+    "stale, recorded": sb.stale_sb(1 / 3, spread=True, recorded=True),
+    "predicted": sb.predicted_sb(1 / 3, predictor=sb.Average(depth=2)),
+    "recorded": sb.recorded_sb(1 / 3, max_age=2),
+    "recorded, rescored": sb.kakurenbo(0.5, confidence=0.5),
+    "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
+    "proxy": sb.proxy_sb(make_small_model, make_optimizer, rate=1 / 3),
 }
 
 
@@ -57,7 +74,10 @@ class Training:
         for (inputs, targets), selection in self.door:
             chosen.append(selection.indices.tolist())
             self.optimizer.zero_grad()
-            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            outputs = self.model(inputs)
+            losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+            self.door.record(selection, losses)
+            (selection.weights * losses).mean().backward()
             self.optimizer.step()
             if len(chosen) == stop:
                 break

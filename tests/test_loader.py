@@ -264,3 +264,28 @@ def test_nothing_but_the_user_keeps_it_alive(strategy):
     gone = weakref.ref(door)
     del door
     assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "strategy", [selective(draw="bernoulli"), sb.random_backprop(0.5, draw="bernoulli")]
+)
+def test_a_loader_is_true_even_where_it_has_no_length(strategy):
+    door = select(DataLoader(Numbered(8), 4), strategy)
+    assert door
+    with pytest.raises(TypeError):
+        len(door)
+
+
+@pytest.mark.parametrize("options", [{"whole": {"grid"}}, {"pad": {"ids": 0.0}}])
+@pytest.mark.parametrize("strategy", [selective(), sb.traditional(), sb.random_backprop(1 / 2)])
+def test_paths_that_lead_nowhere_are_refused_at_the_first_batch(strategy, options):
+    door = select(DataLoader(Numbered(16), 4), strategy, **options)
+    [name] = options
+    with pytest.raises(sb.BatchError, match=f"{name}= names .* has '0', '1'"):
+        next(iter(door))
+
+
+def test_a_selection_that_would_never_begin_is_refused_when_the_loader_is_built():
+    loader = DataLoader(Numbered(16), 4)
+    with pytest.raises(sb.ConfigurationError, match="leave none of 12 candidate batches"):
+        select(loader, selective(start=0.999), epochs=3)

@@ -1,8 +1,13 @@
 """The famous methods are the combinations that they are said to be."""
 
 import dataclasses
+import functools
 
 import pytest
+import torch
+from fixture_doors import Numbered, losses_by_number
+from torch import nn
+from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -55,6 +60,145 @@ def test_a_named_method_is_its_combination(strategy, expected):
     assert strategy == expected
 
 
+SUBSET = sb.Subset(torch.tensor([0, 2]), 4)
+LATER = sb.Schedule(2)
+NORMS = sb.Forward("error-norm")
+FIRST = sb.Schedule(warmup_epochs=1)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parts"),
+    [
+        (sb.random_k(0.5), ("random-k", sb.Forward(), sb.Uniform(0.5), sb.Schedule())),
+        (sb.top_k(0.5), ("top-k", sb.Forward(), sb.Top(0.5), sb.Schedule())),
+        (sb.low_k(0.5), ("low-k", sb.Forward(), sb.Bottom(0.5), sb.Schedule())),
+        (sb.top_k(0.5, scorer=NORMS, schedule=LATER), ("top-k", NORMS, sb.Top(0.5), LATER)),
+        (sb.low_k(0.5, scorer=NORMS, schedule=LATER), ("low-k", NORMS, sb.Bottom(0.5), LATER)),
+        (
+            sb.random_k(0.5, scorer=NORMS, schedule=LATER),
+            ("random-k", NORMS, sb.Uniform(0.5), LATER),
+        ),
+        (sb.pruned(SUBSET), ("pruned", None, sb.Everything(), sb.Schedule(), SUBSET)),
+        (sb.stale_sb(beta=2), ("stale-sb", sb.Stale(sb.Forward(), 3), sb.Percentile(2), FIRST)),
+        (
+            sb.stale_sb(
+                beta=2,
+                epochs=4,
+                spread=True,
+                recorded=True,
+                draw="bernoulli",
+                history=9,
+                schedule=LATER,
+                scorer=NORMS,
+            ),
+            (
+                "stale-sb",
+                sb.Stale(NORMS, 4, spread=True, recorded=True),
+                sb.Percentile(2, "bernoulli", 9),
+                LATER,
+            ),
+        ),
+        (
+            sb.predicted_sb(beta=2),
+            ("predicted-sb", sb.Predicted(sb.Forward(), sb.Average(), 3), sb.Percentile(2), FIRST),
+        ),
+        (
+            sb.predicted_sb(
+                beta=2,
+                predictor=sb.Average(0.1),
+                epochs=5,
+                draw="bernoulli",
+                history=9,
+                schedule=LATER,
+                scorer=NORMS,
+            ),
+            (
+                "predicted-sb",
+                sb.Predicted(NORMS, sb.Average(0.1), 5),
+                sb.Percentile(2, "bernoulli", 9),
+                LATER,
+            ),
+        ),
+        (sb.recorded_sb(beta=2), ("recorded-sb", sb.Recorded(), sb.Percentile(2), FIRST)),
+        (
+            sb.recorded_sb(beta=2, max_age=3, draw="bernoulli", schedule=LATER),
+            ("recorded-sb", sb.Recorded(3), sb.Percentile(2, "bernoulli"), LATER),
+        ),
+        (
+            sb.proxy_sb(nn.Identity, adam, beta=2),
+            ("proxy-sb", sb.Proxy(nn.Identity, adam), sb.Percentile(2), FIRST),
+        ),
+        (
+            sb.diet_sb(SUBSET, beta=2),
+            ("diet-sb", sb.Forward(), sb.Percentile(2), FIRST, SUBSET),
+        ),
+        (
+            sb.kath18(),
+            ("kath18", NORMS, sb.Proportional(3.0, 1.0), sb.Schedule(gate=sb.VarianceGate())),
+        ),
+        (
+            sb.kath18(2.0, measure="loss", bias=0.0, schedule=LATER),
+            ("kath18", sb.Forward(), sb.Proportional(2.0, 0.0), LATER),
+        ),
+        (
+            sb.infobatch(),
+            ("infobatch", sb.Recorded(), sb.BelowMean(0.5, True), sb.Schedule(end=0.875)),
+        ),
+        (
+            sb.infobatch(0.3, longer_steps=False, schedule=LATER),
+            ("infobatch", sb.Recorded(), sb.BelowMean(0.3, False), LATER),
+        ),
+        (
+            sb.kakurenbo(),
+            (
+                "kakurenbo",
+                sb.Recorded(rescore=sb.Forward()),
+                sb.Hide(0.3, 0.7, ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))),
+                FIRST,
+            ),
+        ),
+        (
+            sb.kakurenbo(0.2, confidence=0.6, falls=(), scorer=NORMS, schedule=LATER),
+            ("kakurenbo", sb.Recorded(rescore=NORMS), sb.Hide(0.2, 0.6, ()), LATER),
+        ),
+        (
+            sb.easy_skip(),
+            ("easy-skip", sb.Recorded(4), sb.Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
+        ),
+        (
+            sb.easy_skip(0.5, max_age=2, schedule=LATER),
+            ("easy-skip", sb.Recorded(2), sb.Confident(0.5), LATER),
+        ),
+        (
+            sb.rho_loss(torch.ones(4), 0.5),
+            (
+                "rho-loss",
+                sb.Excess(sb.ReferenceLosses(torch.ones(4)), sb.Forward()),
+                sb.Top(0.5),
+                sb.Schedule(),
+            ),
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_every_other_method_is_its_combination_too(strategy, parts):
+    assert strategy == sb.Strategy(*parts)
+
+
+def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
+    strategy = sb.top_k(0.5)
+    within = strategy.within(SUBSET)
+    assert within == sb.Strategy("top-k", sb.Forward(), sb.Top(0.5), subset=SUBSET)
+    assert strategy.subset is None
+    for subset in (torch.tensor([1]), 0.5):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="is no Subset, such as"):
+            strategy.within(subset)
+
+
 @pytest.mark.parametrize(("rate", "beta"), [(1.0, 0), (1 / 2, 1), (1 / 3, 2), (1 / 4, 3), (0.1, 9)])
 def test_rate_and_beta_are_one_knob(rate, beta):
     by_rate = sb.selective_backprop(rate=rate)
@@ -70,14 +214,39 @@ def test_rate_may_be_given_by_position():
 @pytest.mark.parametrize(
     ("options", "found"), [({}, "neither"), ({"rate": 0.5, "beta": 1.0}, "both")]
 )
-def test_both_or_neither_of_rate_and_beta_are_refused(options, found):
+@pytest.mark.parametrize(
+    "method",
+    [
+        sb.selective_backprop,
+        sb.stale_sb,
+        sb.predicted_sb,
+        sb.recorded_sb,
+        functools.partial(sb.proxy_sb, nn.Identity, adam),
+        functools.partial(sb.diet_sb, SUBSET),
+    ],
+)
+def test_both_or_neither_of_rate_and_beta_are_refused(method, options, found):
     with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta given"):
-        sb.selective_backprop(**options)
+        method(**options)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan"), float("inf")])
 @pytest.mark.parametrize(
-    "method", [sb.random_backprop, sb.random_scored, sb.selective_backprop, sb.Top, sb.Bottom]
+    "method",
+    [
+        sb.random_backprop,
+        sb.random_scored,
+        sb.random_k,
+        sb.top_k,
+        sb.low_k,
+        sb.selective_backprop,
+        sb.stale_sb,
+        sb.predicted_sb,
+        sb.recorded_sb,
+        functools.partial(sb.rho_loss, torch.ones(4)),
+        sb.Top,
+        sb.Bottom,
+    ],
 )
 def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(method, rate):
     with pytest.raises(sb.ConfigurationError, match=f"rate={rate}.*in \\(0, 1\\]"):
@@ -147,3 +316,53 @@ def test_a_strategy_does_not_change_and_compares_by_value():
         strategy.name = "other"
     assert strategy == sb.selective_backprop(rate=0.5)
     assert hash(strategy) == hash(sb.selective_backprop(rate=0.5))
+
+
+LOADER = DataLoader(Numbered(4), 2)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        (sb.kath18(), {}, r"kath18 reweights examples: pass with_selection=True"),
+        (sb.infobatch(), {}, "infobatch reweights examples"),
+        (sb.easy_skip(), {}, "easy-skip reweights examples"),
+        (sb.kakurenbo(), {}, "kakurenbo selects by losses that training records: pass with_sel"),
+        (sb.recorded_sb(0.5), {}, "recorded-sb selects by losses that training records"),
+        (
+            sb.infobatch(),
+            {"with_selection": True},
+            "infobatch changes at fractions .* pass epochs=",
+        ),
+        (sb.easy_skip(), {"with_selection": True}, "easy-skip changes at fractions"),
+        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo changes at fractions"),
+        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 examples, and the data set has 4"),
+        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "has a data set of 4"),
+        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 needs the mod"),
+    ],
+)
+def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sb.kath18(1.0), "presample=1.0"),
+        (lambda: sb.kath18(bias=2.0), "bias=2.0"),
+        (lambda: sb.kath18(measure="size"), "measure='size'"),
+        (lambda: sb.infobatch(1.0), "prune=1.0"),
+        (lambda: sb.kakurenbo(1.5), "share=1.5"),
+        (lambda: sb.easy_skip(0.0), "floor=0.0"),
+        (lambda: sb.easy_skip(max_age=0), "max_age=0"),
+        (lambda: sb.stale_sb(0.5, epochs=0), "epochs=0"),
+        (lambda: sb.predicted_sb(0.5, epochs=1), "epochs=1"),
+        (lambda: sb.predicted_sb(0.5, predictor=None), "predictor=None"),
+        (lambda: sb.rho_loss(torch.ones(2, 2), 0.5), "reference losses are"),
+        (lambda: sb.rho_loss(None, 0.5), "reference=None"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_the_method(make, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        make()

@@ -103,18 +103,25 @@ class Outlook:
             raise TypeError("the loader does not know the sizes of its batches in advance")
         arrivals = list(self._arrivals(sizes, start))
         waits, others = (start.late, start.early)
+        besides: list[tuple[Phase, int]] = []  # what comes to the funnel that is not drawn into
+        unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
         if self._draws_early(start.epoch):
-            waits, others = others, waits
+            waits, others, besides = others, waits, unscored
         if others.rows + others.candidates + start.unscored and (
             self.memory is None or any(phase is not Phase.SELECT for phase, _ in arrivals)
         ):
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
-        return count_batches(
-            arrivals,
-            self.shape,
-            waiting=waits.candidates,
-            chosen=waits.rows,
-            leftovers=self.leftovers,
+        # A broken epoch leaves rows of either kind, and the other kind completes batches too.
+        own = arrivals if besides else unscored + arrivals
+        return sum(
+            count_batches(
+                rows,
+                self.shape,
+                waiting=funnel.candidates,
+                chosen=funnel.rows,
+                leftovers=self.leftovers,
+            )
+            for funnel, rows in ((waits, own), (others, besides))
         )
 
     def _draws_early(self, epoch: int) -> bool:

@@ -98,6 +98,13 @@ def test_an_example_is_told_by_its_scores_and_not_by_its_place(predictor):
     np.testing.assert_allclose(moved, predicted[order], rtol=1e-3)
 
 
+@every_predictor
+def test_gaps_between_epochs_that_were_never_seen_are_not_guessed_at(predictor):
+    observed, _ = decaying(60, depth=predictor.depth, same_epochs=True)
+    usual, longer = (predictor.predict(observed, NEXT + more) for more in (0, 4))
+    np.testing.assert_array_equal(usual, longer)
+
+
 EXAMPLES = 640
 
 

@@ -149,13 +149,24 @@ def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, s
         Settings(**{name: wrong})
 
 
-@given(st.floats(0.0, 1.0, exclude_min=True), st.floats(0.0, 1.0, exclude_max=True))
+@given(
+    st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), st.floats(0.0, 1.0, exclude_max=True)
+)
 @settings(max_examples=20)
 def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
     chosen = Settings(rate=rate, warmup=warmup)
     if math.isinf(1.0 / rate):
         return  # the smallest floats have no selectivity
     assert all(strategy(name, chosen) for name in ARMS)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than_a_batch(name):
+    if name in ("kath18", "kath18-loss"):
+        with pytest.raises(sb.ConfigurationError, match=r"presample=1\.0"):
+            fixture_plan(name, rate=1.0)
+    else:
+        assert strategy(name, Settings(rate=1.0))
 
 
 BY_LOSS = {name for name in ARMS if name not in UNWARMED | OWN_SCHEDULE}

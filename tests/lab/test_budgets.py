@@ -40,8 +40,10 @@ def learning_rates(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize("arm", ARMS)
-@given(budget=st.floats(0.05, 2.0), rate=st.sampled_from([1 / 4, 1 / 3, 1 / 2, 1.0]))
+# What is prepared costs more than the smallest of these; see test_every_arm.
+@pytest.mark.parametrize("arm", [name for name, arm in ARMS.items() if arm.outfit is None])
+@pytest.mark.filterwarnings("ignore:epoch . yielded no training batch")  # where few are expired
+@given(budget=st.floats(0.05, 2.0), rate=st.sampled_from([1 / 4, 1 / 3, 1 / 2, 0.99]))
 @settings(max_examples=4)
 def test_an_arm_ends_when_its_cost_is_spent_and_a_window_and_batch_over_at_most(arm, budget, rate):
     points = carry_out(fixture_plan(arm, cost=budget, rate=rate, warmup=0.1)).points

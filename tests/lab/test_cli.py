@@ -268,6 +268,9 @@ def test_by_default_the_four_arms_train_on_digits_with_three_seeds(plans):
         ("--warmup 0.3", {"settings": {"warmup": 0.3}}),
         ("--warmup 0", {"settings": {"warmup": 0.0}}),
         ("--limit 300", {"limit": 300}),
+        ("--stale 5", {"settings": {"stale": 5}}),
+        ("--keep 0.5", {"settings": {"keep": 0.5}}),
+        ("--keep 2/3", {"settings": {"keep": 2 / 3}}),
         ("--noise 0.2", {"noise": 0.2}),
         ("--noise 1/3", {"noise": 1 / 3}),
         ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
@@ -325,10 +328,12 @@ def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(cop
 
 
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):
-    line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0 --budget 2s"
+    line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0"
     made = [(plan.arm, plan.seed, plan.length) for plan in plans(line)]
-    lengths = [Length("cost", 1.0), Length("cost", 2.0), Length("seconds", 2.0)]
+    lengths = [Length("cost", 1.0), Length("cost", 2.0)]
     assert made == [(arm, seed, length) for seed in (0, 1) for length in lengths for arm in ARMS]
+    made = plans("compare --strategies top-k --budget 2 --budget 2s --seeds 1")
+    assert [plan.length for plan in made] == [Length("cost", 2.0), Length("seconds", 2.0)]
 
 
 def test_train_takes_one_strategy_and_seed(plans):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
@@ -96,6 +98,39 @@ def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_
     config = {"schedules_follow": "share of traditional updates"}
     [note] = notes(gather([fixture_run(config=config), fixture_run(seed=1, config=config)]))
     assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
+
+
+def prepared(arm, *costs, **changes):
+    """Runs of one arm, of which each spent so much before it trained."""
+    return [
+        replace(run, end={"status": "finished", "meters": {"prepared_cost": cost}})
+        for run, cost in zip(fixture_seeds(arm, [5.0] * len(costs), **changes), costs, strict=True)
+    ]
+
+
+def test_what_an_arm_spent_on_preparing_is_said_as_a_mean_over_its_runs():
+    runs = [*fixture_seeds("traditional", [5.0, 5.0]), *prepared("el2n", 2.0, 3.0)]
+    assert notes(gather(runs)) == [
+        "el2n: 2.5 of its cost epochs were spent on preparing, before training."
+    ]
+
+
+def test_nothing_is_said_of_preparing_where_none_was_needed_or_a_record_does_not_tell():
+    silent = replace(fixture_run("older"), end={"status": "finished"})
+    runs = [*prepared("traditional", 0.0), fixture_run("other"), silent]
+    assert notes(gather(runs)) == []
+
+
+def test_each_length_of_an_arm_is_told_its_own_preparing():
+    long, short = {"config": {"epochs": 9}}, {"config": {"epochs": 3}, "cost": 3.0}
+    runs = [*prepared("el2n", 2 / 3, **long), *prepared("el2n", 0.25, **short)]
+    told = [note for note in notes(gather(runs)) if "preparing" in note]
+    assert [note.split(" of its ")[0] for note in told] == ["el2n @ 9: 0.667", "el2n @ 3: 0.25"]
+
+
+def test_an_unfinished_run_says_nothing_of_preparing():
+    runs = [fixture_run(), fixture_run("el2n", finished=False, upto=2)]
+    assert not any("preparing" in note for note in notes(gather(runs)))
 
 
 def test_a_nested_recipe_is_read_entry_by_entry():

@@ -89,6 +89,42 @@ def test_odd_sets_are_drawn(tmp_path, runs):
         assert run.header.arm in text
 
 
+def crowd(count, seeds=3, **changes):
+    finals = range(5, 5 + seeds)
+    return [
+        run
+        for number in range(count)
+        for run in fixture_seeds(f"arm {number}", [number + final for final in finals], **changes)
+    ]
+
+
+def test_of_a_crowd_every_arm_has_a_row_and_those_that_end_lowest_have_curves(tmp_path):
+    runs = [*crowd(11), *fixture_seeds("traditional", [20.0, 21.0, 22.0])]
+    draw_comparison(runs, tmp_path / "a.svg")
+    text = text_of(tmp_path / "a.svg")
+    for word in ("Final test error (%) of whole runs", "Where the time went", "end lowest"):
+        assert word in text, word
+    # in a row each, and beside each of two panels with curves
+    named = [text.count(f"arm {number}") for number in range(2, 11)]
+    assert named == [3, 3, 3, 1, 1, 1, 1, 1, 1]
+    assert text.count("traditional") == 3 + text.count("traditional epochs")
+
+
+def test_nine_arms_are_no_crowd_and_ten_are(tmp_path):
+    for count in (9, 10):
+        draw_comparison(crowd(count, seeds=1), tmp_path / f"{count}.svg")
+        assert ("end lowest" in text_of(tmp_path / f"{count}.svg")) == (count == 10)
+
+
+def test_a_crowd_of_several_lengths_marks_each_and_says_who_is_unfinished(tmp_path):
+    short = {"cost": 5.0, "config": {"epochs": 5}}
+    runs = [*crowd(10), *crowd(10, **short), fixture_run("late", finished=False, upto=1)]
+    draw_comparison(runs, tmp_path / "a.svg")
+    text = text_of(tmp_path / "a.svg")
+    for word in ("length 10", "length 5", "late (unfinished)", "Hollow dots: 5 epochs"):
+        assert word in text, word
+
+
 def test_unfinished_runs_are_shown_as_such(tmp_path):
     runs = [fixture_run(errors=[9.0] * 3), fixture_run("other", finished=False, upto=1)]
     draw_comparison(runs, tmp_path / "a.svg")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selective_backprop.lab import metering
-from selective_backprop.lab.metering import PHASES, Meter
+from selective_backprop.lab.metering import PHASES, Meter, Price
 
 CPU = torch.device("cpu")
 
@@ -39,6 +39,24 @@ def test_a_pass_of_traditional_training_costs_one():
     for _ in range(4):
         meter.updated(25)
     assert meter.cost(scored=0) == 1.0
+
+
+@given(
+    rows=st.integers(0, 1000),
+    scored=st.integers(0, 1000),
+    score=st.floats(0.0, 2.0),
+    learn=st.floats(0.0, 6.0),
+    prepared=st.floats(0.0, 10.0),
+)
+def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost(
+    rows, scored, score, learn, prepared
+):
+    meter = Meter(100, CPU)
+    assert (meter.prepared, meter.price) == (0.0, Price(score=1.0, learn=0.0))
+    meter.updated(rows)
+    meter.prepared, meter.price = prepared, Price(score, learn)
+    expected = prepared + (scored * score + 3 * rows + learn * rows) / 300
+    assert meter.cost(scored) == pytest.approx(expected)
 
 
 def test_every_phase_is_told_and_together_they_are_all_the_seconds(clock):

@@ -40,7 +40,7 @@ def test_every_net_has_batchnorm_and_channels_last_weights(name):
     model = make_model(name, data_of(3, 32), seed=0)
     convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
     norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
-    assert len(norms) == len(convolutions) == (3 if name == "small_cnn" else 8)
+    assert len(norms) == len(convolutions) == (3 if name.endswith("_cnn") else 8)
     for part in convolutions:
         assert part.weight.is_contiguous(memory_format=torch.channels_last)
 

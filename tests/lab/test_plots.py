@@ -5,7 +5,13 @@ import plotly.graph_objects as go
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
-from selective_backprop.lab._plots import AXES, budget_plot, error_plot, phase_plot
+from selective_backprop.lab._plots import (
+    AXES,
+    budget_plot,
+    error_plot,
+    final_plot,
+    phase_plot,
+)
 from selective_backprop.lab.comparison import gather
 
 
@@ -24,9 +30,20 @@ def plots_of(runs):
     comparison = gather(runs)
     return [
         plot
-        for plot in (error_plot(comparison), budget_plot(comparison), phase_plot(comparison))
+        for plot in (
+            final_plot(comparison),
+            error_plot(comparison),
+            budget_plot(comparison),
+            phase_plot(comparison),
+        )
         if plot
     ]
+
+
+def crowd(**changes):
+    """Eleven arms that end the lower the later their name, and one that ends highest."""
+    runs = [fixture_run("traditional", errors=[50.0, 40.0], **changes)]
+    return runs + [fixture_run(f"arm {i:2}", errors=[50.0, 20.0 - i], **changes) for i in range(11)]
 
 
 ODD = [
@@ -38,7 +55,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("runs", [runs_of(10), runs_of(3, 10), *ODD], ids=range(7))
+@pytest.mark.parametrize("runs", [runs_of(10), runs_of(3, 10), crowd(), *ODD], ids=range(8))
 def test_plotly_accepts_every_figure_on_every_axis_and_scale(runs):
     for plot in plots_of(runs):
         json.dumps(plot.as_json(), allow_nan=False)
@@ -47,6 +64,28 @@ def test_plotly_accepts_every_figure_on_every_axis_and_scale(runs):
             assert [len(x) for x in choice["x"]] == [len(trace["y"]) for trace in plot.data]
         for scale in plot.scales.values():
             go.Figure(plot.data, plot.layout | {"yaxis": plot.layout["yaxis"] | scale})
+
+
+def test_a_crowd_s_final_errors_stand_in_a_row_each_the_lowest_first():
+    plot = final_plot(gather(crowd()))
+    [trace] = plot.data
+    assert trace["y"] == [*(f"arm {i:2}" for i in range(10, -1, -1)), "traditional"]
+    assert trace["x"] == [*(20.0 - i for i in range(10, -1, -1)), 40.0]
+    assert len(set(map(str, trace["marker"]["color"]))) > 1
+    assert final_plot(gather(runs_of(10))) is None
+
+
+def test_of_a_crowd_the_curves_of_traditional_and_those_that_end_lowest_are_shown_at_first():
+    short = {"cost": 5.0, "config": {"epochs": 5}}
+    expected = {"traditional", *(f"arm {i:2}" for i in range(6, 11))}
+    for runs in (crowd(), [*crowd(), *crowd(**short)]):
+        comparison = gather(runs)
+        several = len(comparison.lengths) > 1
+        shown = {entry.label for entry in error_plot(comparison).legend if entry.shown}
+        assert shown == {f"{name} @ 10" if several else name for name in expected}
+    budgets = budget_plot(comparison)
+    assert {entry.label for entry in budgets.legend if entry.shown} == expected
+    assert {trace["legendgroup"] for trace in budgets.data if trace["visible"]} == expected
 
 
 def test_a_line_runs_through_the_means_and_its_band_around_the_interval():

@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -115,6 +116,27 @@ def test_every_figure_has_its_place_its_buttons_and_its_legend(report):
         assert entries == {trace["legendgroup"] for trace in plot["data"]}
     pressed = [b for b in buttons if b.get("data-plot") == "error" and b["aria-pressed"] == "true"]
     assert [b.get("data-choice") or b.get("data-scale") for b in pressed] == ["cost", "log"]
+
+
+def test_a_crowd_gets_a_figure_of_its_final_errors_and_a_word_on_what_is_hidden(report):
+    words = "only traditional and those that end lowest are shown at first"
+    few, many = (
+        report([run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0 + i, 6.0 + i])])
+        for count in (9, 10)
+    )
+    assert "final" not in few.plots
+    assert words not in few.text
+    assert len(many.plots["final"]["data"][0]["y"]) == 10
+    assert "Final error of every arm" in many.text
+    assert words in many.text
+    switches = [each for each in many.of("button") if each.get("data-legend") == "error"]
+    assert [each["aria-pressed"] for each in switches] == ["true"] * 5 + ["false"] * 5
+
+
+def test_what_preparing_cost_is_said(report):
+    spent = {"status": "finished", "meters": {"prepared_cost": 2.5}}
+    page = report([fixture_run(), replace(fixture_run("el2n"), end=spent)])
+    assert "el2n: 2.5 of its cost epochs were spent on preparing, before training." in page.text
 
 
 def test_nothing_is_asked_of_any_server(report):

@@ -15,9 +15,11 @@ from selective_backprop.lab.statistics import (
     curve,
     estimate,
     final_error,
+    leaders,
     mean_error,
     paired_difference,
     phase_seconds,
+    ranking,
     speedups,
     time_to,
 )
@@ -248,3 +250,39 @@ def test_seconds_per_phase_are_means_over_runs():
     assert found["load"] == 1.0
     assert found["proxy"] == 2.0
     assert found["backward"] == 2.0
+
+
+def crowd():
+    """Four arms of two lengths, one of them unfinished, and one of the short length alone."""
+    finals = {"traditional": 5.0, "good": 3.0, "bad": 9.0, "best": 2.0}
+    runs = [fixture_run(arm, errors=[50.0, error]) for arm, error in finals.items()]
+    short = {"cost": 5.0, "config": {"epochs": 5}}
+    runs += [fixture_run(arm, errors=[50.0, 1.0], **short) for arm in ("good", "brief")]
+    return gather([*runs, fixture_run("late", upto=1, finished=False)])
+
+
+def test_arms_are_ranked_by_the_final_error_of_their_longest_runs_and_unfinished_ones_last():
+    labels = [arm.label for arm in ranking(crowd())]
+    assert labels == ["brief @ 5", "best @ 10", "good @ 10", "traditional @ 10", "bad @ 10"] + [
+        "late @ 10"
+    ]
+
+
+def test_an_arm_whose_longest_runs_are_unfinished_is_ranked_by_its_finished_ones():
+    short = {"cost": 5.0, "config": {"epochs": 5}}
+    runs = [fixture_run(finished=False, upto=1), fixture_run(errors=[4.0], **short)]
+    assert [arm.label for arm in ranking(gather(runs))] == ["traditional @ 5"]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, ["traditional @ 10"]),
+        (2, ["traditional @ 10", "best @ 10", "brief @ 5"]),
+        (9, ["traditional @ 10", "bad @ 10", "best @ 10", "good @ 10", "late @ 10", "brief @ 5"]),
+    ],
+)
+def test_leaders_are_traditional_and_those_that_end_lowest_in_the_order_of_the_arms(
+    count, expected
+):
+    assert [arm.label for arm in leaders(crowd(), count)] == expected

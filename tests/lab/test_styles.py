@@ -4,6 +4,7 @@ from itertools import combinations
 from fixture_runs import fixture_run
 
 from selective_backprop.lab._styles import PHASE_COLOURS, PHASES, aside, phases_of, span, styles
+from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.comparison import gather
 
 
@@ -20,6 +21,13 @@ def test_arms_are_told_apart_by_colour():
     arms = look("traditional", "random-backprop", "random-scored", "selective-backprop", "a", "b")
     for one, other in combinations(arms.values(), 2):
         assert one.colour != other.colour
+
+
+def test_every_arm_there_is_has_a_colour_of_its_own():
+    alone = {name: look(name)[name].colour for name in ARMS}
+    together = {name: style.colour for name, style in look(*ARMS).items()}
+    assert alone.items() <= {**together}.items()
+    assert len(set(together.values())) == len(ARMS)
 
 
 def test_more_arms_than_colours_are_drawn_all_the_same():

@@ -1,5 +1,6 @@
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
@@ -67,6 +68,14 @@ def test_without_traditional_there_are_no_speed_ups_and_a_word_says_why():
     text = to_markdown(summary)
     assert text.count("| – | – | – |") == 1
     assert "no finished traditional run" in text
+
+
+def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markdown():
+    spent = {"status": "finished", "meters": {"prepared_cost": 2.5}}
+    runs = [*two_arms(), replace(fixture_run("el2n"), end=spent)]
+    note = "el2n: 2.5 of its cost epochs were spent on preparing, before training."
+    assert note in " ".join(shown(runs, 200).split())
+    assert f"\n- {note}\n" in to_markdown(summarise(runs))
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():

@@ -26,7 +26,11 @@ from selective_backprop.lab.statistics import (
     Curve,
     budget_lines,
     curve,
+    estimate,
+    final_error,
+    leaders,
     phase_seconds,
+    ranking,
 )
 
 # What may stand along the error curve, and what it is called there.
@@ -37,6 +41,7 @@ AXES: dict[Axis, str] = {
     "updates": "updates",
 }
 _TANGLE = 6  # curves with bands that can still be followed
+_LEADERS = 5  # whose curves are shown at first where there is a crowd
 _TICKS = [a * 10.0**b for b in range(-3, 3) for a in (1, 2, 5)]
 
 
@@ -120,12 +125,49 @@ def error_plot(comparison: Comparison) -> Plot:
     )
 
 
+def final_plot(comparison: Comparison) -> Plot | None:
+    """Return final errors, a row for each arm of a crowd; None where there is none."""
+    ranked = [arm for arm in ranking(comparison) if arm.runs]
+    if not comparison.is_crowd or not ranked:
+        return None
+    errors = [estimate([final_error(run) for run in arm.runs]) for arm in ranked]
+    shown = span([error.mean for error in errors])
+    colours = strategy_colours(arm.name for arm in ranked)
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "y": [html.escape(arm.label) for arm in ranked],
+        "x": [_number(error.mean) for error in errors],
+        "error_x": {
+            "type": "data",
+            "array": [_number(error.half_width) for error in errors],
+            "thickness": 1.2,
+            "width": 3,
+        },
+        "marker": {"size": 10, "color": [colours[arm.name] for arm in ranked]},
+        "hovertemplate": "%{y}<br>%{x:.2f} %<extra></extra>",
+    }
+    layout = _layout(x_title="final test error (%)", y_title="")
+    layout["xaxis"] |= {"rangemode": "normal", "showgrid": True} | _first(_scales(shown))
+    layout["yaxis"] = {"automargin": True, "autorange": "reversed", "showgrid": True}
+    return Plot(
+        name="final",
+        title="Final error of every arm",
+        data=[trace],
+        layout=layout,
+        height=90 + 26 * len(ranked),
+        legend=[],
+    )
+
+
 def budget_plot(comparison: Comparison) -> Plot | None:
     """Return final error against the cost of whole runs; None where there is one length only."""
     if len(comparison.lengths) < 2:
         return None
     lines = budget_lines(comparison.arms)
     colours = strategy_colours(line.name for line in lines)
+    ahead = {arm.name for arm in leaders(comparison, _LEADERS)}
+    shown = {line.name: line.name in ahead or not comparison.is_crowd for line in lines}
     means = [error.mean for line in lines for error in line.errors]
     scales = _scales(span(means, [end for line in lines for end in line.reach]))
     layout = _layout(x_title=AXES["cost"], y_title="final test error (%)")
@@ -139,6 +181,7 @@ def budget_plot(comparison: Comparison) -> Plot | None:
                 "mode": "lines+markers",
                 "name": html.escape(line.name),
                 "legendgroup": line.name,
+                "visible": shown[line.name],
                 "x": aside(line.costs, position, len(lines)),
                 "customdata": [*line.costs],
                 "y": [_number(error.mean) for error in line.errors],
@@ -157,7 +200,7 @@ def budget_plot(comparison: Comparison) -> Plot | None:
         ],
         layout=layout,
         height=380,
-        legend=[Entry(line.name, colours[line.name], "solid") for line in lines],
+        legend=[Entry(line.name, colours[line.name], "solid", shown[line.name]) for line in lines],
         scales=scales,
     )
 
@@ -199,9 +242,14 @@ _Y_AXIS = {"automargin": True, "zeroline": False, "showline": False, "ticks": ""
 
 
 def _shown_at_first(comparison: Comparison) -> Sequence[Arm]:
-    """Return the longest arms that rival each other, where all at once would be a tangle."""
+    """Return the longest arms that rival each other, where all at once would be a tangle.
+
+    Of a crowd, those that end lowest.
+    """
     if len(comparison.arms) <= _TANGLE:
         return comparison.arms
+    if comparison.is_crowd:
+        return leaders(comparison, _LEADERS)
     for length in comparison.lengths:
         rivals = [arm for arm in comparison.arms if arm.length == length]
         if len(rivals) > 1:

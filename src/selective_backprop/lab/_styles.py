@@ -1,8 +1,9 @@
 """How every arm and every phase looks: the same colour in each figure, whoever else is in it.
 
-The colours are Okabe and Ito's, which readers with any common colour blindness can tell apart, with
-a mid grey for traditional training: it is what the rest is read against, and grey is legible on
-white and on black. Budgets of one arm share its colour and differ in their dashes.
+The colours of the arms met most are Okabe and Ito's, which readers with any common colour blindness
+can tell apart, with a mid grey for traditional training: it is what the rest is read against, and
+grey is legible on white and on black. Relatives are of one hue. Budgets of one arm share its colour
+and differ in their dashes.
 """
 
 import math
@@ -19,8 +20,24 @@ _OWN = {
     "random-scored": "#0072b2",
     "selective-backprop": "#d55e00",
     "stale-sb": "#009e73",
+    "stale-sb-spread": "#6fd3a8",
     "predicted-sb": "#cc79a7",
+    "predicted-sb-gp": "#9c3f78",
+    "predicted-sb-crossing": "#f0a8d8",
+    "recorded-sb": "#c8102e",
+    "proxy-sb": "#ff9473",
+    "diet-sb": "#9a5b2e",
+    "el2n": "#7a4fd0",
+    "el2n-random": "#b79df2",
+    "grand": "#c94fe0",
     "kath18": "#e69f00",
+    "kath18-loss": "#cfb53b",
+    "top-k": "#ff4f7b",
+    "low-k": "#4a63d9",
+    "rho-loss": "#00b5c4",
+    "infobatch": "#7d8f00",
+    "kakurenbo": "#a9c430",
+    "easy-skip": "#2f8f2f",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic

@@ -81,11 +81,13 @@ class Arm:
         make: returns the strategy.
         outfit: makes what it needs, and says what that cost; None where it needs nothing.
         needs: the same in words, for the record.
+        young: whether other models train for a share of the run's epochs before it.
     """
 
     make: Callable[[Settings, Outfit], sb.Strategy]
     outfit: Callable[[Task, Settings], Outfit] | None = None
     needs: Callable[[Settings], str] | None = None
+    young: bool = False
 
     def words(self, settings: Settings) -> str:
         """Say all that decides how the arm trains."""
@@ -156,7 +158,7 @@ def _pruned(make: Callable[[Settings], sb.Strategy], *, gradients: bool = False)
             f"{score}, {settings.models} models trained for {settings.young!r} of the run each"
         )
 
-    return Arm(strategy, outfit, words)
+    return Arm(strategy, outfit, words, young=True)
 
 
 def _reference_words(settings: Settings) -> str:
@@ -226,7 +228,10 @@ ARMS: Mapping[str, Arm] = {
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule)),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule)),
     "rho-loss": Arm(
-        _rho_loss, lambda task, s: reference_outfit(task, share=s.young), _reference_words
+        _rho_loss,
+        lambda task, s: reference_outfit(task, share=s.young),
+        _reference_words,
+        young=True,
     ),
     "infobatch": _simple(lambda settings: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule)),

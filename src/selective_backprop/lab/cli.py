@@ -1,5 +1,6 @@
 """The command line: train one arm, or compare several, on real data."""
 
+import importlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 import typer
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 from typer.core import TyperGroup
 
 import selective_backprop as sb
@@ -242,6 +244,10 @@ def _device(name: str | None) -> str:
 
 def _prepare(threads: int) -> None:
     torch.set_num_threads(threads)
+    # A library that is loaded later would not be limited, and threads that wait for one another
+    # make a Gaussian process ten times slower.
+    importlib.import_module("scipy.linalg")
+    threadpool_limits(threads)
 
 
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:

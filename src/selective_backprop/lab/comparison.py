@@ -14,6 +14,7 @@ import selective_backprop as sb
 from selective_backprop.lab.records import Run
 
 BASELINE = "traditional"
+CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What an arm may have for itself; all else in a configuration is the recipe, the same for all.
 OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
 # Arms in the order in which a reader wants them: the baseline, the controls, the methods by name.
@@ -80,6 +81,11 @@ class Comparison:
         """The longest traditional training; its final error is what every arm is timed against."""
         found = [arm for arm in self.arms if arm.is_baseline and arm.runs]
         return max(found, key=lambda arm: arm.cost, default=None)
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether there are more strategies than curves that can be told apart."""
+        return len({arm.name for arm in self.arms}) > CROWD
 
     @property
     def lengths(self) -> tuple[Length, ...]:

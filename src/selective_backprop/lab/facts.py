@@ -60,7 +60,12 @@ def facts(comparison: Comparison) -> dict[str, str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """Say what differs between the runs, what is missing or unusual, and what was left out."""
-    return [*_differing(comparison.runs), *_paced(comparison.runs), *_missing(comparison)]
+    return [
+        *_differing(comparison.runs),
+        *_paced(comparison.runs),
+        *_prepared(comparison),
+        *_missing(comparison),
+    ]
 
 
 def name_of(value: Any) -> str:
@@ -104,6 +109,22 @@ def _differing(runs: Sequence[Run]) -> Iterable[str]:
 def _paced(runs: Sequence[Run]) -> Iterable[str]:
     words = dict.fromkeys(as_text(run.header.config.get("schedules_follow")) for run in runs)
     yield from filter(None, map(remark, words))
+
+
+def _prepared(comparison: Comparison) -> Iterable[str]:
+    for arm in comparison.arms:
+        costs = [_cost_of_preparing(run) for run in arm.runs]
+        if any(costs):
+            yield (
+                f"{arm.label}: {sum(costs) / len(costs):.3g} of its cost epochs were spent on "
+                "preparing, before training."
+            )
+
+
+def _cost_of_preparing(run: Run) -> float:
+    """Return what a finished run spent before training; records of older code do not say."""
+    meters = (run.end or {}).get("meters") or {}
+    return float(meters.get("prepared_cost", 0.0))
 
 
 def _missing(comparison: Comparison) -> Iterable[str]:

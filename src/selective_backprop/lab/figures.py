@@ -8,19 +8,11 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from selective_backprop.lab._styles import (
-    PHASE_COLOURS,
-    Span,
-    Style,
-    aside,
-    phases_of,
-    span,
-    strategy_colours,
-    styles,
-)
-from selective_backprop.lab.comparison import Comparison, gather
+from selective_backprop.lab._crowd import draw_crowd
+from selective_backprop.lab._panels import FULL, HALF, INK, draw_phases, entitle, scale_error
+from selective_backprop.lab._styles import Style, aside, span, strategy_colours, styles
+from selective_backprop.lab.comparison import CROWD, Arm, Comparison, gather
 from selective_backprop.lab.facts import headline, notes
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.statistics import (
@@ -28,10 +20,9 @@ from selective_backprop.lab.statistics import (
     Axis,
     budget_lines,
     curve,
-    phase_seconds,
+    leaders,
 )
 
-_INK, _FAINT = "#222222", "#d9d9d9"
 _DASHES = {
     "solid": "-",
     "dash": (0, (5, 2)),
@@ -41,12 +32,14 @@ _DASHES = {
     "longdashdot": (0, (9, 3, 1, 3)),
 }
 _LINE = 0.052  # height of a label, as a share of a panel's
-_MOST_LABELS = 9  # more do not fit beside a panel
+_MOST_BARS = 16  # more are drawn of the longest runs alone
+_LEADERS = 5  # whose curves are drawn where there are too many arms for all
+_AXES: tuple[Axis, ...] = ("cost", "seconds")
 _SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": "#888888",
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
     "xtick.color": "#555555",
     "ytick.color": "#555555",
     "axes.spines.top": False,
@@ -60,6 +53,9 @@ _SETTINGS: dict[Any, Any] = {
 def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
     """Draw error against cost and against seconds, where the time went, and budgets if several.
 
+    Of more strategies than curves that can be told apart, each gets a row with its final errors
+    and its time, and only those that end lowest get curves.
+
     Args:
         runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
         path: where to, with a suffix that Matplotlib knows (.png, .svg, .pdf).
@@ -69,16 +65,8 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
     """
     path = Path(path)
     comparison = gather(runs)
-    several = len(comparison.lengths) > 1
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(11, 7.4 if several else 7.0), layout="constrained")
-        grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1 if several else 0.75))
-        look = styles(comparison.arms)
-        _draw_error(figure.add_subplot(grid[0, 0]), comparison, look, "cost")
-        _draw_error(figure.add_subplot(grid[0, 1]), comparison, look, "seconds")
-        _draw_phases(figure.add_subplot(grid[1, 0] if several else grid[1, :]), comparison)
-        if several:
-            _draw_budgets(figure.add_subplot(grid[1, 1]), comparison)
+        figure = _crowded(comparison) if comparison.is_crowd else _usual(comparison)
         figure.suptitle(
             "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
         )
@@ -86,6 +74,33 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
         # Without a date, or the same records would never give the same file twice.
         undated = {"Date": None} if path.suffix == ".svg" else {}
         figure.savefig(path, dpi=160, metadata=undated)
+
+
+def _usual(comparison: Comparison) -> Figure:
+    several = len(comparison.lengths) > 1
+    figure = Figure(figsize=(11, 7.4 if several else 7.0), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1 if several else 0.75))
+    for column, axis in enumerate(_AXES):
+        _draw_error(figure.add_subplot(grid[0, column]), comparison, comparison.arms, axis)
+    arms = [arm for arm in comparison.arms if arm.runs]
+    if len(arms) > _MOST_BARS:
+        arms = [arm for arm in arms if arm.length == arms[0].length]
+    panel = figure.add_subplot(grid[1, 0] if several else grid[1, :])
+    draw_phases(panel, arms, room=HALF if several else FULL)
+    if several:
+        _draw_budgets(figure.add_subplot(grid[1, 1]), comparison)
+    return figure
+
+
+def _crowded(comparison: Comparison) -> Figure:
+    rows = 0.24 * len({arm.name for arm in comparison.arms}) + 0.8
+    figure = Figure(figsize=(11, rows + 4.6), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(rows, 3.4))
+    draw_crowd(figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), comparison)
+    for column, axis in enumerate(_AXES):
+        panel = figure.add_subplot(grid[1, column])
+        _draw_error(panel, comparison, leaders(comparison, _LEADERS), axis)
+    return figure
 
 
 def _caption(comparison: Comparison) -> str:
@@ -97,14 +112,16 @@ def _caption(comparison: Comparison) -> str:
         else "One seed: the spread over seeds is unknown."
     )
     shorter = " and ".join(length.words for length in comparison.lengths[1:])
-    broken = f"Broken lines: {shorter}. " if shorter else ""
+    marks = "Hollow dots" if comparison.is_crowd else "Broken lines"
+    broken = f"{marks}: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
-def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis: Axis) -> None:
+def _draw_error(axes: Axes, comparison: Comparison, arms: Sequence[Arm], axis: Axis) -> None:
+    look = styles(comparison.arms)
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
-    for arm in comparison.arms:
+    for arm in arms:
         style, line = look[arm.label], curve(arm.runs, axis)
         for broken in (curve([run], axis) for run in arm.unfinished):
             axes.plot(broken.x, broken.mean, color=style.colour, linestyle=":", linewidth=0.9)
@@ -132,28 +149,14 @@ def _draw_error(axes: Axes, comparison: Comparison, look: dict[str, Style], axis
     axes.set_xlabel(
         "cost, in traditional epochs" if axis == "cost" else "wall seconds, evaluation left out"
     )
-    axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}", loc="left", fontsize=9)
+    some = "" if len(arms) == len(comparison.arms) else ", of the arms that end lowest"
+    axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
     axes.set_xlim(left=0)
-    _scale_error(axes, span(means))
-    if 0 < len(ends) <= _MOST_LABELS:
+    scale_error(axes, span(means))
+    if 0 < len(ends) <= CROWD:
         _label_ends(axes, ends)
     elif ends:
         axes.legend(frameon=False, fontsize=7, ncols=2)
-
-
-def _scale_error(axes: Axes, shown: Span | None) -> None:
-    if shown is None:
-        return
-    if shown.wide:
-        axes.set_yscale("log")
-        axes.set_ylim(*shown.log)
-        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_ylim(*shown.linear)
-    axes.grid(axis="y", color=_FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[str, Style, float, float]]) -> None:
@@ -195,30 +198,6 @@ def _spread(heights: Sequence[float]) -> list[float]:
     return placed
 
 
-def _draw_phases(axes: Axes, comparison: Comparison) -> None:
-    arms = [arm for arm in comparison.arms if arm.runs]
-    totals = [phase_seconds(arm.runs) for arm in arms]
-    left = [0.0] * len(arms)
-    for phase in phases_of(totals):
-        widths = [total.get(phase, 0.0) for total in totals]
-        axes.barh(
-            range(len(arms)),
-            widths,
-            left=left,
-            height=0.7,
-            label=phase,
-            color=PHASE_COLOURS.get(phase, "#999999"),
-        )
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
-    axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
-    axes.set_xlabel("wall seconds of a whole run, mean over seeds")
-    axes.set_title("Where the time went", loc="left", fontsize=9, pad=20)
-    if arms:
-        _legend_above(axes)
-
-
 def _draw_budgets(axes: Axes, comparison: Comparison) -> None:
     lines = budget_lines(comparison.arms)
     colours = strategy_colours(line.name for line in lines)
@@ -235,22 +214,8 @@ def _draw_budgets(axes: Axes, comparison: Comparison) -> None:
             elinewidth=1,
             label=line.name,
         )
-    axes.set_title("Final test error (%) of whole runs", loc="left", fontsize=9, pad=20)
     axes.set_xlabel("cost of the whole run, in traditional epochs")
     means = [error.mean for line in lines for error in line.errors]
-    _scale_error(axes, span(means, [end for line in lines for end in line.reach]))
-    if lines:
-        _legend_above(axes)
-
-
-def _legend_above(axes: Axes) -> None:
-    axes.legend(
-        ncols=7,
-        frameon=False,
-        fontsize=7.5,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        borderaxespad=0.1,
-        handlelength=1,
-        columnspacing=1,
-    )
+    scale_error(axes, span(means, [end for line in lines for end in line.reach]))
+    title = "Final test error (%) of whole runs"
+    entitle(axes, title, [line.name for line in lines], room=HALF)

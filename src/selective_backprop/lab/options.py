@@ -178,7 +178,9 @@ Keep = Annotated[
         "--keep",
         metavar="SHARE",
         parser=parse_rate,
-        help="Share of the data set that arms keep which prune it first, in (0, 1].",
+        show_default="0.7",
+        help="Share of the data set that is kept by arms that prune it before they train, in "
+        "(0, 1].",
     ),
 ]
 BatchSize = Annotated[

@@ -10,7 +10,15 @@ from typing import Any
 
 from selective_backprop.lab._findings import findings
 from selective_backprop.lab._page import frame
-from selective_backprop.lab._plots import AXES, Entry, Plot, budget_plot, error_plot, phase_plot
+from selective_backprop.lab._plots import (
+    AXES,
+    Entry,
+    Plot,
+    budget_plot,
+    error_plot,
+    final_plot,
+    phase_plot,
+)
 from selective_backprop.lab._styles import SVG_DASHES, styles
 from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.facts import facts, headline, notes
@@ -71,7 +79,8 @@ def _page(summary: Summary) -> str:
     comparison = summary.comparison
     found = facts(comparison)
     title = f"Which strategy learns cheapest? {found['data']}, {found['model']}"
-    error, budgets, phases = (
+    finals, error, budgets, phases = (
+        final_plot(comparison),
         error_plot(comparison),
         budget_plot(comparison),
         phase_plot(comparison),
@@ -85,12 +94,17 @@ def _page(summary: Summary) -> str:
         *_numbers(summary),
         "<h2>How soon each arm gets there</h2>",
         *_soon(summary),
+        *_ranked(finals),
         "<h2>Error as training goes on</h2>",
         *_figure(
             error,
             "Mean over seeds, with the 95 % interval at each evaluation. A click on a name hides "
-            "or shows an arm, a double click shows it alone; where there are many, the shorter "
-            "budgets are hidden at first.",
+            "or shows an arm, a double click shows it alone; where there are many, "
+            + (
+                "only traditional and those that end lowest are shown at first."
+                if finals
+                else "the shorter budgets are hidden at first."
+            ),
         ),
         *_final(budgets),
         *_time(phases),
@@ -101,7 +115,7 @@ def _page(summary: Summary) -> str:
         "<h2>How to do it again</h2>",
         *_again(comparison),
     ]
-    plots = [plot.as_json() for plot in (error, budgets, phases) if plot]
+    plots = [plot.as_json() for plot in (finals, error, budgets, phases) if plot]
     return frame(title, body, plots)
 
 
@@ -263,6 +277,16 @@ def _buttons(plot: Plot, kind: str, words: Mapping[Any, str]) -> str:
         f'aria-pressed="{"true" if number == 0 else "false"}">{word}</button>'
         for number, (value, word) in enumerate(words.items())
     )
+
+
+def _ranked(plot: Plot | None) -> Iterable[str]:
+    if plot is not None:
+        yield "<h2>Final error of every arm</h2>"
+        yield from _figure(
+            plot,
+            "Each arm's longest runs, the lowest error first: mean over seeds, with the 95 % "
+            "interval.",
+        )
 
 
 def _final(plot: Plot | None) -> Iterable[str]:

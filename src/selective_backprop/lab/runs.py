@@ -73,7 +73,7 @@ class Plan:
         arm.words(self.settings)
         UniformFlip(self.noise)
         check_pace(self.lr_follows, self.length)
-        if arm.outfit is not None and self.length.unit == "seconds":
+        if arm.young and self.length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
                 "seconds has none; give it epochs or a budget of cost"

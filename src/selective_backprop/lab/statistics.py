@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 import selective_backprop as sb
-from selective_backprop.lab.comparison import Arm
+from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.records import Point, Run
 
 Axis = Literal["cost", "seconds", "cpu_seconds", "trained", "scored", "updates", "epoch"]
@@ -251,6 +251,36 @@ def budget_lines(arms: Sequence[Arm]) -> list[BudgetLine]:
         errors = (estimate([final_error(run) for run in arm.runs]) for arm in own)
         lines.append(BudgetLine(name, tuple(arm.cost for arm in own), tuple(errors)))
     return lines
+
+
+def ranking(comparison: Comparison) -> list[Arm]:
+    """Return the longest runs of each strategy, the lowest final error first, unfinished last."""
+    longest: dict[str, Arm] = {}
+    for arm in sorted(comparison.arms, key=lambda arm: not arm.runs):
+        longest.setdefault(arm.name, arm)
+
+    def place(arm: Arm) -> tuple[bool, float]:
+        errors = [final_error(run) for run in arm.runs]
+        error = estimate(errors).mean if errors else math.nan
+        return math.isnan(error), 0.0 if math.isnan(error) else error
+
+    return sorted(longest.values(), key=place)
+
+
+def leaders(comparison: Comparison, count: int) -> list[Arm]:
+    """Return traditional training and the strategies that end lowest, each with its longest runs.
+
+    Args:
+        comparison: of any number of strategies and lengths.
+        count: of strategies besides traditional.
+
+    Returns:
+        Arms in the order of the comparison.
+    """
+    ranked = ranking(comparison)
+    ahead = [arm for arm in ranked if not arm.is_baseline][:count]
+    chosen = {arm.label for arm in ranked if arm.is_baseline or arm in ahead}
+    return [arm for arm in comparison.arms if arm.label in chosen]
 
 
 def phase_seconds(runs: Sequence[Run]) -> dict[str, float]:

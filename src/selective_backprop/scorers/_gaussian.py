@@ -70,17 +70,15 @@ class GaussianProcess(AbstractPredictor):
         unit = _typical_size(scores[0])
         values = _flatten(scores[:, pairs], unit)
         past = look_back(values[1:], epochs[1:, pairs], epochs[0, pairs])
-        changes = values[0] - values[1]
         box = Box.around(past)
-        change_of = _learn(box.standardise(past), changes)
+        change_of = _learn(box.standardise(past), values[0] - values[1])
         for examples in in_chunks(len(predicted)):
             values = _flatten(scores[:-1, examples], unit)
             known = np.isfinite(values).all(0)
             if known.any():
                 features = look_back(values, epochs[:-1, examples], epoch)[known]
-                # none is said to move further than one that was seen to
-                moves = change_of(box.standardise(features)).clip(changes.min(), changes.max())
-                predicted[examples][known] = np.sinh(values[0, known] + moves) * unit
+                values = values[0, known] + change_of(box.standardise(features))
+                predicted[examples][known] = np.sinh(values) * unit
         return predicted
 
 

@@ -1,5 +1,6 @@
 """A small model scores for the large one, and is trained beside it on what the large one gets."""
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
@@ -56,6 +57,14 @@ class Proxy(AbstractScorer):
                     "that every training begins with a new one"
                 )
 
+    def __repr__(self) -> str:
+        # part of saved states: says nothing that differs from process to process
+        makers = (
+            f"{name}={getattr(maker, '__qualname__', type(maker).__qualname__)}"
+            for name, maker in (("model", self.make_model), ("optimizer", self.make_optimizer))
+        )
+        return f"Proxy({', '.join(makers)}, forward={self.forward!r})"
+
     @property
     def needs(self) -> Needs:
         """What a forward pass needs."""
@@ -69,7 +78,8 @@ class Proxy(AbstractScorer):
         """
         if context.losses is None:
             raise ConfigurationError("Proxy() scores by losses, and there are none")
-        model = self.make_model()
+        with kept_random_streams(context.device):  # a loader that is made moves none of them
+            model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
         return _RunningProxy(
@@ -108,11 +118,12 @@ class _RunningProxy(RunningScorer, Learning):
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
+        # Copies, here and below: torch hands out and takes in an optimiser's own tensors.
         return {
-            "model": {name: value.clone() for name, value in self._model.state_dict().items()},
-            "optimizer": self._optimizer.state_dict(),
+            "model": copy.deepcopy(dict(self._model.state_dict())),
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))

@@ -27,8 +27,9 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
     In between, examples are selected before anything is loaded. A score is never used in more
-    than `epochs` epochs, the one in which it was taken among them; an example without a valid
-    one is loaded and scored.
+    than `epochs` epochs, the one in which it was taken among them, but for the few examples that
+    wait for a full window, whose scores wait with them; an example without a valid one is loaded
+    and scored.
 
     Args:
         scorer: how examples are scored.

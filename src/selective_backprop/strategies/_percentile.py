@@ -129,7 +129,8 @@ def predicted_sb(
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
-        predictor: predicts an example's score from its last ones.
+        predictor: predicts an example's score from its last ones: `Average()`, or
+            `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
         epochs: for how many epochs a score is good to predict from, the one in which it was
             taken among them; then the example is scored anew.
         draw: as for `selective_backprop`.

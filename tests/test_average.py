@@ -1,0 +1,56 @@
+"""An average of the last scores, in which newer ones count for more."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference_memory import weighted_average
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+SCORES = st.floats(-100, 100, width=32)
+
+
+def observed(columns: list[list[float]], depth: int) -> sb.Observations:
+    """The last scores of some examples, newest first, at most `depth` of each."""
+    scores = np.full((depth, len(columns)), np.nan, np.float32)
+    epochs = np.full((depth, len(columns)), -1, np.int32)
+    for example, column in enumerate(columns):
+        scores[: len(column), example] = column
+        epochs[: len(column), example] = range(len(column), 0, -1)
+    return sb.Observations(scores, epochs)
+
+
+@given(
+    st.lists(st.lists(SCORES, max_size=4), min_size=1, max_size=6),
+    st.sampled_from([0.0, 0.3, 0.9]),
+)
+def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
+    found = sb.Average(decay, depth=4).predict(observed(columns, 4), epoch=9)
+    assert found.dtype == np.float32
+    for column, prediction in zip(columns, found.tolist(), strict=True):
+        if column:
+            expected = weighted_average(column, decay)
+            assert prediction == pytest.approx(expected, rel=1e-5, abs=1e-4)
+        else:
+            assert math.isnan(prediction)
+
+
+def test_without_decay_it_is_the_last_score():
+    found = sb.Average(0.0).predict(observed([[3.0, 9.0], [5.0]], 4), epoch=9)
+    assert found.tolist() == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0, math.nan])
+def test_a_decay_out_of_range_is_refused(decay):
+    with pytest.raises(sb.ConfigurationError, match=f"decay={decay}"):
+        sb.Average(decay)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5, math.nan, math.inf])
+def test_what_is_no_number_of_scores_is_refused(depth):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"depth={depth}.*at least 1"):
+        sb.Average(depth=depth)

@@ -1,0 +1,100 @@
+"""The part of a loss that is above a reference model's."""
+
+import math
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, Numbered, NumberedStream, flat, losses_by_number, select
+from torch import nn
+from torch.utils.data import DataLoader
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+REFERENCE = sb.ReferenceLosses(torch.arange(24.0) / 7)
+
+
+def begin(scorer: sb.Excess, examples: int | None = 24) -> sb.RunningScorer:
+    return scorer.start(
+        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=examples)
+    )
+
+
+def test_each_row_is_compared_with_its_own_reference():
+    running = begin(sb.Excess(REFERENCE, sb.Forward()))
+    indices = torch.tensor([5, 0, 23, 5])
+    scores = running.score(torch.tensor([1.0, 2.0, 3.0, 4.0]), indices)
+    expected = [loss - index / 7 for loss, index in zip((1, 2, 3, 4), (5, 0, 23, 5), strict=True)]
+    assert scores.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_rows_furthest_above_their_reference_are_trained_on(workers):
+    sampler = NotedSampler(24)
+    loader = DataLoader(Numbered(24), 4, sampler=sampler, num_workers=workers)
+    reference = torch.rand(24, generator=torch.Generator().manual_seed(5))
+    door = select(loader, sb.rho_loss(reference, 1 / 3))
+    excess = losses_by_number(None, (None, torch.arange(24))) - reference
+    trained = flat([batch[1].tolist() for batch in door])
+    [dealt] = sampler.passes
+    expected = [
+        index
+        for start in (0, 12)
+        for index in sorted(dealt[start : start + 12], key=lambda index: -excess[index])[:4]
+    ]
+    assert sorted(trained) == sorted(expected)
+
+
+@pytest.mark.parametrize("examples", [23, 25, None])
+def test_references_of_another_data_set_are_refused(examples):
+    with pytest.raises(
+        sb.ConfigurationError, match=f"of 24 examples, and the data set has {examples}"
+    ):
+        begin(sb.Excess(REFERENCE, sb.Forward()), examples)
+
+
+def test_a_loader_refuses_them_when_it_is_built():
+    with pytest.raises(sb.ConfigurationError, match="of 24 examples, and the data set has 20"):
+        select(DataLoader(Numbered(20), 4), sb.rho_loss(REFERENCE, 1 / 2))
+    with pytest.raises(sb.LoaderError, match="knows examples by index"):
+        select(DataLoader(NumberedStream(24), 4), sb.rho_loss(REFERENCE, 1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("losses", "message"),
+    [
+        (torch.ones(2, 2), r"are \(2, 2\); a tensor of one loss per example"),
+        (torch.tensor(1.0), "a tensor of one loss per example"),
+        (torch.ones(0), "a tensor of one loss per example"),
+        ([1.0, 2.0], "are list"),
+        (torch.tensor([1.0, math.nan, math.inf]), r"2 of 3 .* of examples \[1, 2\]"),
+    ],
+)
+def test_what_is_not_one_finite_loss_per_example_is_refused(losses, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        sb.ReferenceLosses(losses)
+
+
+def test_references_compare_by_value_and_are_a_copy():
+    losses = torch.arange(24.0) / 7
+    one = sb.ReferenceLosses(losses)
+    assert one == REFERENCE
+    assert hash(one) == hash(REFERENCE)
+    assert repr(one) == repr(REFERENCE)
+    assert len(one) == 24
+    losses += 1
+    one.losses.zero_()
+    assert one == REFERENCE
+    other = sb.ReferenceLosses(losses)
+    assert other != one
+    assert repr(other) != repr(one)
+
+
+def test_parts_that_are_something_else_are_refused():
+    with unhooked():
+        for reference in (None, torch.ones(3)):
+            with pytest.raises(sb.ConfigurationError, match="reference losses are needed"):
+                sb.Excess(reference, sb.Forward())
+        for scorer in (None, sb.Recorded(), sb.Stale(sb.Forward())):
+            with pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
+                sb.Excess(REFERENCE, scorer)

@@ -1,0 +1,220 @@
+"""Selection by the losses that training computed anyway."""
+
+import math
+
+import pytest
+import torch
+from fixture_doors import Numbered, NumberedStream, losses_by_number, select
+from fixture_memory import Loop, strategy
+from hypothesis import given
+from hypothesis import strategies as st
+from reference_memory import PlainLedger
+from torch import nn
+from torch.utils.data import DataLoader
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+HARDEST = sb.Top(1 / 2)
+EXAMPLES = 6
+
+
+def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
+    return scorer.start(
+        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sets(st.integers(0, EXAMPLES - 1))), max_size=6),
+    st.none() | st.integers(1, 4),
+)
+def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(filings, max_age):
+    ledger, twin = sb.Ledger(EXAMPLES), PlainLedger(EXAMPLES, 1)
+    for number, (epoch, indices) in enumerate(sorted(filings, key=lambda filing: filing[0])):
+        keys, losses = sorted(indices), [float(number)] * len(indices)
+        ledger.recorded.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(losses), epoch)
+        twin.file(keys, losses, epoch)
+    found = begin(sb.Recorded(max_age)).recall(ledger, 10).tolist()
+    for index, loss in enumerate(found):
+        newest = twin.newest(index)
+        known = newest is not None and (max_age is None or 10 - newest[1] <= max_age)
+        assert loss == (newest[0] if known else math.inf)
+
+
+def test_a_loss_that_is_not_a_number_is_unknown():
+    ledger = sb.Ledger(EXAMPLES)
+    ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)
+    assert begin(sb.Recorded()).recall(ledger, 1).tolist() == [math.inf] * EXAMPLES
+
+
+def test_without_a_scorer_for_what_was_left_out_it_takes_no_scores():
+    with pytest.raises(sb.ConfigurationError, match="takes no scores"):
+        begin(sb.Recorded()).score(torch.ones(2), None)
+    assert begin(sb.Recorded(rescore=sb.Forward())).score(torch.ones(2), None).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("rescore", [sb.Recorded(), sb.Stale(sb.Forward()), "forward"])
+def test_what_cannot_score_what_was_left_out_is_refused(rescore):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"scorer|remembers scores itself"):
+        sb.Recorded(rescore=rescore)
+
+
+def test_what_it_needs():
+    assert sb.Recorded().needs == sb.Needs(False, True, True, recordings=True)
+    inner = sb.Recorded(rescore=sb.Forward("error-norm")).needs
+    assert inner == sb.Needs(False, True, True, outputs=True, recordings=True, rescores=True)
+
+
+def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded():
+    loop = Loop(strategy(sb.Recorded(), HARDEST), 24, loads=12).epochs(3)
+    assert sorted(loop.trained[0]) != sorted(loop.trained[1])
+    known = losses_by_number(None, (None, torch.arange(24)))
+    # what was left out at first is of unknown loss, and is trained on next
+    assert {*loop.trained[0]} | {*loop.trained[1]} == {*range(24)}
+    assert len(loop.trained[0]) == len(loop.trained[2]) == 12
+    dealt = loop.sampler.passes[2]
+    hardest = sorted(sorted(dealt, key=lambda index: -known[index])[:12])
+    assert sorted(loop.trained[2]) == hardest
+    assert loop.data.reads.sum() == loop.door.stats.loaded == 36
+    assert loop.door.stats.scored == loop.calls == 0
+
+
+def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
+    loop = Loop(strategy(sb.Recorded(max_age=2), HARDEST), 24, loads=12).epochs(9)
+    for index in range(24):
+        trained = [epoch for epoch in range(9) if index in loop.trained[epoch]]
+        assert max(b - a for a, b in zip([-1, *trained], [*trained, 9], strict=True)) <= 3
+
+
+def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
+    loop = Loop(strategy(sb.Recorded()), records=False).epoch()
+    with pytest.raises(sb.LossError, match=r"none was recorded: call loader.record"):
+        loop.epoch()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("held", [1, 3])
+def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held, workers):
+    def chosen(held: int, workers: int) -> list[list[int]]:
+        loop = Loop(strategy(sb.Recorded(), HARDEST), 24, workers=workers, records=False)
+        found = []
+        for _ in range(4):
+            waiting, trained = [], []
+            for (_, targets), selection in loop.door:
+                trained += targets.tolist()
+                waiting.append((selection, losses_by_number(None, (None, targets))))
+                if len(waiting) == held:
+                    for late in reversed(waiting):
+                        loop.door.record(*late)
+                    waiting.clear()
+            for late in waiting:
+                loop.door.record(*late)
+            found.append(trained)
+        return found
+
+    assert chosen(held, workers) == chosen(1, 0)
+
+
+def test_a_part_of_a_batch_may_be_recorded():
+    loop = Loop(strategy(sb.Recorded(), HARDEST), 24, records=False)
+    for (_, targets), selection in loop.door:
+        part = sb.Selection(selection.indices[:1], selection.weights[:1])
+        loop.door.record(part, targets[:1].float())
+    observed = loop.door._parts.ledger.recorded.observe()
+    assert int((observed.epochs[0] == 0).sum()) == 3
+
+
+def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
+    recorded = sb.Recorded()
+    loop = Loop(strategy(recorded, sb.Proportional(3.0)), 24).epochs(4)
+    assert any(len({*epoch}) < len(epoch) for epoch in loop.trained)
+    observed = loop.door._parts.ledger.recorded.observe()
+    trained = {index for epoch in loop.trained for index in epoch}
+    assert {index for index in range(24) if observed.epochs[0, index] >= 0} == trained
+
+
+@pytest.mark.parametrize(("policy", "refused"), [("raise", True), ("skip", False)])
+def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(policy, refused):
+    loop = Loop(strategy(sb.Recorded()), 24, options={"nonfinite": policy}, records=False)
+    _, selection = next(iter(loop.door))
+    losses = torch.tensor([1.0, math.nan, math.inf, 2.0])
+    if refused:
+        named = selection.indices[1:3].tolist()
+        with pytest.raises(sb.LossError, match="2 of 4 recorded losses are not finite") as caught:
+            loop.door.record(selection, losses)
+        assert str(named) in str(caught.value)
+        assert loop.door._parts.ledger.recorded.empty
+    else:
+        loop.door.record(selection, losses)
+        found = loop.door._parts.ledger.recorded.observe().scores[0, selection.indices]
+        assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
+
+
+@pytest.mark.parametrize("losses", [torch.ones(3), torch.ones(4, 2), torch.tensor(1.0), [1.0] * 4])
+def test_what_is_not_one_loss_per_row_is_not_recorded(losses):
+    loop = Loop(strategy(sb.Recorded()), 24)
+    with unhooked():
+        _, selection = next(iter(loop.door))
+        with pytest.raises(sb.LossError, match=r"per example|tensor of losses"):
+            loop.door.record(selection, losses)
+
+
+def test_recording_leaves_the_gradients_alone():
+    loop = Loop(strategy(sb.Recorded()), 24, records=False)
+    _, selection = next(iter(loop.door))
+    weight = torch.ones(4, requires_grad=True)
+    losses = weight * 2
+    loop.door.record(selection, losses)
+    losses.sum().backward()
+    assert weight.grad.tolist() == [2.0] * 4
+
+
+def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():
+    door = select(DataLoader(Numbered(8), 4), sb.traditional(), with_selection=True)
+    for _, selection in door:
+        door.record(selection, torch.ones(4))
+
+
+def test_without_selections_there_is_nothing_to_record_by():
+    with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
+        select(DataLoader(Numbered(8), 4), strategy(sb.Recorded()))
+
+
+def test_a_stream_cannot_be_recorded():
+    with pytest.raises(sb.LoaderError, match="selects examples by index before they are loaded"):
+        select(DataLoader(NumberedStream(8), 4), strategy(sb.Recorded()), with_selection=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("leftovers", sb.Leftovers)
+def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out(
+    leftovers, workers
+):
+    scorer = sb.Recorded(rescore=sb.Forward())
+    options = {"leftovers": leftovers}
+    loop = Loop(strategy(scorer, HARDEST), 22, workers=workers, options=options)
+    for _ in range(4):
+        loop.data.reads.zero_()
+        before, waited = loop.door.stats, loop.waiting()
+        loop.epoch()
+        after, waits = loop.door.stats, loop.waiting()
+        came = {*loop.sampler.passes[-1]} | {*waited}
+        left_out = came - {*loop.trained[-1]} - {*waits}
+        assert sorted(loop.scored[-1]) == sorted(left_out)
+        assert after.scored - before.scored == len(left_out)
+        assert after.loaded - before.loaded == len(left_out) + len(loop.trained[-1])
+        assert after.loaded - before.loaded == loop.data.reads.sum()
+        assert after.kept - before.kept == len(loop.trained[-1])
+    observed = loop.door._parts.ledger.scored.observe()
+    assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])
+
+
+def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
+    scorer = sb.Recorded(rescore=sb.Forward())
+    loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
+    known = loop.door._parts.pipeline.memory.recall(1)
+    observed = loop.door._parts.ledger.scored.observe().scores[0]
+    for index in loop.scored[0]:
+        assert float(known[index]) == observed[index]
+    assert bool(known.isfinite().all())

@@ -1,0 +1,91 @@
+"""Which remembered scores are still good, against a plain twin written from the paper."""
+
+import math
+
+import pytest
+import torch
+from fixture_memory import PREDICTED, RECORDED, STALE
+from hypothesis import given
+from hypothesis import strategies as st
+from reference_memory import PlainLedger, remembered
+from torch import nn
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+EXAMPLES = 7
+
+
+def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
+    return scorer.start(
+        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES)
+    )
+
+
+FILINGS = st.lists(
+    st.tuples(st.integers(0, 9), st.sets(st.integers(0, EXAMPLES - 1)), st.booleans()), max_size=8
+)
+
+
+@given(FILINGS, st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 4))
+def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread, mixes, later):
+    filings = sorted(filings, key=lambda filing: filing[0])
+    ledger = sb.Ledger(EXAMPLES)
+    scored, recorded = PlainLedger(EXAMPLES, 1), PlainLedger(EXAMPLES, 1)
+    for number, (epoch, indices, takes) in enumerate(filings):
+        keys, scores = sorted(indices), [float(number)] * len(indices)
+        twin, column = (scored, ledger.scored) if takes else (recorded, ledger.recorded)
+        twin.file(keys, scores, epoch)
+        column.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(scores), epoch)
+    now = max((epoch for epoch, *_ in filings), default=0) + later
+    found = begin(sb.Stale(sb.Forward(), epochs, spread, mixes)).recall(ledger, now)
+    expected = []
+    for index in range(EXAMPLES):
+        newest, other = scored.newest(index), recorded.newest(index)
+        if mixes and other is not None and (newest is None or other[1] > newest[1]):
+            newest = other
+        expected.append(remembered(newest, index, now, epochs, spread=spread))
+    if found is None:
+        assert expected == [None] * EXAMPLES
+    else:
+        assert [None if math.isnan(score) else score for score in found.tolist()] == expected
+
+
+def test_scores_that_are_good_for_one_epoch_are_never_used_again():
+    ledger = sb.Ledger(EXAMPLES)
+    ledger.scored.file(torch.arange(EXAMPLES), torch.ones(EXAMPLES), 0)
+    assert begin(sb.Stale(sb.Forward(), 1)).recall(ledger, 1) is None
+
+
+def test_a_recorded_loss_that_is_not_a_number_is_no_score():
+    ledger = sb.Ledger(EXAMPLES)
+    ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
+    found = begin(sb.Stale(sb.Forward(), 3, recorded=True)).recall(ledger, 4)
+    assert found[0] == 1.0
+    assert bool(found[1:].isnan().all())
+
+
+def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
+    assert sb.Stale(sb.Forward()).needs == sb.Needs(indices=True, remembers=True)
+    assert sb.Stale(sb.Forward("error-norm")).needs.outputs
+
+
+@pytest.mark.parametrize("kind", [sb.Stale, sb.Predicted])
+@pytest.mark.parametrize("inner", [None, sb.Top(0.5), sb.Forward, STALE, PREDICTED, RECORDED])
+def test_what_cannot_be_wrapped_is_refused(kind, inner):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
+        kind(inner)
+
+
+@pytest.mark.parametrize("epochs", [0, -1, 1.5, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda epochs: sb.Stale(sb.Forward(), epochs),
+        lambda epochs: sb.Predicted(sb.Forward(), epochs=epochs),
+        lambda epochs: sb.Recorded(max_age=epochs),
+    ],
+)
+def test_what_is_no_number_of_epochs_is_refused(make, epochs):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"={epochs}: .* whole number"):
+        make(epochs)
