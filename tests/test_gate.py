@@ -51,6 +51,13 @@ def test_the_gate_is_open_exactly_while_the_average_exceeds_what_scoring_costs(b
             assert gate.is_open == expected
 
 
+@pytest.mark.parametrize(("rows", "opens"), [(4, False), (5, True)])
+def test_scoring_twelve_for_a_batch_of_four_must_gain_more_than_twofold(rows, opens):
+    gate = sb.VarianceGate(0.0).start(CONTEXT)
+    gate.observe(torch.tensor([9.0] + [0.0] * (rows - 1)))  # the square root of the rows
+    assert gate.is_open == opens
+
+
 def test_a_threshold_of_ones_own_takes_the_formulas_place():
     gate = sb.VarianceGate(0.0, threshold=1.2).start(CONTEXT)
     gate.observe(torch.tensor([1.0, 2.0]))  # 1.054

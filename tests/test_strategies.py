@@ -366,3 +366,15 @@ def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options
 def test_values_out_of_range_are_refused_by_the_method(make, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [sb.pruned, lambda subset: sb.diet_sb(subset, rate=1 / 3)])
+def test_a_method_of_a_subset_without_one_is_refused(make):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="there is none; pass one such as"):
+        make(None)
+
+
+@pytest.mark.parametrize("scorer", [sb.Stale(sb.Forward()), sb.Recorded()])
+def test_remembering_scores_to_keep_everything_is_refused(scorer):
+    with pytest.raises(sb.ConfigurationError, match="keeps everything whatever they are"):
+        sb.Strategy("vain", scorer, sb.Everything())

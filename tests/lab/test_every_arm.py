@@ -139,13 +139,15 @@ def test_a_budget_that_preparing_uses_up_is_refused_with_both_numbers(arm):
 TOGETHER = ("el2n", "grand", "rho-loss", "proxy-sb", "recorded-sb", "easy-skip", "kakurenbo")
 
 
-def test_arms_that_prepare_or_record_take_turns_as_if_each_had_been_alone():
-    runs = [TrainingRun(fixture_plan(arm, **SETTINGS), few_digits()) for arm in TOGETHER]
+@pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 5.0, "young": 1 / 10, "keep": 0.9}])
+def test_arms_that_prepare_or_record_take_turns_as_if_each_had_been_alone(length):
+    plans = [fixture_plan(arm, **SETTINGS | length) for arm in TOGETHER]
+    runs = [TrainingRun(plan, few_digits()) for plan in plans]
     while not all(run.finished for run in runs):
         for run in runs:
             run.advance()
     for run in runs:
-        alone = trained(run.plan.arm)
+        alone = trained(run.plan.arm, **length)
         assert same_tensors(run.model.state_dict(), alone.model.state_dict())
         assert run.points[-1].cost == alone.points[-1].cost
 

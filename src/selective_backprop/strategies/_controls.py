@@ -108,7 +108,10 @@ def pruned(subset: Subset) -> Strategy:
     Args:
         subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
 
+    Raises:
+        ConfigurationError: if it is no part of a data set.
+
     Source:
         Paul et al. 2021, arXiv:2107.07075.
     """
-    return Strategy("pruned", None, Everything(), subset=subset)
+    return Strategy("pruned", None, Everything()).within(subset)

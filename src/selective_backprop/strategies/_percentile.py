@@ -236,10 +236,11 @@ def diet_sb(
         scorer: how examples are scored.
 
     Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
+        ConfigurationError: if both or neither of `rate` and `beta` are given, a value is out of
+            its range, or there is no subset.
     """
-    return Strategy("diet-sb", scorer, _ranks(rate, beta, draw, history), schedule, subset)
+    ranks = _ranks(rate, beta, draw, history)
+    return Strategy("diet-sb", scorer, ranks, schedule).within(subset)
 
 
 def _ranks(

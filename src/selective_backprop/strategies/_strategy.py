@@ -51,6 +51,12 @@ class Strategy:
             raise ConfigurationError(
                 f"{self.selector!r} chooses by score and needs a scorer, such as Forward()"
             )
+        remembers = self.scorer is not None and self.scorer.needs.remembers
+        if remembers and self.selector.terms.keeps_everything:
+            raise ConfigurationError(
+                f"{self.scorer!r} remembers scores, and {self.selector!r} keeps everything "
+                "whatever they are; use a selector such as Percentile(beta=2)"
+            )
         gated = self.schedule.gate is not None
         if gated and (self.scorer is None or not self.scorer.needs.passes):
             raise ConfigurationError(
@@ -64,5 +70,14 @@ class Strategy:
         return None if self.scorer is None else self.scorer.needs
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return the strategy for a part of the data set alone, such as `prune` returns."""
+        """Return the strategy for a part of the data set alone, such as `prune` returns.
+
+        Raises:
+            ConfigurationError: if it is no part of a data set.
+        """
+        if subset is None:
+            raise ConfigurationError(
+                f"{self.name} trains on a subset, and there is none; pass one such as "
+                "prune(scores, keep=0.5)"
+            )
         return replace(self, subset=subset)
