@@ -50,7 +50,8 @@ def check_fit(
             "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
             "Give the strategy a scorer that needs no index, or the loader a map-style data set."
         )
-    regroups = draws_early or strategy.subset is not None or (needs is not None and needs.indices)
+    remembers = needs is not None and needs.remembers
+    regroups = draws_early or strategy.subset is not None or remembers
     if regroups and source.own_batches:
         warnings.warn(
             f"{strategy.name} draws before loading and regroups what the batch sampler "
