@@ -60,9 +60,11 @@ def link_to_public_name(
 
 def draw_pictures(app: Sphinx) -> None:
     """Draw the pictures that the pages show, before these are read."""
-    from pictures import draw_all
+    from evidence import draw_figures
+    from pictures import FOLDER, draw_all
 
     draw_all()
+    draw_figures(FOLDER)
 
 
 def setup(app: Sphinx) -> None:

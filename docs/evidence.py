@@ -3,13 +3,15 @@
     python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->` or `<!-- gates FILE -->` and `<!-- end -->`, with
-paths from the repository's root. A test fails where a page and its records disagree.
+paths from the repository's root. A test fails where a page and its records disagree. The figure of
+each comparison is drawn when the documentation is built.
 """
 
 import json
 import re
 from pathlib import Path
 
+from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.tables import summarise, to_markdown
 
@@ -58,6 +60,14 @@ def rewritten(page: str) -> str:
         return f"<!-- {kind} {path} -->\n{table}<!-- end -->"
 
     return BLOCK.sub(fresh, page)
+
+
+def draw_figures(folder: Path) -> None:
+    """Draw a figure for each comparison that a page shows, named as the folder of its records."""
+    for page in PAGES:
+        for kind, path in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if kind == "compare":
+                draw_comparison(read_runs(ROOT / path), folder / f"{Path(path).name}.png")
 
 
 if __name__ == "__main__":
