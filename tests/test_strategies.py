@@ -378,3 +378,32 @@ def test_a_method_of_a_subset_without_one_is_refused(make):
 def test_remembering_scores_to_keep_everything_is_refused(scorer):
     with pytest.raises(sb.ConfigurationError, match="keeps everything whatever they are"):
         sb.Strategy("vain", scorer, sb.Everything())
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 7, 8, 13])
+def test_infobatch_ends_with_an_eighth_of_training_on_everything_whatever_its_length(epochs):
+    examples, size = 64, 4
+    model = nn.Linear(2, 1)
+    loader = sb.SelectiveLoader(
+        DataLoader(Numbered(examples), batch_size=size),
+        model,
+        None,
+        sb.infobatch(prune=0.9, longer_steps=False),
+        epochs=epochs,
+        with_selection=True,
+    )
+    plain = 0
+    for epoch in range(epochs):
+        seen = 0
+        for (_, targets), selection in loader:
+            loader.record(selection, targets.float())  # half of them below the mean, for ever
+            seen += len(targets)
+        if epoch == epochs - 1:
+            plain = seen
+    last = epochs * examples / 8  # examples that the last eighth has
+    if epochs == 1:  # nothing is known in the first epoch, so everything is trained on
+        assert plain == examples
+    elif last >= examples:
+        assert plain >= examples - size  # rows that wait come before
+    else:
+        assert last <= plain < examples - (examples - last) / 4
