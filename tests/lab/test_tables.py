@@ -123,7 +123,8 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
         "",
         "CPU s.",
         "updates, CPU s.",
-        "updates, cost epochs, CPU s.",
+        "updates, CPU s, to 1.2×.",
+        "updates, cost epochs, CPU s, to 1.2×.",
     ]
     assert "selective-backprop 6.00 ± 2.48" in shown(two_arms(), 79)
 

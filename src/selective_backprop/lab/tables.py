@@ -172,17 +172,19 @@ class Column:
         return self.heading.replace("\n", " ")
 
 
+_NAME = 18  # characters of an arm's name, from which on it may be folded
 COLUMNS = (
     Column("arm", name_cell),
     Column("final\nerror %", lambda row: with_interval(row.error)),
     Column("scored", lambda row: count(row.scored)),
     Column("trained", lambda row: count(row.trained)),
     Column("updates", lambda row: count(row.updates), expendable=2),
-    Column("cost\nepochs", lambda row: duration(row.cost), expendable=3),
+    Column("cost\nepochs", lambda row: duration(row.cost), expendable=4),
     Column("wall\ns", lambda row: duration(row.seconds)),
     Column("CPU\ns", lambda row: duration(row.cpu_seconds), expendable=1),
     *(
-        Column(f"to\n{factor:g}×", _speedup_cell(position))
+        # the one between two others is missed least
+        Column(f"to\n{factor:g}×", _speedup_cell(position), expendable=3 * (factor == FACTORS[1]))
         for position, factor in sorted(enumerate(FACTORS), reverse=True)
     ),
 )
@@ -203,9 +205,10 @@ def _fitting(rows: Sequence[ArmRow], width: int | None) -> tuple[Column, ...]:
 
 
 def _width(columns: Sequence[Column], rows: Sequence[ArmRow], *, gap: int) -> int:
-    """Return the characters that a table needs."""
+    """Return the characters that a table needs; a long name may take two lines."""
     cells = ([column.heading, *(_stacked(column.cell(row)) for row in rows)] for column in columns)
-    longest = (max(len(line) for cell in column for line in cell.split("\n")) for column in cells)
+    longest = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    longest[0] = min(longest[0], _NAME)
     return sum(longest) + gap * (len(columns) - 1) + 2  # the table's own edges
 
 
