@@ -1,5 +1,6 @@
 """Spend backward passes only on the examples that still teach the model something."""
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._ensemble import ExampleScores
 from selective_backprop._errors import (
@@ -35,12 +36,17 @@ from selective_backprop._subset import Subset
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,
+    Agreeing,
     Average,
+    Check,
+    Compiled,
     Crossing,
     Excess,
     Forward,
     GaussianProcess,
     Learning,
+    LowPrecision,
+    LowResolution,
     Measure,
     Needs,
     Predicted,
@@ -50,6 +56,7 @@ from selective_backprop.scorers import (
     Remembering,
     RunningScorer,
     Stale,
+    Synced,
 )
 from selective_backprop.selectors import (
     AbstractSelector,
@@ -95,11 +102,15 @@ __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
     "AbstractSelector",
+    "Agreeing",
+    "Agreement",
     "Average",
     "BatchError",
     "BelowMean",
     "Bottom",
+    "Check",
     "Choice",
+    "Compiled",
     "Confident",
     "ConfigurationError",
     "Context",
@@ -119,6 +130,8 @@ __all__ = [
     "Leftovers",
     "LoaderError",
     "LossError",
+    "LowPrecision",
+    "LowResolution",
     "Measure",
     "Needs",
     "NonFinite",
@@ -146,6 +159,7 @@ __all__ = [
     "Stopwatch",
     "Strategy",
     "Subset",
+    "Synced",
     "Terms",
     "Top",
     "Uniform",
