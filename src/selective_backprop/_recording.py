@@ -1,0 +1,199 @@
+"""Record the heavy operations of a selection pass: their results, and what their inputs were."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._fingerprint import Fingerprints, Reading, plan_reading
+from selective_backprop._operations import (
+    OPERATIONS,
+    Operation,
+    as_plain_product,
+    ask_for_all,
+    is_random,
+    written_arguments,
+)
+
+
+@dataclass(frozen=True)
+class Print:
+    """What is kept of an argument that holds rows."""
+
+    shape: torch.Size
+    kind: tuple[torch.dtype, torch.device]
+    reading: Reading
+    projections: Tensor
+
+
+@dataclass
+class Record:
+    """What is kept of an operation of the selection pass.
+
+    Attributes:
+        function: what was called.
+        operation: how its rows go through it.
+        prints: of the arguments that hold rows.
+        held: the other arguments, by position or name, each with its version.
+        results: what it returned.
+        versions: of its results, to notice what was written to them behind our back.
+    """
+
+    function: OpOverload
+    operation: Operation
+    prints: tuple[Print, ...]
+    held: dict[int | str, tuple[Any, int]]
+    results: tuple[Any, ...]
+    versions: tuple[int, ...]
+
+    @property
+    def intact(self) -> bool:
+        """Whether the results are still what the operation returned."""
+        return self.versions == tuple(result._version for result in self._tensors())
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return self.results[: self.operation.results]
+
+    def move_out(self, storage: int) -> None:
+        """Copy the results in a storage that is about to be written to."""
+        count = self.operation.results
+        kept = tuple(
+            result.clone() if _storage(result) == storage else result for result in self._tensors()
+        )
+        self.results = (*kept, *self.results[count:])
+        self.versions = tuple(result._version for result in kept)
+
+
+class Tape:
+    """The heavy operations of one selection pass, in their order; those unfit for reuse as None.
+
+    Args:
+        candidates: how many rows the pass was over.
+    """
+
+    def __init__(self, candidates: int) -> None:
+        self.candidates = candidates
+        self.records: list[Record | None] = []
+        self.functions: list[OpOverload] = []
+
+    def count_bytes(self, model: nn.Module) -> int:
+        """Return the bytes held, each storage counted once; the model's own not at all."""
+        owned = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        sizes: dict[int, int] = {}
+        for record in self.records:
+            if record is None:
+                continue
+            tensors = [result for result in record.results if isinstance(result, Tensor)]
+            tensors += [part.projections for part in record.prints]
+            tensors += [value for value, _ in record.held.values() if isinstance(value, Tensor)]
+            for tensor in tensors:
+                sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        return sum(size for storage, size in sizes.items() if storage not in owned)
+
+
+class Recording(TorchDispatchMode):
+    """Record heavy operations.
+
+    Args:
+        tape: where they go.
+        fingerprints: tell inputs apart.
+    """
+
+    def __init__(self, tape: Tape, fingerprints: Fingerprints) -> None:
+        super().__init__()
+        self._tape, self._fingerprints = tape, fingerprints
+        self._owners: dict[int, list[Record]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        refuse_random(func, args, kwargs)
+        operation = OPERATIONS.get(func)
+        if operation is None:
+            self._move_out_of_the_way(func, args, kwargs)
+            return func(*args, **kwargs)
+        func, args, shape = as_plain_product(func, ask_for_all(operation, args))
+        operation = OPERATIONS[func]
+        returned = func(*args, **kwargs)
+        record = self._describe(func, operation, args, kwargs, returned)
+        self._tape.functions.append(func)
+        self._tape.records.append(record)
+        if record is not None:
+            for result in record.results[: operation.results]:
+                self._owners.setdefault(_storage(result), []).append(record)
+        return returned if shape is None else returned.view(shape)
+
+    def _describe(
+        self,
+        function: OpOverload,
+        operation: Operation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returned: Any,
+    ) -> Record | None:
+        prints = []
+        for place in operation.rows:
+            tensor = args[place]
+            reading = plan_reading(tensor)
+            if reading is None or tensor.shape[0] % self._tape.candidates:
+                return None
+            found = self._fingerprints.of(tensor, reading)
+            prints.append(Print(tensor.shape, (tensor.dtype, tensor.device), reading, found))
+        results = returned if isinstance(returned, tuple) else (returned,)
+        tensors = results[: operation.results]
+        if any(type(result) is not Tensor for result in tensors):
+            return None
+        return Record(
+            function,
+            operation,
+            tuple(prints),
+            {
+                key: (value, _version(value))
+                for key, value in other_arguments(operation, args, kwargs)
+            },
+            tuple(results),
+            tuple(result._version for result in tensors),
+        )
+
+    def _move_out_of_the_way(self, function: Any, args: Any, kwargs: Any) -> None:
+        for place, name in written_arguments(function):
+            written = kwargs.get(name) if place >= len(args) else args[place]
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if self._owners and type(tensor) is Tensor and tensor.layout == torch.strided:
+                    storage = _storage(tensor)
+                    for record in self._owners.pop(storage, ()):
+                        record.move_out(storage)
+
+
+def refuse_random(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a call that draws random numbers.
+
+    Raises:
+        ConfigurationError: if it does; the training forward would draw others than the
+            selection pass did.
+    """
+    if is_random(function, args, kwargs):
+        raise ConfigurationError(
+            f"{function} draws random numbers in the forward pass, and would draw others when "
+            "training than when selecting, so that activations cannot be reused. Set dropout to "
+            "0 (in attention too), or pass reuse_activations=False."
+        )
+
+
+def other_arguments(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Yield all arguments that hold no rows, by position or name."""
+    yield from ((place, value) for place, value in enumerate(args) if place not in operation.rows)
+    yield from kwargs.items()
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, Tensor) else 0
