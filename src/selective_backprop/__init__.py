@@ -31,6 +31,7 @@ from selective_backprop._selection import (
     tilted_odds,
 )
 from selective_backprop._stats import Stats
+from selective_backprop._step import SelectedLosses, SelectiveStep, StepStats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
 from selective_backprop.scorers import (
@@ -149,13 +150,16 @@ __all__ = [
     "RunningScorer",
     "RunningSelector",
     "Schedule",
+    "SelectedLosses",
     "Selection",
     "SelectionWarning",
     "SelectiveBackpropError",
     "SelectiveLoader",
+    "SelectiveStep",
     "Stale",
     "Stateless",
     "Stats",
+    "StepStats",
     "Stopwatch",
     "Strategy",
     "Subset",
