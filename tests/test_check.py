@@ -1,9 +1,8 @@
 """Checks of cheap scorers: when they are made, what they find, and what is said of it."""
 
 import math
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop.scorers._check import Comparison
 from selective_backprop.scorers._stand_in import Pair, StandIn, stand_in
+from selective_backprop.scorers._wrapping import RunningWrapper
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -182,6 +182,15 @@ def test_a_model_that_the_scorer_does_not_use_is_neither_compiled_nor_copied(wra
             wrap(scorer)
 
 
+class Steps(RunningWrapper):
+    def __init__(self, inner: sb.RunningScorer, steps: int) -> None:
+        super().__init__(inner)
+        self.steps = steps
+
+    def score(self, batch, indices):
+        return (self._inner.score(batch, indices) * self.steps).floor() / self.steps
+
+
 FORWARD = sb.Forward()
 
 
@@ -200,15 +209,14 @@ class Coarse(sb.AbstractScorer):
     def start(self, context: sb.Context) -> sb.RunningScorer:
         def begin(context: sb.Context) -> Pair:
             exact = self.inner.start(context)
-            cheap = Told(lambda batch: (exact.score(batch, None) * self.steps).floor())
-            return Pair(cheap, exact, shared=True)
+            return Pair(Steps(exact, self.steps), exact, shared=True)
 
         return stand_in(self, self.check, context, begin, advice="Take more steps")
 
 
-def door(scorer: sb.AbstractScorer, **options) -> sb.SelectiveLoader:
+def door(scorer: sb.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(48), ROWS, sampler=NotedSampler(48))
-    return select(loader, replace(selective(1 / 3, **options), scorer=scorer))
+    return select(loader, selective(rate, scorer=scorer, **options))
 
 
 def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
@@ -226,10 +234,10 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
 
 
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-def test_the_share_looked_at_is_known_for_every_draw(draw):
-    loader = door(Coarse(60, sb.Check(1)), draw=draw)
+def test_the_share_looked_at_is_the_strategys_for_every_draw(draw):
+    loader = door(Coarse(60, sb.Check(1)), rate=1 / 2, draw=draw)
     list(loader)
-    assert loader.agreement.rate == pytest.approx(1 / 3)
+    assert loader.agreement.rate == pytest.approx(1 / 2)
 
 
 @pytest.mark.parametrize("scorer", [sb.Forward(), Coarse(2, None)])
@@ -252,16 +260,28 @@ def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_o
     assert resumed.stats == checked.stats
 
 
-def test_of_nested_cheap_scorers_the_outermost_is_held_against_what_is_exact():
-    inner = Coarse(3, sb.Check(1, least=0))
-    loader = door(Coarse(6, sb.Check(2), inner=replace(inner, steps=10**6)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sb.SelectionWarning)
-        list(loader)
-    assert loader.stats.checked == 2 * ROWS
-    loader = door(Coarse(10**6, None, inner=inner))
-    list(loader)
-    assert loader.agreement is None  # `Told` tells nothing of what is inside it
+def begin_on_numbers(scorer: sb.AbstractScorer) -> tuple[sb.RunningScorer, tuple, Tensor]:
+    numbers = torch.arange(ROWS)
+    batch = (numbers, numbers * 0.25 + 0.1)
+    context = sb.Context(4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48)
+    return scorer.start(context), batch, batch[1]
+
+
+def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what_is_exact():
+    inner = Coarse(2, sb.Check(1, least=0))
+    outer = Coarse(1, sb.Check(1, rate=0.5, least=0), inner=inner)
+    running, batch, exact = begin_on_numbers(outer)
+    scores = running.score(batch, None)
+    assert running.checked == ROWS
+    assert running.agreement == sb.Agreement.between(scores, exact, rate=0.5)
+    assert running.agreement != sb.Agreement.between(scores, (exact * 2).floor(), rate=0.5)
+
+
+def test_where_the_outermost_is_not_checked_the_inner_one_is():
+    running, batch, exact = begin_on_numbers(Coarse(1, None, Coarse(2, sb.Check(1, rate=0.5))))
+    running.score(batch, None)
+    assert running.checked == ROWS
+    assert running.agreement == sb.Agreement.between((exact * 2).floor(), exact, rate=0.5)
 
 
 AROUND = [
@@ -279,22 +299,11 @@ def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
     assert 0 < loop.door.stats.checked < loop.door.stats.scored
 
 
-def test_excess_inside_is_exact_where_the_whole_is_checked():
+def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():
     reference = torch.linspace(0, 3, 48)
-    inner = sb.Excess(sb.ReferenceLosses(reference), Coarse(2, sb.Check(1)))
-    context = sb.Context(
-        4,
-        12,
-        nn.Identity(),
-        losses=lambda model, batch: batch[1] * 0.25 + 0.1,
-        examples=48,
-        checks=False,
-    )
-    running, numbers = inner.start(context), torch.arange(ROWS)
-    batch = (numbers, numbers.float())
-    assert torch.equal(
-        running.score(batch, numbers), (batch[1] * 0.5 + 0.2).floor() - reference[:ROWS]
-    )
-    exactly = running.score_exactly(batch, numbers)
-    assert torch.equal(exactly, batch[1] * 0.25 + 0.1 - reference[:ROWS])
-    assert running.agreement is None
+    excess = sb.Excess(sb.ReferenceLosses(reference), Coarse(2, sb.Check(1)))
+    running, batch, exact = begin_on_numbers(Coarse(1, sb.Check(1, rate=0.5, least=0), excess))
+    scores = running.score(batch, batch[0])
+    assert running.checked == ROWS
+    found = sb.Agreement.between(scores, exact - reference[:ROWS], rate=0.5)
+    assert running.agreement == found

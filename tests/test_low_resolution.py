@@ -60,7 +60,7 @@ def test_scores_are_those_of_images_pooled_by_hand():
     exact = begin(sb.Forward(), model)
     small = (functional.avg_pool2d(batch[0], 2), batch[1])
     assert torch.equal(scores, exact.score(small, None))
-    found = sb.Agreement.between(scores, exact.score(batch, None), 1 / 2)
+    found = sb.Agreement.between(scores, exact.score(batch, None), rate=1 / 2)
     assert running.agreement == found
     assert found.correlation < 1
 

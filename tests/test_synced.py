@@ -164,25 +164,50 @@ def test_a_state_does_not_move_with_the_copy_and_holds_none_that_is_about_to_be_
     assert same_tensors(state["copy"], kept)
 
 
+def make_door(model: nn.Module, scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
+    loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
+    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
+    generator = torch.Generator().manual_seed(0)
+    return sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, generator=generator)
+
+
+def train(door: sb.SelectiveLoader, model: nn.Module, epochs: int) -> dict[str, torch.Tensor]:
+    for _ in range(epochs):
+        torch.manual_seed(0)
+        for inputs, targets in door:
+            model.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.5 * parameter.grad
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
 @pytest.mark.parametrize("every", [1, 3])
 def test_in_a_loader_it_is_the_lag_alone_that_tells_it_from_exact_scoring(every):
-    def train(scorer: sb.AbstractScorer) -> dict[str, torch.Tensor]:
+    def trained(scorer: sb.AbstractScorer) -> dict[str, torch.Tensor]:
         model = fresh_net()
-        loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
-        chosen = sb.Strategy("noted", scorer, sb.Percentile(1.0))
-        door = sb.SelectiveLoader(
-            loader, model, nn.CrossEntropyLoss(), chosen, generator=torch.Generator().manual_seed(0)
-        )
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-        for _ in range(2):
-            for inputs, targets in door:
-                optimizer.zero_grad()
-                functional.cross_entropy(model(inputs), targets).backward()
-                optimizer.step()
-        return model.state_dict()
+        return train(make_door(model, scorer), model, 2)
 
-    synced, exact = train(sb.Synced(sb.Forward(), every, check=None)), train(sb.Forward())
+    synced, exact = trained(sb.Synced(sb.Forward(), every, check=None)), trained(sb.Forward())
     assert same_tensors(synced, exact) == (every == 1)
+
+
+def test_a_loader_goes_on_from_its_state_bit_for_bit(tmp_path):
+    scorer = sb.Synced(sb.Forward(), 3, sb.Check(9, least=0))  # 8 batches are scored in an epoch
+    model, other = fresh_net(), Net()
+    door, resumed = make_door(model, scorer), make_door(other, scorer)
+    weights = train(door, model, 1)
+    torch.save({"model": weights, "door": door.state_dict()}, tmp_path / "state")
+    expected = train(door, model, 1)
+    list(resumed.sampler)  # the pass that the other one has made
+    state = torch.load(tmp_path / "state", weights_only=True)
+    other.load_state_dict(state["model"])
+    resumed.load_state_dict(state["door"])
+    assert same_tensors(train(resumed, other, 1), expected)
+    assert resumed.agreement == door.agreement
+    assert resumed.stats == door.stats
+    assert door.agreement.batches == 9
 
 
 def test_a_compiled_model_is_copied_compiled():

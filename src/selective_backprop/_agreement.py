@@ -30,7 +30,7 @@ class Agreement:
     candidates: int
 
     @classmethod
-    def between(cls, scores: Scores, exact: Scores, rate: float) -> "Agreement":
+    def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
         """Return how far two scorings of one batch agree; waits for the device they are on.
 
         Args:

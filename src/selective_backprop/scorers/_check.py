@@ -21,7 +21,8 @@ class Check:
     """When a cheap scorer is held against the exact one, and what is too little.
 
     The candidates of some batches are scored a second time, exactly, which costs what it costs
-    and is counted in `Stats.checked`. Training goes on with the cheap scores.
+    and is counted in `Stats.checked`. Training goes on with the cheap scores. What is found is in
+    `SelectiveLoader.agreement`; it may change as the model learns, so look again with `every`.
 
     Args:
         batches: how many batches are scored both ways, at least 1, from the first scored one on.

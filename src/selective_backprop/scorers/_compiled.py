@@ -23,8 +23,8 @@ class Compiled(AbstractScorer):
 
     The compiled model shares its parameters with the one in training, which is not compiled by
     it. It is compiled at the first batch that is scored, which takes long, and once more where
-    batches come in another size: let the loader drop the last one. What the training loop calls
-    besides the model's own forward is not compiled, nor is the loss.
+    batches come in another size: let the loader drop a short last one. Calls of the model are
+    compiled, the loss and other methods that `losses=` may call are not.
 
     Args:
         scorer: scores with the compiled model.

@@ -32,7 +32,8 @@ class Synced(AbstractScorer):
     Scores lag behind training by fewer than `every` scored batches. Nobody trains the copy, so it
     can be scored with while the model is trained; by itself it saves no time, and tells what
     such a lag costs in agreement. It takes as much memory as the model's parameters and buffers,
-    on the same device, and saved states hold it too.
+    on the same device, and saved states hold it too. A model given to `losses=` or `outputs=` is
+    the copy: what they take from elsewhere does not lag.
 
     Args:
         scorer: scores with the copy.
