@@ -42,6 +42,11 @@ SCORERS = {
         sb.Forward(training=True, autocast=torch.float16, inference_mode=True),
         sb.Forward("error-norm"),
     ],
+    sb.Int8: [
+        sb.Int8(sb.Forward()),
+        sb.Int8(sb.Forward("error-norm"), 1, 2, 2, sb.Check(1, least=0)),
+        sb.Int8(sb.LowResolution(sb.Forward()), 3, check=None),
+    ],
     sb.LowPrecision: [
         sb.LowPrecision(sb.Forward()),
         sb.LowPrecision(sb.Forward("error-norm"), torch.float16, sb.Check(2, 3, least=0)),

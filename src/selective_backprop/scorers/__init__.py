@@ -15,6 +15,7 @@ from selective_backprop.scorers._crossing import Crossing
 from selective_backprop.scorers._excess import Excess, ReferenceLosses
 from selective_backprop.scorers._forward import Forward, Measure, MeasureName
 from selective_backprop.scorers._gaussian import GaussianProcess
+from selective_backprop.scorers._int8 import Int8
 from selective_backprop.scorers._low_precision import LowPrecision
 from selective_backprop.scorers._low_resolution import LowResolution
 from selective_backprop.scorers._predicted import Predicted
@@ -35,6 +36,7 @@ __all__ = [
     "Excess",
     "Forward",
     "GaussianProcess",
+    "Int8",
     "Learning",
     "LowPrecision",
     "LowResolution",
