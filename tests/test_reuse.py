@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 
 import selective_backprop as sb
 from selective_backprop import _recording, _reuse
-from selective_backprop._fingerprint import Fingerprints, plan_reading, same_rows
+from selective_backprop._fingerprint import Fingerprints, full_precision, plan_reading, same_rows
 from selective_backprop._operations import Operation
 
 EXACT = 1e-12
@@ -43,7 +43,9 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reuse what small nets compute too, though it gains nothing."""
+    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
     torch.manual_seed(0)
 
 
@@ -181,13 +183,25 @@ def test_an_operation_that_is_no_row_by_row_one_fails_its_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     over_rows = torch.ops.aten._softmax.default
+    rows = Operation((0,), lambda args: args[0].numel())
     for module in (_recording, _reuse):
         known: dict[Any, Operation] = dict(module.OPERATIONS)
-        monkeypatch.setattr(module, "OPERATIONS", known | {over_rows: Operation((0,))})
+        monkeypatch.setattr(module, "OPERATIONS", known | {over_rows: rows})
     both = nets.pair(nn.Sequential(nn.Linear(5, 8), nn.Softmax(0), nn.Linear(8, 3)).double())
     for seed in range(3):
         assert both.take(nets.candidates(nets.VECTORS, seed)) < EXACT
     assert both.stats.reused == 2, "the first layer's"
+
+
+def test_operations_that_would_gain_nothing_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 64)
+    net = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 63), nn.Linear(63, 3))
+    both = nets.pair(net.double())
+    for seed in range(2):
+        assert both.take(nets.candidates(nets.VECTORS, seed)) < EXACT
+    assert (both.stats.operations, both.stats.reused) == (6, 1)
+    assert both.stats.products == 2 * 4 * (5 * 64 + 64 * 63 + 63 * 3)
+    assert both.stats.spared == 4 * 5 * 64
 
 
 def test_results_written_to_by_views_are_kept_as_they_were() -> None:
@@ -206,6 +220,23 @@ def test_results_written_to_by_views_are_kept_as_they_were() -> None:
     for seed in range(3):
         assert both.take(nets.candidates(nets.VECTORS, seed)) < EXACT
     assert both.stats.reused == 4
+
+
+def test_weights_that_a_forward_writes_to_are_never_taken_for_what_they_were() -> None:
+    class Drifting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs = self.last(self.first(inputs))
+            self.first.weight.data.mul_(0.9)  # which counts no change
+            return outputs
+
+    both = nets.pair(Drifting().double())
+    for seed in range(3):
+        assert both.take(nets.candidates(nets.VECTORS, seed)) < EXACT
+    assert both.stats.reused == 0
 
 
 @pytest.mark.parametrize("layout", ["plain", "channels last", "transposed", "sliced", "expanded"])
@@ -248,3 +279,17 @@ def test_what_is_not_a_number_is_never_the_same_row() -> None:
     reading = plan_reading(tensor)
     assert reading is not None
     assert not same_rows(prints.of(tensor, reading), prints.of(tensor, reading), 20)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_fingerprints_are_precise_where_products_need_not_be(precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        for device in ("cpu", "cuda"):
+            with full_precision(torch.device(device)):
+                products = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
+                assert getattr(products.matmul, "fp32_precision", "ieee") == "ieee"
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)

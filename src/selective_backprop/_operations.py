@@ -1,5 +1,7 @@
 """Operations worth reusing, and how their rows go through them."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -16,27 +18,60 @@ class Operation:
 
     Attributes:
         rows: positions of the arguments whose axis 0 is the rows'; the first says how many.
+        products: returns how many multiplications a call takes.
         results: how many of the leading results have the same axis 0.
         wanted: position of a flag that says whether all that a backward pass needs is computed.
     """
 
     rows: tuple[int, ...]
+    products: Callable[[tuple[Any, ...]], float]
     results: int = 1
     wanted: int | None = None
 
+    def pays(self, args: tuple[Any, ...]) -> bool:
+        """Return whether a call is so much work for its inputs that reusing it saves time."""
+        inputs = sum(args[place].numel() for place in self.rows)
+        return self.products(args) >= WORTHWHILE * inputs
+
+
+# Multiplications per element read. A fingerprint takes about ten per candidate, and what is
+# reused is saved for the rows selected alone; below 60 nothing is gained at a rate of a third.
+WORTHWHILE = 64
 
 aten = torch.ops.aten
 
+
+def _of_matrices(left: int, right: int) -> Callable[[tuple[Any, ...]], float]:
+    return lambda args: args[left].numel() * args[right].shape[-1]
+
+
+def _of_convolution(args: tuple[Any, ...]) -> float:
+    inputs, weight, stride, transposed, groups = args[0], args[1], args[3], args[6], args[8]
+    kernel = math.prod(weight.shape[2:])
+    if transposed:
+        return inputs.numel() * weight.shape[1] * kernel
+    return inputs.numel() * weight.shape[0] * kernel / groups / math.prod(stride)
+
+
+def _of_attention(args: tuple[Any, ...]) -> float:
+    query, key = args[:2]
+    return 2 * query.numel() * key.shape[-2]
+
+
+def _attention(wanted: int | None = None) -> Operation:
+    return Operation((0, 1, 2), _of_attention, results=2, wanted=wanted)
+
+
 OPERATIONS: dict[OpOverload, Operation] = {
-    aten.mm.default: Operation((0,)),
-    aten.addmm.default: Operation((1,)),
-    aten.bmm.default: Operation((0, 1)),
-    aten.baddbmm.default: Operation((1, 2)),
-    aten.convolution.default: Operation((0,)),
-    aten._scaled_dot_product_flash_attention_for_cpu.default: Operation((0, 1, 2), 2),
-    aten._scaled_dot_product_flash_attention.default: Operation((0, 1, 2), 2),
-    aten._scaled_dot_product_efficient_attention.default: Operation((0, 1, 2), 2, wanted=4),
-    aten._scaled_dot_product_cudnn_attention.default: Operation((0, 1, 2), 2, wanted=4),
+    aten.mm.default: Operation((0,), _of_matrices(0, 1)),
+    aten.addmm.default: Operation((1,), _of_matrices(1, 2)),
+    aten.bmm.default: Operation((0, 1), _of_matrices(0, 1)),
+    aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2)),
+    aten.convolution.default: Operation((0,), _of_convolution),
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention(),
+    aten._scaled_dot_product_flash_attention.default: _attention(),
+    aten._scaled_dot_product_efficient_attention.default: _attention(wanted=4),
+    aten._scaled_dot_product_cudnn_attention.default: _attention(wanted=4),
 }
 
 

@@ -41,6 +41,7 @@ class Record:
         held: the other arguments, by position or name, each with its version.
         results: what it returned.
         versions: of its results, to notice what was written to them behind our back.
+        spoiled: whether a held argument was written to since.
     """
 
     function: OpOverload
@@ -49,11 +50,13 @@ class Record:
     held: dict[int | str, tuple[Any, int]]
     results: tuple[Any, ...]
     versions: tuple[int, ...]
+    spoiled: bool = False
 
     @property
     def intact(self) -> bool:
-        """Whether the results are still what the operation returned."""
-        return self.versions == tuple(result._version for result in self._tensors())
+        """Whether results and held arguments are still what they were."""
+        unwritten = self.versions == tuple(result._version for result in self._tensors())
+        return unwritten and not self.spoiled
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return self.results[: self.operation.results]
@@ -79,6 +82,41 @@ class Tape:
         self.candidates = candidates
         self.records: list[Record | None] = []
         self.functions: list[OpOverload] = []
+        self._owners: dict[int, list[Record]] = {}
+        self._holders: dict[int, list[Record]] = {}
+
+    def add(self, function: OpOverload, record: Record | None) -> None:
+        """Add an operation."""
+        self.functions.append(function)
+        self.records.append(record)
+        if record is None:
+            return
+        for result in record.results[: record.operation.results]:
+            self._owners.setdefault(_storage(result), []).append(record)
+        for value, _ in record.held.values():
+            if _has_storage(value):
+                self._holders.setdefault(_storage(value), []).append(record)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        for part in (self.records, self._owners, self._holders):
+            part.clear()
+
+    def brace(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep what is recorded from what a call is about to write to.
+
+        Versions alone would not show it: what is written through `.data` counts no changes.
+        """
+        for place, name in written_arguments(function):
+            written = kwargs.get(name) if place >= len(args) else args[place]
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if not _has_storage(tensor):
+                    continue
+                storage = _storage(tensor)
+                for record in self._owners.pop(storage, ()):
+                    record.move_out(storage)
+                for record in self._holders.get(storage, ()):
+                    record.spoiled = True
 
     def count_bytes(self, model: nn.Module) -> int:
         """Return the bytes held, each storage counted once; the model's own not at all."""
@@ -106,7 +144,6 @@ class Recording(TorchDispatchMode):
     def __init__(self, tape: Tape, fingerprints: Fingerprints) -> None:
         super().__init__()
         self._tape, self._fingerprints = tape, fingerprints
-        self._owners: dict[int, list[Record]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -115,27 +152,24 @@ class Recording(TorchDispatchMode):
         refuse_random(func, args, kwargs)
         operation = OPERATIONS.get(func)
         if operation is None:
-            self._move_out_of_the_way(func, args, kwargs)
+            if written_arguments(func):
+                self._tape.brace(func, args, kwargs)
+                self._fingerprints.forget()
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, ask_for_all(operation, args))
         operation = OPERATIONS[func]
+        prints = self._take_prints(operation, args)  # before the inputs leave the cache
         returned = func(*args, **kwargs)
-        record = self._describe(func, operation, args, kwargs, returned)
-        self._tape.functions.append(func)
-        self._tape.records.append(record)
-        if record is not None:
-            for result in record.results[: operation.results]:
-                self._owners.setdefault(_storage(result), []).append(record)
+        record = None
+        if prints is not None:
+            record = _describe(func, operation, prints, args, kwargs, returned)
+        self._tape.add(func, record)
         return returned if shape is None else returned.view(shape)
 
-    def _describe(
-        self,
-        function: OpOverload,
-        operation: Operation,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        returned: Any,
-    ) -> Record | None:
+    def _take_prints(self, operation: Operation, args: tuple[Any, ...]) -> tuple[Print, ...] | None:
+        """Return the inputs' fingerprints; None where there are none, or they would not pay."""
+        if not operation.pays(args):
+            return None
         prints = []
         for place in operation.rows:
             tensor = args[place]
@@ -144,30 +178,29 @@ class Recording(TorchDispatchMode):
                 return None
             found = self._fingerprints.of(tensor, reading)
             prints.append(Print(tensor.shape, (tensor.dtype, tensor.device), reading, found))
-        results = returned if isinstance(returned, tuple) else (returned,)
-        tensors = results[: operation.results]
-        if any(type(result) is not Tensor for result in tensors):
-            return None
-        return Record(
-            function,
-            operation,
-            tuple(prints),
-            {
-                key: (value, _version(value))
-                for key, value in other_arguments(operation, args, kwargs)
-            },
-            tuple(results),
-            tuple(result._version for result in tensors),
-        )
+        return tuple(prints)
 
-    def _move_out_of_the_way(self, function: Any, args: Any, kwargs: Any) -> None:
-        for place, name in written_arguments(function):
-            written = kwargs.get(name) if place >= len(args) else args[place]
-            for tensor in written if isinstance(written, (list, tuple)) else (written,):
-                if self._owners and type(tensor) is Tensor and tensor.layout == torch.strided:
-                    storage = _storage(tensor)
-                    for record in self._owners.pop(storage, ()):
-                        record.move_out(storage)
+
+def _describe(
+    function: OpOverload,
+    operation: Operation,
+    prints: tuple[Print, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    returned: Any,
+) -> Record | None:
+    results = returned if isinstance(returned, tuple) else (returned,)
+    tensors = results[: operation.results]
+    if any(type(result) is not Tensor for result in tensors):
+        return None
+    return Record(
+        function,
+        operation,
+        prints,
+        {key: (value, _version(value)) for key, value in other_arguments(operation, args, kwargs)},
+        tuple(results),
+        tuple(result._version for result in tensors),
+    )
 
 
 def refuse_random(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -193,6 +226,10 @@ def other_arguments(operation: Operation, args: tuple[Any, ...], kwargs: dict[st
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+def _has_storage(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_nested
 
 
 def _version(value: Any) -> int:

@@ -17,7 +17,14 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from selective_backprop._fingerprint import Fingerprints, same_memory, same_rows
-from selective_backprop._operations import OPERATIONS, Order, Places, as_plain_product, take_places
+from selective_backprop._operations import (
+    OPERATIONS,
+    Order,
+    Places,
+    as_plain_product,
+    take_places,
+    written_arguments,
+)
 from selective_backprop._recording import (
     Record,
     Recording,
@@ -37,12 +44,16 @@ class Tally:
     Attributes:
         operations: how many there were.
         reused: how many were answered from the record.
+        products: multiplications they take.
+        spared: multiplications of those that were answered.
         tried: how many were computed although the record had them, to see that it is right.
         strayed: whether operations came in another order than in the selection pass.
     """
 
     operations: int = 0
     reused: int = 0
+    products: float = 0.0
+    spared: float = 0.0
     tried: int = 0
     strayed: bool = False
 
@@ -71,12 +82,17 @@ class Replay(TorchDispatchMode):
         kwargs = kwargs or {}
         refuse_random(func, args, kwargs)
         if func not in OPERATIONS:
+            if written_arguments(func):
+                self._tape.brace(func, args, kwargs)
+                self._fingerprints.forget()
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, args)
         result = self._find(func, args, kwargs)
         return result if shape is None else result.view(shape)
 
     def _find(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        products = OPERATIONS[func].products(args)
+        self.tally.products += products
         place, record = self._next(func)
         if record is None:
             return func(*args, **kwargs)
@@ -90,6 +106,7 @@ class Replay(TorchDispatchMode):
             self._trials.note(place, record, _same_result(answer, computed))
             return computed
         self.tally.reused += 1
+        self.tally.spared += products
         return answer
 
     def _next(self, function: OpOverload) -> tuple[int, Record | None]:
@@ -99,7 +116,7 @@ class Replay(TorchDispatchMode):
             return place, None
         if place >= len(tape.functions) or tape.functions[place] is not function:
             self.tally.strayed = True
-            tape.records.clear()
+            tape.clear()
             return place, None
         record, tape.records[place] = tape.records[place], None
         return place, record
@@ -223,7 +240,7 @@ class Reuse:
             with replay:
                 yield replay.tally
         finally:
-            tape.records.clear()
+            tape.clear()
             self._fingerprints.forget()
 
 

@@ -60,6 +60,8 @@ class StepStats:
         operations: heavy operations (matrix products, convolutions, attention) of training
             forwards, where activations are reused.
         reused: how many of them were not computed.
+        products: multiplications that the heavy operations take.
+        spared: multiplications of those that were not computed.
         strayed: training forwards that called other operations than their selection pass did,
             and were computed from there on.
         held_bytes: most memory that a selection pass left held for its training forward.
@@ -71,13 +73,15 @@ class StepStats:
     nonfinite: int = 0
     operations: int = 0
     reused: int = 0
+    products: float = 0.0
+    spared: float = 0.0
     strayed: int = 0
     held_bytes: int = 0
 
     @property
     def reused_share(self) -> float:
-        """The share of heavy operations that were not computed; 0 before there was one."""
-        return self.reused / self.operations if self.operations else 0.0
+        """The share of the heavy operations' work that was spared; 0 before there was any."""
+        return self.spared / self.products if self.products else 0.0
 
 
 class SelectiveStep:
@@ -94,6 +98,8 @@ class SelectiveStep:
     rounding. An operation is answered from the selection pass only after fingerprints of its
     inputs show that they are the rows' own, and at first its result is computed all the same
     and compared; wherever anything differs it is computed, which costs time and nothing else.
+    Operations too small to gain from it (fewer than 64 multiplications per element they read)
+    are always computed.
     The selection pass then runs in the modes the model is in, not in eval mode, and must not
     draw random numbers. Results are held from the selection pass to the training forward, for
     all candidates; `stats.held_bytes` says how much that is. On CUDA the host waits for the
@@ -310,6 +316,8 @@ class SelectiveStep:
             kept=now.kept + kept,
             operations=now.operations + tally.operations,
             reused=now.reused + tally.reused,
+            products=now.products + tally.products,
+            spared=now.spared + tally.spared,
             strayed=now.strayed + tally.strayed,
             held_bytes=max(now.held_bytes, held),
         )
