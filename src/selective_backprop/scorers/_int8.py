@@ -51,7 +51,7 @@ class Int8(AbstractScorer):
     """
 
     scorer: AbstractScorer
-    every: int = 2
+    every: int = 4
     recalibrate_every: int = 64
     calibration_batches: int = 1
     check: Check | None = Check()
