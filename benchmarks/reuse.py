@@ -15,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from rounds import Ratio, measure
 from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.rounds import Ratio, measure
 
 CLASSES = 10
 

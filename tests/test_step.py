@@ -2,6 +2,7 @@
 
 import copy
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import fixture_reuse as nets
@@ -133,20 +134,42 @@ def test_memory_held_and_shares_are_told() -> None:
     assert found.held_bytes == results + projections
 
 
-def test_what_is_held_is_let_go_after_the_step() -> None:
-    class Noting(nn.Linear):
-        def forward(self, inputs: Tensor) -> Tensor:
-            outputs = super().forward(inputs)
-            held.append(weakref.ref(outputs.untyped_storage()))
-            return outputs
+class Keeping(nn.Module):
+    """Keeps what it computes, in several ways."""
 
-    held: list[weakref.ref[Any]] = []
-    step = sb.SelectiveStep(Noting(5, 3), LOSS, TOP, reuse_activations=True)
-    inputs, targets = nets.candidates(nets.VECTORS, 0)
-    for _ in range(2):
-        step((inputs.float(), targets))
-    assert len(held) == 4
-    assert all(reference() is None for reference in held)
+    def __init__(self, keep: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.last, self.keep = nn.Linear(5, 8), nn.Linear(8, 3), keep
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        self.keep(hidden)
+        return self.last(hidden.relu())
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[2:, 1], lambda x: x.detach()])
+def test_what_a_model_keeps_of_a_selection_pass_is_never_written_to(
+    view: Callable[[Tensor], Tensor],
+) -> None:
+    kept: list[tuple[Tensor, Tensor]] = []
+    net = Keeping(lambda hidden: kept.append((view(hidden), view(hidden).clone())))
+    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse_activations=True)
+    for seed in range(4):
+        step(nets.candidates(nets.VECTORS, seed))
+    assert len(kept) == 8
+    assert all(torch.equal(one, other) for one, other in kept)
+
+
+def test_memory_is_held_for_one_step_at_most() -> None:
+    seen: list[weakref.ref[Any]] = []
+    net = Keeping(lambda hidden: seen.append(weakref.ref(hidden)))
+    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse_activations=True)
+    for count in (12, 12, 16, 20, 16, 12):
+        step(nets.candidates(nets.VECTORS, count, count))
+        free = step._reuse._shelf._free if step._reuse is not None else {}
+        waiting = sum(len(tensors) for tensors in free.values())
+        assert (waiting, {shape[0] for shape, _ in free}) == (2, {count})
+    assert all(reference() is None for reference in seen)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,15 @@ class Operation:
         products: returns how many multiplications a call takes.
         results: how many of the leading results have the same axis 0.
         wanted: position of a flag that says whether all that a backward pass needs is computed.
+        into: the same, writing to a given tensor: a contiguous one of the shape of the rows, with
+            the last argument's last axis.
     """
 
     rows: tuple[int, ...]
     products: Callable[[tuple[Any, ...]], float]
     results: int = 1
     wanted: int | None = None
+    into: OpOverload | None = None
 
     def pays(self, args: tuple[Any, ...]) -> bool:
         """Return whether a call is so much work for its inputs that reusing it saves time."""
@@ -63,10 +66,10 @@ def _attention(wanted: int | None = None) -> Operation:
 
 
 OPERATIONS: dict[OpOverload, Operation] = {
-    aten.mm.default: Operation((0,), _of_matrices(0, 1)),
-    aten.addmm.default: Operation((1,), _of_matrices(1, 2)),
-    aten.bmm.default: Operation((0, 1), _of_matrices(0, 1)),
-    aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2)),
+    aten.mm.default: Operation((0,), _of_matrices(0, 1), into=aten.mm.out),
+    aten.addmm.default: Operation((1,), _of_matrices(1, 2), into=aten.addmm.out),
+    aten.bmm.default: Operation((0, 1), _of_matrices(0, 1), into=aten.bmm.out),
+    aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2), into=aten.baddbmm.out),
     aten.convolution.default: Operation((0,), _of_convolution),
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention(),
     aten._scaled_dot_product_flash_attention.default: _attention(),

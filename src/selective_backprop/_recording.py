@@ -18,6 +18,7 @@ from selective_backprop._operations import (
     is_random,
     written_arguments,
 )
+from selective_backprop._shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,12 @@ class Record:
         """Whether results and held arguments are still what they were."""
         unwritten = self.versions == tuple(result._version for result in self._tensors())
         return unwritten and not self.spoiled
+
+    def retire(self, shelf: Shelf) -> None:
+        """Give the memory of the results away, after which nothing is to be asked of them."""
+        held, self.results = list(self._tensors()), ()
+        while held and self.operation.into is not None:
+            shelf.put(held.pop())
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return self.results[: self.operation.results]
@@ -139,11 +146,12 @@ class Recording(TorchDispatchMode):
     Args:
         tape: where they go.
         fingerprints: tell inputs apart.
+        shelf: memory for results.
     """
 
-    def __init__(self, tape: Tape, fingerprints: Fingerprints) -> None:
+    def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: Shelf) -> None:
         super().__init__()
-        self._tape, self._fingerprints = tape, fingerprints
+        self._tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -159,12 +167,25 @@ class Recording(TorchDispatchMode):
         func, args, shape = as_plain_product(func, ask_for_all(operation, args))
         operation = OPERATIONS[func]
         prints = self._take_prints(operation, args)  # before the inputs leave the cache
-        returned = func(*args, **kwargs)
         record = None
-        if prints is not None:
+        if prints is None:
+            returned = func(*args, **kwargs)
+        else:
+            returned = self._compute(func, operation, args, kwargs)
             record = _describe(func, operation, prints, args, kwargs, returned)
         self._tape.add(func, record)
         return returned if shape is None else returned.view(shape)
+
+    def _compute(
+        self, function: OpOverload, operation: Operation, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Call an operation that is recorded, in memory that was held before if there is some."""
+        if operation.into is not None:
+            rows = args[operation.rows[0]]
+            shape = torch.Size((*rows.shape[:-1], args[-1].shape[-1]))
+            if (free := self._shelf.take(shape, rows)) is not None:
+                return operation.into(*args, **kwargs, out=free)
+        return function(*args, **kwargs)
 
     def _take_prints(self, operation: Operation, args: tuple[Any, ...]) -> tuple[Print, ...] | None:
         """Return the inputs' fingerprints; None where there are none, or they would not pay."""
@@ -193,12 +214,14 @@ def _describe(
     tensors = results[: operation.results]
     if any(type(result) is not Tensor for result in tensors):
         return None
+    # Held by other tensors than the model's, so that a storage's users can be counted.
+    held = tuple(tensor.detach() for tensor in tensors)
     return Record(
         function,
         operation,
         prints,
         {key: (value, _version(value)) for key, value in other_arguments(operation, args, kwargs)},
-        tuple(results),
+        (*held, *results[operation.results :]),
         tuple(result._version for result in tensors),
     )
 

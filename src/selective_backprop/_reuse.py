@@ -32,6 +32,7 @@ from selective_backprop._recording import (
     other_arguments,
     refuse_random,
 )
+from selective_backprop._shelf import Shelf
 from selective_backprop._types import RowIndices
 
 REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make more of them
@@ -66,12 +67,19 @@ class Replay(TorchDispatchMode):
         rows: the candidates that the forward is of.
         trials: remembers which operations were seen to be answered rightly.
         fingerprints: as for the recording.
+        shelf: where the memory of results goes that were asked for.
     """
 
     def __init__(
-        self, tape: Tape, rows: RowIndices, trials: "Trials", fingerprints: Fingerprints
+        self,
+        tape: Tape,
+        rows: RowIndices,
+        trials: "Trials",
+        fingerprints: Fingerprints,
+        shelf: Shelf,
     ) -> None:
         super().__init__()
+        self._shelf = shelf
         self._tape, self._trials, self._fingerprints = tape, trials, fingerprints
         self._places = Places(rows, tape.candidates)
         self.tally = Tally()
@@ -100,6 +108,7 @@ class Replay(TorchDispatchMode):
         if not order:
             return func(*args, **kwargs)
         answer = self._answer(record, order)
+        record.retire(self._shelf)
         if not self._trials.passed(place, record):
             self.tally.tried += 1
             computed = func(*args, **kwargs)
@@ -217,6 +226,7 @@ class Reuse:
     def __init__(self) -> None:
         self._fingerprints = Fingerprints()
         self._trials = Trials()
+        self._shelf = Shelf()
 
     @contextmanager
     def recording(self, candidates: int) -> Generator[Tape]:
@@ -226,16 +236,17 @@ class Reuse:
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            with Recording(tape, self._fingerprints):
+            with Recording(tape, self._fingerprints, self._shelf):
                 yield tape
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
+            self._shelf.sweep()
             self._fingerprints.forget()
 
     @contextmanager
     def replaying(self, tape: Tape, rows: RowIndices) -> Generator[Tally]:
         """Run the training forward of some of the rows in the body, using the record up."""
-        replay = Replay(tape, rows, self._trials, self._fingerprints)
+        replay = Replay(tape, rows, self._trials, self._fingerprints, self._shelf)
         try:
             with replay:
                 yield replay.tally
