@@ -142,6 +142,39 @@ def test_norms_and_activations_are_done_within_layers_and_bytes_go_between():
     assert first(batch()[0]).dtype == torch.uint8
 
 
+class Pooled(nn.Module):
+    """Bytes through a functional ReLU, and through a pool that floats are read from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, padding=1)
+        self.pool, self.within, self.head = nn.MaxPool2d(2), Residual(8), nn.Linear(8, 5)
+
+    def forward(self, images):
+        found = functional.relu(self.second(functional.relu(self.first(images))))
+        return self.head(self.within(self.pool(found)).mean((2, 3)))
+
+
+def test_floats_come_out_of_a_pool_of_bytes_where_they_are_read():
+    torch.manual_seed(0)
+    model, images = Pooled(), batch()[0]
+    exact = model(images)
+    twin = Int8Copy(model)
+    twin.observe(anew=True)
+    twin.model(images)
+    twin.quantise()
+    first, second, within, head = layers(twin.model)
+    assert first.gives is second.takes
+    assert second.gives is twin.model.pool.takes
+    assert (within.gives, head.gives) == (None, None)
+    seen = []
+    twin.model.pool.register_forward_hook(lambda _, given, found: seen.append((*given, found)))
+    assert torch.allclose(twin.model(images), exact, atol=0.05)
+    (((given, found)),) = seen
+    assert (given.dtype, found.dtype) == (torch.uint8, torch.float32)
+    assert torch.equal(found, functional.max_pool2d(given.float(), 2) * second.gives.scale)
+
+
 def test_what_another_reads_is_not_folded():
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -62,8 +62,8 @@ def test_a_stale_cycle_tells_epochs_that_score_from_those_that_remember(found):
         spent = found.arms["stale-sb"]()
         assert {name: (each.scored, each.steps) for name, each in spent.items()} == {
             "stale-sb": (16, 2),
-            "stale-sb scoring": (48, 2),
-            "stale-sb remembering": (0, 2),
+            "stale-sb scored": (48, 2),
+            "stale-sb recalled": (0, 2),
         }
 
 

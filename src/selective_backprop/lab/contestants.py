@@ -138,9 +138,9 @@ def _strategies(rate: float, found: Contestants) -> dict[str, sb.Strategy]:
         "recorded-sb": sb.recorded_sb(rate),
     }
     if "int8" in found.scorers:
-        strategies["int8-sb"] = sb.selective_backprop(
-            rate, scorer=sb.Int8(sb.Forward(), check=None)
-        )
+        scorer = sb.Int8(sb.Forward(), check=None)
+        strategies["int8-sb"] = sb.selective_backprop(rate, scorer=scorer)
+        strategies["int8-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
     return strategies
 
 
@@ -251,7 +251,7 @@ class _Stand:
             return Spent(spent, after.scored - before.scored, after.batches - before.batches)
 
         epoch()  # the first keeps everything
-        if name != "stale-sb":
+        if not isinstance(strategy.scorer, sb.Stale):
             return lambda: {name: epoch()}
         return lambda: _by_kind(name, [epoch() for _ in range(STALE)])
 
@@ -260,8 +260,8 @@ def _by_kind(name: str, epochs: list[Spent]) -> Mapping[str, Spent]:
     """Return the mean of a cycle, of its epochs that score, and of those that remember."""
     kinds = {
         name: epochs,
-        f"{name} scoring": [each for each in epochs if each.scored],
-        f"{name} remembering": [each for each in epochs if not each.scored],
+        f"{name} scored": [each for each in epochs if each.scored],
+        f"{name} recalled": [each for each in epochs if not each.scored],
     }
     return {kind: mean_of(some) for kind, some in kinds.items() if some}
 

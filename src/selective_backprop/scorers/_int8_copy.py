@@ -72,7 +72,8 @@ class Int8Copy:
             )
         if graph is not None:
             _Fusion(self.model, graph).fuse()
-        self._ranges = list(dict.fromkeys(layer.takes for layer in self._layers))
+        spans = (span for layer in self._layers for span in (layer.takes, layer.gives))
+        self._ranges = list(dict.fromkeys(span for span in spans if span is not None))
 
     def update(self) -> None:
         """Give the copy the weights and buffers that the model has now.
@@ -208,16 +209,19 @@ class _Fusion:
         )
 
     def _connect(self, layer: Int8Layer, end: fx.Node) -> None:
-        """Let a layer hand on bytes if all that read them take bytes."""
-        readers: list[Int8Layer] = []
+        """Let a layer hand on bytes if all that read them, perhaps after pooling, take bytes."""
+        readers: list[Int8Layer | PatchMaximum] = []
         waiting = list(end.users)
         while waiting:
             user = waiting.pop()
             module = self._module(user)
             if isinstance(module, Int8Layer) and self._calls[module] == 1:
                 readers.append(module)
-            elif isinstance(module, PatchMaximum):
-                waiting.extend(user.users)
+            elif isinstance(module, PatchMaximum) and self._calls[module] == 1:
+                if all(self._takes_bytes(reader) for reader in user.users):
+                    waiting.extend(user.users)
+                else:
+                    readers.append(module)
             else:
                 return
         if not readers:
@@ -225,6 +229,12 @@ class _Fusion:
         layer.gives = Range()
         for reader in readers:
             reader.takes = layer.gives
+
+    def _takes_bytes(self, node: fx.Node) -> bool:
+        module = self._module(node)
+        if module is None or self._calls[module] != 1:
+            return False
+        return isinstance(module, Int8Layer | PatchMaximum)
 
     def _module(self, node: fx.Node) -> nn.Module | None:
         return self._modules.get(str(node.target)) if node.op == "call_module" else None

@@ -202,24 +202,32 @@ class PatchMaximum(nn.Module):
     Args:
         inner: the pooling of floats.
         side: of a patch, in both directions.
+
+    Attributes:
+        takes: the range of the bytes that come, where floats are to be handed on; else None.
     """
 
     def __init__(self, inner: nn.MaxPool2d, side: int) -> None:
         super().__init__()
         self.inner = inner
         self.side = side
+        self.takes: Range | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the maximum of each whole patch."""
         if inputs.dtype is not torch.uint8:
-            return self.inner(inputs)
+            outputs = self.inner(inputs)
+            if self.takes is not None:
+                self.takes.cover(outputs)
+            return outputs
         side = self.side
         height, width = (size - size % side for size in inputs.shape[-2:])
         found = inputs[..., 0:height:side, 0:width:side]
         for place in range(1, side * side):
             down, right = divmod(place, side)
             found = torch.maximum(found, inputs[..., down:height:side, right:width:side])
-        return found
+        # what a ReLU gave has its zero at 0
+        return found if self.takes is None else found.float().mul_(self.takes.scale)
 
 
 def is_available() -> bool:
