@@ -1,7 +1,7 @@
 """Record the heavy operations of a selection pass: their results, and what their inputs were."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -251,7 +251,7 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _has_storage(value: Any) -> bool:
+def _has_storage(value: Any) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_nested
 
 

@@ -1,5 +1,6 @@
 """The door for loops that own their batch: candidates in, losses of the selected rows out."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -102,8 +103,9 @@ class SelectiveStep:
     are always computed.
     The selection pass then runs in the modes the model is in, not in eval mode, and must not
     draw random numbers. Results are held from the selection pass to the training forward, for
-    all candidates; `stats.held_bytes` says how much that is. On CUDA the host waits for the
-    device twice or thrice per heavy operation.
+    all candidates, and on a CPU their memory is kept from step to step; `stats.held_bytes` says
+    how much that is. Fused recurrent layers are computed. On CUDA the host waits for the device
+    twice or thrice per heavy operation.
 
     Args:
         model: the model in training.
@@ -147,7 +149,7 @@ class SelectiveStep:
         outputs: OutputsOf | None = None,
         reuse_activations: bool = False,
         candidate_statistics: bool = False,
-        whole: tuple[str, ...] | frozenset[str] | set[str] | list[str] = (),
+        whole: Collection[str] = (),
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         stopwatch: Stopwatch | None = None,
