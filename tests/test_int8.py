@@ -109,16 +109,16 @@ def test_a_linear_layer_computes_what_plain_integers_do():
 
 
 def test_sums_are_whole_at_the_greatest_bytes_and_weights():
-    model = nn.Sequential(nn.Linear(256, 2, bias=False), nn.Conv2d(64, 2, 2, bias=False))
+    model = nn.Sequential(nn.Linear(256, 16, bias=False), nn.Conv2d(64, 16, 2, bias=False))
     for layer in model:
         nn.init.ones_(layer.weight)
     twin = Int8Copy(model)
     twin.observe(anew=True)
-    for layer, inputs in zip(model, (torch.ones(1, 256), torch.ones(1, 64, 2, 2)), strict=True):
+    for layer, inputs in zip(model, (torch.ones(8, 256), torch.ones(8, 64, 2, 2)), strict=True):
         place = layers(twin.model)[0 if isinstance(layer, nn.Linear) else 1]
         place.takes.cover(inputs)
         place.quantise()
-        assert torch.allclose(place(1.1 * inputs).flatten(), torch.full((2,), 256 * 1.1))
+        assert torch.allclose(place(1.1 * inputs).flatten(), torch.full((8 * 16,), 256 * 1.1))
 
 
 def test_while_it_observes_the_copy_computes_what_the_model_does():
@@ -220,6 +220,36 @@ def test_ranges_are_taken_anew_as_often_as_asked():
     assert found == pytest.approx([1, 3, 3, 3, 2, 2, 2])
 
 
+class Counting(sb.AbstractScorer, sb.RunningScorer):
+    """A scorer that remembers how often it was asked."""
+
+    needs = sb.Needs()
+    asked = 0
+
+    def start(self, context):
+        self.inner = sb.Forward().start(context)
+        return self
+
+    def score(self, batch, indices):
+        self.asked += 1
+        return self.inner.score(batch, indices) + self.asked
+
+    def state_dict(self):
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state):
+        self.asked = state["asked"]
+
+
+def test_what_is_scored_for_a_calibration_is_forgotten():
+    scorer = Counting()
+    running = begin(sb.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional())
+    first, second, third = (running.score(batch(), None) for _ in range(3))
+    assert scorer.asked == 3
+    assert torch.allclose(second - first, torch.ones(()), atol=1e-4)
+    assert torch.allclose(third - second, torch.ones(()), atol=1e-4)
+
+
 def test_a_scorer_goes_on_with_the_weights_it_had(tmp_path):
     model = convolutional()
     scorer = sb.Int8(sb.Forward(), every=8, check=None)
@@ -292,3 +322,5 @@ def test_what_cannot_be_inside_is_refused():
         sb.Int8(sb.LowResolution(sb.Forward(training=True)))
     with pytest.raises(sb.ConfigurationError, match="compile the copy anew"):
         sb.Int8(sb.Compiled(sb.Forward()))
+    with pytest.raises(sb.ConfigurationError, match="a copy of the copy"):
+        sb.Int8(sb.LowResolution(sb.Synced(sb.Forward(), every=2)))

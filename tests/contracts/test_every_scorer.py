@@ -45,7 +45,7 @@ SCORERS = {
     sb.Int8: [
         sb.Int8(sb.Forward()),
         sb.Int8(sb.Forward("error-norm"), 1, 2, 2, sb.Check(1, least=0)),
-        sb.Int8(sb.LowResolution(sb.Forward()), 3, check=None),
+        sb.Int8(sb.LowResolution(sb.Forward(inference_mode=True)), 3, check=None),
     ],
     sb.LowPrecision: [
         sb.LowPrecision(sb.Forward()),

@@ -89,7 +89,7 @@ def _entitled(table: Table, title: str, caption: str) -> Table:
 
 
 def _interval(ratio: Median) -> str:
-    return f"{ratio.low:.3f}–{ratio.high:.3f}"
+    return f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
 def _spread(ratio: Median) -> str:

@@ -17,6 +17,7 @@ from selective_backprop.scorers._int8_copy import Int8Copy
 from selective_backprop.scorers._int8_layers import is_available
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
+from selective_backprop.scorers._synced import Synced
 from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
 from selective_backprop.scorers._wrapping import RunningWrapper
 
@@ -83,6 +84,11 @@ class Int8(AbstractScorer):
                 raise ConfigurationError(
                     f"{inside!r} would compile the copy anew whenever it is made; wrap what is "
                     "inside it, such as Int8(Forward())"
+                )
+            if isinstance(inside, Synced):
+                raise ConfigurationError(
+                    f"{inside!r} would score with a copy of the copy; Int8(..., every=...) says "
+                    "how often the weights are copied"
                 )
             inside = getattr(inside, "scorer", None)
 
