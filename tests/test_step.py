@@ -1,6 +1,7 @@
 """The step selects as its parts say, with reuse or without, and refuses what cannot work."""
 
 import copy
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,19 @@ def test_a_strategy_without_scores_selects_without_a_selection_pass() -> None:
 def test_everything_is_the_whole_batch_in_its_order() -> None:
     step = sb.SelectiveStep(nets.mlp().double(), LOSS, sb.traditional())
     assert step(nets.candidates(nets.VECTORS, 0)).rows.tolist() == list(range(nets.CANDIDATES))
+
+
+def test_cheap_scorers_say_how_far_they_agree() -> None:
+    scorer = sb.LowResolution(sb.Forward(), factor=2)
+    net = nets.convolutional().double()
+    step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.Top(rate=1 / 2)))
+    assert step.agreement is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sb.SelectionWarning)  # a net that has learned nothing
+        for seed in range(8):
+            step(nets.candidates(nets.IMAGES, seed))
+    assert step.agreement is not None
+    assert sb.SelectiveStep(net, LOSS, TOP).agreement is None
 
 
 def test_losses_of_any_batch_can_be_given() -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._fingerprint import Fingerprints, Reading, plan_reading
@@ -127,15 +127,15 @@ class Tape:
 
     def count_bytes(self, model: nn.Module) -> int:
         """Return the bytes held, each storage counted once; the model's own not at all."""
-        owned = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+        every = (*model.parameters(), *model.buffers())
+        owned = {_storage(tensor) for tensor in every if _has_storage(tensor)}
         sizes: dict[int, int] = {}
         for record in self.records:
             if record is None:
                 continue
-            tensors = [result for result in record.results if isinstance(result, Tensor)]
-            tensors += [part.projections for part in record.prints]
-            tensors += [value for value, _ in record.held.values() if isinstance(value, Tensor)]
-            for tensor in tensors:
+            prints = (part.projections for part in record.prints)
+            others = (value for value, _ in record.held.values())
+            for tensor in filter(_has_storage, (*record.results, *prints, *others)):
                 sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return sum(size for storage, size in sizes.items() if storage not in owned)
 
@@ -252,7 +252,9 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _has_storage(value: Any) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_nested
+    if not isinstance(value, Tensor) or is_traceable_wrapper_subclass(value):
+        return False  # a wrapper, such as a distributed tensor, has none of its own
+    return value.layout == torch.strided and not value.is_nested
 
 
 def _version(value: Any) -> int:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._batches import Layout, check_layout, count_rows
 from selective_backprop._candidate_statistics import Moments, NotedStatistics, NotingStatistics
 from selective_backprop._checks import check_paths, check_strategy, choose, find_device
@@ -26,7 +27,7 @@ from selective_backprop._schedule import Phase, Schedule
 from selective_backprop._selection import Draw
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
-from selective_backprop.scorers import Learning
+from selective_backprop.scorers import Agreeing, Learning
 from selective_backprop.strategies import Strategy
 
 STATE_VERSION = 1
@@ -192,6 +193,11 @@ class SelectiveStep:
     def stats(self) -> StepStats:
         """What was done so far: one frozen snapshot."""
         return replace(self._stats, nonfinite=self._guard.skipped)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        return self._scorer.agreement if isinstance(self._scorer, Agreeing) else None
 
     def __call__(self, batch: Any) -> SelectedLosses:
         """Select rows of a batch and return their losses, to be trained on.
