@@ -20,13 +20,13 @@ import torch
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from rounds import SECONDS, Ratio, measure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
 from selective_backprop.lab.models import resnet9
 from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.rounds import SECONDS, Ratio, measure
 
 BATCH = 128
 RATES = {"1/4": 1 / 4, "1/3": 1 / 3, "1/2": 1 / 2}

@@ -1,5 +1,6 @@
 """Spend backward passes only on the examples that still teach the model something."""
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._ensemble import ExampleScores
 from selective_backprop._errors import (
@@ -30,17 +31,24 @@ from selective_backprop._selection import (
     tilted_odds,
 )
 from selective_backprop._stats import Stats
+from selective_backprop._step import SelectedLosses, SelectiveStep, StepStats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,
+    Agreeing,
     Average,
+    Check,
+    Compiled,
     Crossing,
     Excess,
     Forward,
     GaussianProcess,
+    Int8,
     Learning,
+    LowPrecision,
+    LowResolution,
     Measure,
     Needs,
     Predicted,
@@ -50,6 +58,7 @@ from selective_backprop.scorers import (
     Remembering,
     RunningScorer,
     Stale,
+    Synced,
 )
 from selective_backprop.selectors import (
     AbstractSelector,
@@ -95,11 +104,15 @@ __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
     "AbstractSelector",
+    "Agreeing",
+    "Agreement",
     "Average",
     "BatchError",
     "BelowMean",
     "Bottom",
+    "Check",
     "Choice",
+    "Compiled",
     "Confident",
     "ConfigurationError",
     "Context",
@@ -113,12 +126,15 @@ __all__ = [
     "GaussianProcess",
     "Hide",
     "History",
+    "Int8",
     "Keep",
     "Learning",
     "Ledger",
     "Leftovers",
     "LoaderError",
     "LossError",
+    "LowPrecision",
+    "LowResolution",
     "Measure",
     "Needs",
     "NonFinite",
@@ -136,16 +152,20 @@ __all__ = [
     "RunningScorer",
     "RunningSelector",
     "Schedule",
+    "SelectedLosses",
     "Selection",
     "SelectionWarning",
     "SelectiveBackpropError",
     "SelectiveLoader",
+    "SelectiveStep",
     "Stale",
     "Stateless",
     "Stats",
+    "StepStats",
     "Stopwatch",
     "Strategy",
     "Subset",
+    "Synced",
     "Terms",
     "Top",
     "Uniform",

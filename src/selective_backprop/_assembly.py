@@ -115,6 +115,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         device=wishes.device,
         examples=source.examples,
         ranks=ranks,
+        rate=terms.rate,
     )
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else strategy.scorer.start(context)

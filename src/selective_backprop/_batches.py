@@ -182,6 +182,11 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
     return _rebuild(apply, [batch])
 
 
+def map_leaves(function: Callable[[str, Any], Any], batch: Any) -> Any:
+    """Return the batch with `function(path, leaf)` in place of each of its leaves."""
+    return _rebuild(function, [batch])
+
+
 def _join_tensors(
     path: str, leaves: Sequence[Tensor], rows: Sequence[Tensor | None], layout: Layout
 ) -> Tensor:

@@ -24,6 +24,9 @@ class Context:
         device: where candidates are moved to, or None if they stay where the loader put them.
         examples: examples in the data set, or None for a stream.
         ranks: the processes that train together.
+        rate: the share of the candidates that selection is meant to keep; None if unknown.
+        checks: whether cheap scorers may hold themselves against exact ones; not so within
+            another one that does.
     """
 
     batch_size: int
@@ -34,6 +37,8 @@ class Context:
     device: torch.device | None = None
     examples: int | None = None
     ranks: Alone = Alone()
+    rate: float | None = None
+    checks: bool = True
 
     def quota(self, candidates: int) -> int:
         """Return how many of `candidates` rows an exact draw takes: in proportion, at least 1."""

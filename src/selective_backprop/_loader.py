@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._assembly import Wishes, assemble
 from selective_backprop._batches import Layout
 from selective_backprop._checks import (
@@ -38,6 +39,7 @@ from selective_backprop._source import open_source
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
 STATE_VERSION = 2
@@ -173,6 +175,12 @@ class SelectiveLoader:
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
         return self._progress.at(max(0, self._position.epoch), self._position.drawn)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        scorer = self._parts.scorer
+        return scorer.agreement if isinstance(scorer, Agreeing) else None
 
     @property
     def stats(self) -> Stats:

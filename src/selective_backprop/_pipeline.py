@@ -19,7 +19,7 @@ from selective_backprop._losses import check_losses
 from selective_backprop._memory import Memory
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch
-from selective_backprop.scorers import Learning, RunningScorer
+from selective_backprop.scorers import Agreeing, Learning, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
 
 END = object()
@@ -214,6 +214,7 @@ class Pipeline:
 
     def _score(self, rows: Rows, position: Position, count: Callable[..., None]) -> Tensor:
         assert self.scorer is not None  # whoever scores has one
+        checked = self._checked
         with self.phase("score"):
             scores = check_losses(self.scorer.score(rows.batch, rows.indices), rows.count).detach()
             if scores.dtype in (torch.float16, torch.bfloat16):
@@ -222,8 +223,12 @@ class Pipeline:
                 # The rows' device draws; a model that spans devices may score on another.
                 scores = scores.to(self.device)
         position.scored = True
-        count(scored=rows.count)
+        count(scored=rows.count, checked=self._checked - checked)
         return scores
+
+    @property
+    def _checked(self) -> int:
+        return self.scorer.checked if isinstance(self.scorer, Agreeing) else 0
 
     def _to_device(self, column: Tensor | None) -> Tensor | None:
         if column is None or self.device is None:

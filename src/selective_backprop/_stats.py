@@ -12,6 +12,7 @@ class Stats:
         candidates: examples that came up for training, loaded or not.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
+        checked: of those, how many were scored a second time, exactly, to check a cheap scorer.
         expired: candidates that had to be scored though the strategy remembers scores: theirs
             was too old, or there was none.
         kept: examples handed out in training batches.
@@ -26,6 +27,7 @@ class Stats:
     candidates: int = 0
     loaded: int = 0
     scored: int = 0
+    checked: int = 0
     expired: int = 0
     kept: int = 0
     batches: int = 0

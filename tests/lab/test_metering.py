@@ -44,12 +44,13 @@ def test_a_pass_of_traditional_training_costs_one():
 @given(
     rows=st.integers(0, 1000),
     scored=st.integers(0, 1000),
+    checked=st.integers(0, 1000),
     score=st.floats(0.0, 2.0),
     learn=st.floats(0.0, 6.0),
     prepared=st.floats(0.0, 10.0),
 )
 def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost(
-    rows, scored, score, learn, prepared
+    rows, scored, checked, score, learn, prepared
 ):
     meter = Meter(100, CPU)
     assert (meter.prepared, meter.price) == (0.0, Price(score=1.0, learn=0.0))
@@ -57,6 +58,8 @@ def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost
     meter.prepared, meter.price = prepared, Price(score, learn)
     expected = prepared + (scored * score + 3 * rows + learn * rows) / 300
     assert meter.cost(scored) == pytest.approx(expected)
+    # a check is a forward of the model itself, whatever the scorer costs
+    assert meter.cost(scored, checked) == pytest.approx(expected + checked / 300)
 
 
 def test_every_phase_is_told_and_together_they_are_all_the_seconds(clock):

@@ -196,6 +196,18 @@ def test_every_point_is_consistent_and_counts_from_the_start(arm):
     assert points[-1].scored == 0 or points[-1].phases["score"] > 0.0
 
 
+def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
+    synced = sb.Synced(sb.Forward(), 2, sb.Check(3, least=0))
+    cheap = sb.Strategy("cheap", synced, sb.Percentile(1.0))
+    monkeypatch.setitem(ARMS, "cheap", replace(ARMS["traditional"], make=lambda *_: cheap))
+    run = carry_out(fixture_plan("cheap"))
+    last, stats = run.points[-1], run.loader.stats
+    assert (stats.scored, stats.checked) == (3 * EXAMPLES, 3 * 64)
+    assert last.scored == stats.scored + stats.checked
+    assert last.cost == pytest.approx((last.scored + 3 * last.trained) / (3 * EXAMPLES))
+    assert run.meters()["checked"] == stats.checked
+
+
 def test_rate_and_training_loss_are_those_since_the_last_point():
     selective = carry_out(fixture_plan("selective-backprop")).points
     assert [point.rate for point in selective] == [1.0, 0.5, 0.5]

@@ -1,4 +1,4 @@
-"""The command line: train one arm, or compare several, on real data."""
+"""The command line: train one arm, compare several, or measure what they cost."""
 
 import importlib
 import shlex
@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 import selective_backprop as sb
 from selective_backprop.lab import datasets, options
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
+from selective_backprop.lab.bench_session import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.figures import draw_comparison
@@ -27,6 +28,7 @@ from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.runs import Plan
+from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
 
 
@@ -172,6 +174,39 @@ def train(
 
 
 @app.command()
+def bench(
+    data: options.BenchData = "digits",
+    model: options.Model = None,
+    rate: options.Rate = 1 / 3,
+    scorers: options.Scorers = None,
+    seconds: options.Seconds = 120.0,
+    root: options.Root = None,
+    batch_size: options.BatchSize = None,
+    threads: options.Threads = 1,
+    device: options.Device = None,
+    out: options.BenchOut = Path("bench.png"),
+    json: options.Json = None,
+) -> None:
+    """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
+
+    Times forward and backward passes, every scorer, and an epoch of several strategies, against
+    the least that each can cost. Prints tables and draws a figure.
+    """
+    _prepare(threads)
+    _look_here(model)
+    findings = run_bench(
+        console,
+        _given(bench_recipe(data), model=model, batch_size=batch_size),
+        rate=rate,
+        scorers=None if scorers is None else scorers.split(","),
+        seconds=seconds,
+        device=torch.device(_device(device)),
+        root=root,
+    )
+    show_bench(console, findings, out, json, command=_command())
+
+
+@app.command()
 def report(
     folder: options.Records,
     out: options.ReportOut = None,
@@ -188,16 +223,23 @@ def _recipe(
     lr: float | None,
     lr_schedule: Rates | None,
 ) -> Recipe:
+    _look_here(model)
+    return _given(
+        find_recipe(data), model=model, batch_size=batch_size, learning_rate=lr, rates=lr_schedule
+    )
+
+
+def _look_here(model: str | None) -> None:
     if model is not None and ":" in model:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` would, for a model of the user's own
-    given = {
-        "model": model,
-        "batch_size": batch_size,
-        "learning_rate": lr,
-        "rates": lr_schedule,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return replace(find_recipe(data), **chosen)
+
+
+def _given(recipe: Recipe, **given: Any) -> Recipe:
+    return replace(recipe, **{name: value for name, value in given.items() if value is not None})
+
+
+def _command() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _one_arm(strategy: str) -> str:
@@ -254,9 +296,8 @@ def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> li
     clean = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
     data = UniformFlip(plans[0].noise)(clean)
     _make_folder(out)
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     with Live(console, plans) as live:
-        return run_plans(plans, data, out, command=command, watch=live, replace=again)
+        return run_plans(plans, data, out, command=_command(), watch=live, replace=again)
 
 
 def _show(runs: Sequence[Run], out: Path) -> None:

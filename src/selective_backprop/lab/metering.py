@@ -71,13 +71,15 @@ class Meter:
         self.updates += 1
         self.trained += rows
 
-    def cost(self, scored: int) -> float:
+    def cost(self, scored: int, checked: int = 0) -> float:
         """Return the cost in passes of traditional training: scoring 1, training 3 an example.
+
+        Examples that were scored a second time, to check a cheap scorer, cost a whole forward.
 
         What was prepared before training, and a scorer that is not the model itself, are charged
         at what they cost.
         """
-        passes = self.price.score * scored + (3 + self.price.learn) * self.trained
+        passes = self.price.score * scored + checked + (3 + self.price.learn) * self.trained
         return self.prepared + passes / (3 * self._examples)
 
     @property

@@ -251,6 +251,42 @@ Again = Annotated[
         "--again", help="Run again what is recorded already; old records are kept beside the new."
     ),
 ]
+BenchData = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help=f"Data set: {', '.join(RECIPES)}. Or the shape of images that are made up: 3x32x32, "
+        "or 1x28x28/5 for 5 classes.",
+    ),
+]
+BenchOut = Annotated[
+    Path, typer.Option("--out", metavar="FILE", help="The figure, in the format of its suffix.")
+]
+Scorers = Annotated[
+    str | None,
+    typer.Option(
+        "--scorers",
+        metavar="NAMES",
+        help="Scorers to time, separated by commas: forward, int8, bf16, synced, half-resolution "
+        "(of images of 16 pixels or more), compiled. Default: all, but compiled only on a GPU, "
+        "since it takes long to start.",
+    ),
+]
+Seconds = Annotated[
+    float,
+    typer.Option(
+        "--seconds",
+        metavar="N",
+        min=0,
+        help="Begin no more rounds after so many seconds, unless there are fewer than five. Rounds "
+        "end earlier where every ratio is known within 1 %.",
+    ),
+]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write a record of what was found."),
+]
 Records = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of records, as compare writes it.")
 ]

@@ -143,7 +143,7 @@ class TrainingRun:
         self._losses = torch.zeros((), device=self._device)
         self._last = sb.Stats()
         self._trained = 0
-        self._scored = 0
+        self._seen = sb.Stats()
         self.points: list[Point] = []
 
     @property
@@ -230,8 +230,11 @@ class TrainingRun:
 
     def _spent(self) -> float:
         length = self.plan.length
-        used = self.meter.seconds if length.unit == "seconds" else self.meter.cost(self._scored)
+        used = self.meter.seconds if length.unit == "seconds" else self._cost(self._seen)
         return min(1.0, used / length.value)
+
+    def _cost(self, stats: sb.Stats) -> float:
+        return self.meter.cost(stats.scored, stats.checked)
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
@@ -242,7 +245,7 @@ class TrainingRun:
         while epoch < epochs and not self._exhausted:
             loader.set_epoch(epoch)
             for (inputs, targets), selection in loader:
-                self._scored = loader.stats.scored
+                self._seen = loader.stats
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))
@@ -252,7 +255,7 @@ class TrainingRun:
                 yield len(targets)
                 if self._exhausted:
                     return
-            self._scored = loader.stats.scored  # also in an epoch that yields no batch
+            self._seen = loader.stats  # also in an epoch that yields no batch
             epoch += 1
 
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
@@ -283,13 +286,13 @@ class TrainingRun:
         point = Point(
             progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
             epoch=stats.candidates / len(self._data.train_labels),
-            cost=meter.cost(stats.scored),
+            cost=self._cost(stats),
             seconds=meter.seconds,
             cpu_seconds=meter.cpu_seconds,
             updates=meter.updates,
             candidates=stats.candidates,
             loaded=stats.loaded,
-            scored=stats.scored,
+            scored=stats.scored + stats.checked,
             trained=meter.trained,
             test_error=error,
             test_loss=loss,

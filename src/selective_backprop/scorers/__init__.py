@@ -2,31 +2,44 @@
 
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
+    Agreeing,
     Learning,
     Needs,
     Remembering,
     RunningScorer,
 )
 from selective_backprop.scorers._average import Average
+from selective_backprop.scorers._check import Check
+from selective_backprop.scorers._compiled import Compiled
 from selective_backprop.scorers._crossing import Crossing
 from selective_backprop.scorers._excess import Excess, ReferenceLosses
 from selective_backprop.scorers._forward import Forward, Measure, MeasureName
 from selective_backprop.scorers._gaussian import GaussianProcess
+from selective_backprop.scorers._int8 import Int8
+from selective_backprop.scorers._low_precision import LowPrecision
+from selective_backprop.scorers._low_resolution import LowResolution
 from selective_backprop.scorers._predicted import Predicted
 from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._proxy import Proxy
 from selective_backprop.scorers._recorded import Recorded
 from selective_backprop.scorers._stale import Stale
+from selective_backprop.scorers._synced import Synced
 
 __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
+    "Agreeing",
     "Average",
+    "Check",
+    "Compiled",
     "Crossing",
     "Excess",
     "Forward",
     "GaussianProcess",
+    "Int8",
     "Learning",
+    "LowPrecision",
+    "LowResolution",
     "Measure",
     "MeasureName",
     "Needs",
@@ -37,4 +50,5 @@ __all__ = [
     "Remembering",
     "RunningScorer",
     "Stale",
+    "Synced",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Float32
 from torch import Tensor
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
@@ -61,6 +62,28 @@ class Learning(ABC):
         """Take a step on a batch that is about to be trained on."""
 
 
+class Agreeing(ABC):
+    """What a running scorer can do besides, if it knows how far it agrees with an exact one."""
+
+    @property
+    @abstractmethod
+    def agreement(self) -> Agreement | None:
+        """What the last check found; None before the first has ended, or if there is none."""
+
+    @property
+    @abstractmethod
+    def checked(self) -> int:
+        """How many candidates were scored a second time, exactly, so far."""
+
+
+class Approximate(ABC):
+    """What a running scorer can do besides, if it, or what is inside, stands in for another."""
+
+    @abstractmethod
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score the candidates of one batch without what makes scoring cheap."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a scorer needs.
@@ -75,6 +98,7 @@ class Needs:
         recordings: whether it lives on the losses that `SelectiveLoader.record` is given.
         depth: how many scores of each example must be remembered.
         rescores: whether examples left out are scored at the epoch's end.
+        model: whether it scores with the model in training, and not with one of its own.
     """
 
     passes: bool = True
@@ -84,6 +108,7 @@ class Needs:
     recordings: bool = False
     depth: int = 1
     rescores: bool = False
+    model: bool = True
 
 
 class AbstractScorer(ABC):

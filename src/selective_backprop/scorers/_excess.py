@@ -1,7 +1,7 @@
 """RHO-Loss: the part of a loss that training could still take away."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -10,8 +10,15 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Learning, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Approximate,
+    Needs,
+    RunningScorer,
+)
 from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers._stand_in import score_exactly
+from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -94,7 +101,7 @@ class Excess(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices, besides what the scorer inside needs."""
-        return Needs(indices=True, outputs=self.scorer.needs.outputs)
+        return replace(self.scorer.needs, indices=True)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer.
@@ -110,24 +117,19 @@ class Excess(AbstractScorer):
         return _RunningExcess(self.reference.losses, self.scorer.start(context))
 
 
-class _RunningExcess(RunningScorer, Learning):
+class _RunningExcess(RunningWrapper, Approximate):
     def __init__(self, reference: Tensor, inner: RunningScorer) -> None:
+        super().__init__(inner)
         self._reference = reference
-        self._inner = inner
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        scores = self._inner.score(batch, indices)
+        return self._above_reference(self._inner.score(batch, indices), indices)
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._above_reference(score_exactly(self._inner, batch, indices), indices)
+
+    def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
         if self._reference.device != scores.device:
             self._reference = self._reference.to(scores.device)
         assert indices is not None  # the loader refuses streams
         return scores - self._reference[indices.to(scores.device)]
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._inner, Learning):
-            self._inner.learn(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._inner.load_state_dict(state)

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
@@ -19,6 +18,7 @@ from selective_backprop.scorers._untouched import (
     eval_mode,
     kept_random_streams,
     uncached_autocast,
+    unwrapped,
 )
 
 
@@ -120,8 +120,7 @@ class _RunningForward(RunningScorer):
         self, spec: Forward, model: nn.Module, losses: LossesOf, device: torch.device | None
     ) -> None:
         self._spec = spec
-        # A forward through the wrapper would skip its next broadcast of buffers.
-        self._model = model.module if isinstance(model, DistributedDataParallel) else model
+        self._model = unwrapped(model)
         self._losses = losses
         self._device = device
         self._buffers = KeptBuffers(self._model)

@@ -1,6 +1,6 @@
 """Predict scores from earlier ones, instead of reusing them as they were."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from jaxtyping import Float32
@@ -12,7 +12,6 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Learning,
     Needs,
     Remembering,
     RunningScorer,
@@ -20,6 +19,7 @@ from selective_backprop.scorers._abstract import (
 from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._stale import check_epochs, check_inner, expired, forget
+from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -60,18 +60,18 @@ class Predicted(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices and as many scores as the predictor looks at."""
-        outputs, depth = self.scorer.needs.outputs, self.predictor.depth
-        return Needs(indices=True, remembers=True, outputs=outputs, depth=depth)
+        depth = self.predictor.depth
+        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
         return _RunningPredicted(self, self.scorer.start(context))
 
 
-class _RunningPredicted(RunningScorer, Remembering, Learning):
+class _RunningPredicted(RunningWrapper, Remembering):
     def __init__(self, spec: Predicted, inner: RunningScorer) -> None:
+        super().__init__(inner)
         self._spec = spec
-        self._inner = inner
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         return self._inner.score(batch, indices)
@@ -84,13 +84,3 @@ class _RunningPredicted(RunningScorer, Remembering, Learning):
         if lost.all():
             return None
         return forget(self._spec.predictor.predict(observed, epoch), lost)
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._inner, Learning):
-            self._inner.learn(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._inner.load_state_dict(state)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -67,8 +67,8 @@ class Proxy(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What a forward pass needs."""
-        return self.forward.needs
+        """What a forward pass needs, but for the model in training."""
+        return replace(self.forward.needs, model=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device.

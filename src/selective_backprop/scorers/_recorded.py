@@ -14,12 +14,12 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Learning,
     Needs,
     Remembering,
     RunningScorer,
 )
 from selective_backprop.scorers._stale import check_epochs, check_inner, newest
+from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -68,17 +68,27 @@ class Recorded(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
-        return _RunningRecorded(self, None if self.rescore is None else self.rescore.start(context))
+        inner = _TakesNone() if self.rescore is None else self.rescore.start(context)
+        return _RunningRecorded(self, inner)
 
 
-class _RunningRecorded(RunningScorer, Remembering, Learning):
-    def __init__(self, spec: Recorded, inner: RunningScorer | None) -> None:
+class _TakesNone(RunningScorer):
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class _RunningRecorded(RunningWrapper, Remembering):
+    def __init__(self, spec: Recorded, inner: RunningScorer) -> None:
+        super().__init__(inner)
         self._spec = spec
-        self._inner = inner
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._inner is None:
-            raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
         return self._inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
@@ -87,14 +97,3 @@ class _RunningRecorded(RunningScorer, Remembering, Learning):
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._inner, Learning):
-            self._inner.learn(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {} if self._inner is None else self._inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self._inner is not None:
-            self._inner.load_state_dict(state)

@@ -1,6 +1,6 @@
 """Reuse scores of earlier epochs: Stale-SB, which skips most selection passes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -14,11 +14,11 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Learning,
     Needs,
     Remembering,
     RunningScorer,
 )
+from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -59,17 +59,17 @@ class Stale(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices, besides what the scorer inside needs."""
-        return Needs(indices=True, remembers=True, outputs=self.scorer.needs.outputs)
+        return replace(self.scorer.needs, indices=True, remembers=True)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
         return _RunningStale(self, self.scorer.start(context))
 
 
-class _RunningStale(RunningScorer, Remembering, Learning):
+class _RunningStale(RunningWrapper, Remembering):
     def __init__(self, spec: Stale, inner: RunningScorer) -> None:
+        super().__init__(inner)
         self._spec = spec
-        self._inner = inner
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         return self._inner.score(batch, indices)
@@ -80,16 +80,6 @@ class _RunningStale(RunningScorer, Remembering, Learning):
             return None
         scores, epochs = newest(ledger, recorded=spec.recorded)
         return forget(scores, expired(epochs, epoch, spec.epochs, spread=spec.spread))
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._inner, Learning):
-            self._inner.learn(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._inner.load_state_dict(state)
 
 
 def newest(ledger: Ledger, *, recorded: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,12 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model itself: a forward through its wrapper would skip the next broadcast."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 @contextmanager

@@ -1,0 +1,191 @@
+"""Operations worth reusing, and how their rows go through them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Row `i` of the result depends on row `i` of some arguments, and on all of the others.
+
+    Attributes:
+        rows: positions of the arguments whose axis 0 is the rows'; the first says how many.
+        products: returns how many multiplications a call takes.
+        results: how many of the leading results have the same axis 0.
+        wanted: position of a flag that says whether all that a backward pass needs is computed.
+        into: the same, writing to a given tensor: a contiguous one of the shape of the rows, with
+            the last argument's last axis.
+    """
+
+    rows: tuple[int, ...]
+    products: Callable[[tuple[Any, ...]], float]
+    results: int = 1
+    wanted: int | None = None
+    into: OpOverload | None = None
+
+    def pays(self, args: tuple[Any, ...]) -> bool:
+        """Return whether a call is so much work for its inputs that reusing it saves time."""
+        inputs = sum(args[place].numel() for place in self.rows)
+        return self.products(args) >= WORTHWHILE * inputs
+
+
+# Multiplications per element read. A fingerprint takes about ten per candidate, and what is
+# reused is saved for the rows selected alone; below 60 nothing is gained at a rate of a third.
+WORTHWHILE = 64
+
+aten = torch.ops.aten
+
+
+def _of_matrices(left: int, right: int) -> Callable[[tuple[Any, ...]], float]:
+    return lambda args: args[left].numel() * args[right].shape[-1]
+
+
+def _of_convolution(args: tuple[Any, ...]) -> float:
+    inputs, weight, stride, transposed, groups = args[0], args[1], args[3], args[6], args[8]
+    kernel = math.prod(weight.shape[2:])
+    if transposed:
+        return inputs.numel() * weight.shape[1] * kernel
+    return inputs.numel() * weight.shape[0] * kernel / groups / math.prod(stride)
+
+
+def _of_attention(args: tuple[Any, ...]) -> float:
+    query, key = args[:2]
+    return 2 * query.numel() * key.shape[-2]
+
+
+def _attention(wanted: int | None = None) -> Operation:
+    return Operation((0, 1, 2), _of_attention, results=2, wanted=wanted)
+
+
+OPERATIONS: dict[OpOverload, Operation] = {
+    aten.mm.default: Operation((0,), _of_matrices(0, 1), into=aten.mm.out),
+    aten.addmm.default: Operation((1,), _of_matrices(1, 2), into=aten.addmm.out),
+    aten.bmm.default: Operation((0, 1), _of_matrices(0, 1), into=aten.bmm.out),
+    aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2), into=aten.baddbmm.out),
+    aten.convolution.default: Operation((0,), _of_convolution),
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention(),
+    aten._scaled_dot_product_flash_attention.default: _attention(),
+    aten._scaled_dot_product_efficient_attention.default: _attention(wanted=4),
+    aten._scaled_dot_product_cudnn_attention.default: _attention(wanted=4),
+}
+
+
+def ask_for_all(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments with which an operation computes all that a backward pass needs."""
+    place = operation.wanted
+    if place is None or args[place]:
+        return args
+    return (*args[:place], True, *args[place + 1 :])
+
+
+def as_plain_product(
+    function: OpOverload, args: tuple[Any, ...]
+) -> tuple[OpOverload, tuple[Any, ...], torch.Size | None]:
+    """Return a product of many matrices with one, repeated, as a product of two matrices.
+
+    Which of the two is called depends on whether the one needs gradients, and so may differ
+    between selecting and training.
+
+    Returns:
+        What to call with what, and the shape that its result is then to be given, if any.
+    """
+    if function is not aten.bmm.default:
+        return function, args, None
+    many, one = args
+    if many.shape[0] > 1 and one.stride(0) != 0:
+        return function, args, None
+    shape = torch.Size((*many.shape[:2], one.shape[2]))
+    return aten.mm.default, (many.reshape(-1, many.shape[2]), one[0]), shape
+
+
+@cache
+def may_be_random(function: OpOverload) -> bool:
+    """Return whether an operation can draw random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+
+
+def is_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call draws random numbers: not where its dropout is 0, or not training."""
+    if not may_be_random(function):
+        return False
+    names = [argument.name for argument in function._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    if given.get("train", given.get("training")) is False:
+        return False
+    chances = [given[name] for name in ("p", "dropout_p") if name in given]
+    if not chances and "dropout_p" in names:
+        return False  # left at its default, 0
+    return not chances or chances[0] != 0
+
+
+@cache
+def written_arguments(function: OpOverload) -> tuple[tuple[int, str], ...]:
+    """Return position and name of the arguments that an operation writes to."""
+    schema = getattr(function, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return ()
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+class Order(Enum):
+    """How an axis of `candidates * inner` entries is made: which of the two is the slower."""
+
+    CANDIDATES_FIRST = "candidates first"  # batch * time
+    CANDIDATES_LAST = "candidates last"  # time * batch
+
+
+class Places:
+    """Where some candidates' entries are along an axis that candidates share with others.
+
+    Args:
+        rows: positions of the candidates, `[row]`.
+        candidates: how many there are in all.
+    """
+
+    def __init__(self, rows: Tensor, candidates: int) -> None:
+        self.rows, self.candidates = rows, candidates
+        self._known: dict[tuple[Order, int], Tensor] = {}
+
+    def inner(self, before: int, after: int) -> int | None:
+        """Return the entries per candidate of an axis of `before` entries, `after` of the rows.
+
+        Returns:
+            None where the sizes fit no whole number.
+        """
+        inner, rest = divmod(before, self.candidates)
+        return inner if inner and not rest and after == inner * self.rows.shape[0] else None
+
+    def along(self, inner: int, order: Order) -> Tensor:
+        """Return the places of the rows' entries, in the rows' own order."""
+        if inner == 1:
+            return self.rows
+        if (order, inner) not in self._known:
+            step = torch.arange(inner, device=self.rows.device)
+            if order is Order.CANDIDATES_FIRST:
+                places = self.rows.unsqueeze(1) * inner + step
+            else:
+                places = step.unsqueeze(1) * self.candidates + self.rows
+            self._known[order, inner] = places.flatten()
+        return self._known[order, inner]
+
+
+def take_places(tensor: Tensor, places: Tensor) -> Tensor:
+    """Return some entries of axis 0, with the other axes in the same order in memory."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.ndim), key=lambda axis: (-strides[axis], axis))
+    if order[0] != 0 or order == list(range(tensor.ndim)):
+        return tensor.index_select(0, places)
+    back = sorted(range(tensor.ndim), key=order.__getitem__)
+    return tensor.permute(order).index_select(0, places).permute(back)

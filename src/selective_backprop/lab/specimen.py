@@ -1,0 +1,192 @@
+"""What `bench` measures on: a model, some images, and how to train on them."""
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import selective_backprop as sb
+from selective_backprop.lab import datasets
+from selective_backprop.lab.augment import Augmentation
+from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.loaders import make_loader
+from selective_backprop.lab.models import make_model
+from selective_backprop.lab.recipes import RECIPES, Recipe, find_recipe
+
+WINDOWS = 2  # that an epoch has: few, so that a round is short
+STUDIED = 20  # steps after which a model is no longer random, nor done
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
+
+
+@dataclass(frozen=True, eq=False)
+class Specimen:
+    """A model that was trained briefly, and the images that it is trained on.
+
+    Attributes:
+        recipe: of the training, without its learning-rate schedule.
+        data: as many training images as an epoch has.
+        rate: share of them that selection keeps.
+        device: where the model is.
+        model: to be copied, and left alone.
+    """
+
+    recipe: Recipe
+    data: ImageData
+    rate: float
+    device: torch.device
+    model: nn.Module
+
+    @property
+    def window(self) -> int:
+        """Candidates for a full training batch."""
+        return window_of(self.recipe.batch_size, self.rate)
+
+    @property
+    def examples(self) -> int:
+        """Training images: candidates of an epoch."""
+        return len(self.data.train_labels)
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        """Return all training images in batches, where the model is."""
+        loader = make_loader(self.data, batch_size=self.recipe.batch_size, seed=0, shuffle=False)
+        return [(images.to(self.device), labels.to(self.device)) for images, labels in loader]
+
+
+def window_of(batch_size: int, rate: float) -> int:
+    """Return how many candidates a full training batch is drawn from.
+
+    Raises:
+        ConfigurationError: if the rate is not in (0, 1].
+    """
+    if not 0.0 < rate <= 1.0:
+        raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
+    return max(batch_size, round(batch_size / rate))
+
+
+def is_shape(data: str) -> bool:
+    """Return whether `--data` describes images instead of naming some."""
+    return _SHAPE.fullmatch(data) is not None
+
+
+def bench_recipe(data: str) -> Recipe:
+    """Return the recipe of a data set, or one for images of a shape.
+
+    Raises:
+        ConfigurationError: if it is neither.
+    """
+    if is_shape(data):
+        return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
+    if data not in RECIPES:
+        raise sb.ConfigurationError(
+            f"--data {data}: there are {', '.join(RECIPES)}; or describe images, such as 3x32x32, "
+            "or 1x28x28/5 for 5 classes"
+        )
+    return find_recipe(data)
+
+
+def make_specimen(
+    recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
+) -> Specimen:
+    """Load or make images, and train a model on them for a moment.
+
+    Args:
+        recipe: of the training.
+        rate: share of the candidates that selection keeps, in (0, 1].
+        device: where to train.
+        root: folder of the data set's files.
+
+    Raises:
+        ConfigurationError: if the model cannot be made, or the shape or the rate is impossible.
+    """
+    count = WINDOWS * window_of(recipe.batch_size, rate)
+    if is_shape(recipe.data):
+        data = made_up(recipe.data, count)
+    else:
+        data = datasets.load(recipe.data, root=root, limit=count)
+    model = make_model(recipe.model, data, seed=0).to(device)
+    specimen = Specimen(recipe, data, rate, device, model)
+    pupil = Pupil(specimen, sb.Stopwatch())
+    for number in range(STUDIED):
+        batches = pupil.batches
+        pupil.step(*batches[number % len(batches)])
+    return replace(specimen, model=pupil.model)
+
+
+def made_up(shape: str, count: int) -> ImageData:
+    """Make images that can be told apart by class, but not all as easily.
+
+    Args:
+        shape: channels, height and width, and the number of classes: `3x32x32/10`.
+        count: how many to make.
+
+    Raises:
+        ConfigurationError: if the images are not square, or have no pixels or classes.
+    """
+    found = _SHAPE.fullmatch(shape)
+    channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
+    classes = int(found[4] or 10) if found else 0
+    if height != width or not min(channels, height, classes):
+        raise sb.ConfigurationError(
+            f"--data {shape}: write channels, height and width of square images, and the number "
+            "of classes where it is not 10, such as 3x32x32/100"
+        )
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % classes
+    centres = torch.rand(classes, channels, height, width, generator=generator)
+    noise = torch.rand(count, channels, height, width, generator=generator)
+    clear = torch.rand(count, 1, 1, 1, generator=generator)  # from all noise to none
+    images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
+    mean, std = datasets.channel_statistics(images)
+    names = tuple(str(number) for number in range(classes))
+    return ImageData(shape, images, labels, images[:1], labels[:1], names, mean, std)
+
+
+class Pupil:
+    """A copy of the model, with its optimiser and its steps.
+
+    Args:
+        specimen: whose model to copy.
+        stopwatch: charged with what steps take, phase by phase.
+
+    Attributes:
+        model: the copy.
+        batches: the training images in batches.
+    """
+
+    def __init__(self, specimen: Specimen, stopwatch: sb.Stopwatch) -> None:
+        self.model = copy.deepcopy(specimen.model).train()
+        self.batches = specimen.batches()
+        self._optimizer = specimen.recipe.make_optimizer(self.model.parameters())
+        self._stopwatch = stopwatch
+
+    def step(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        weights: Tensor | None = None,
+        told: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Take one training step.
+
+        Args:
+            images: a batch.
+            labels: its classes.
+            weights: of its rows, or None for 1 each.
+            told: called with the rows' losses.
+        """
+        with self._stopwatch.phase("forward"):
+            self._optimizer.zero_grad()
+            losses = functional.cross_entropy(self.model(images), labels, reduction="none")
+            loss = (losses if weights is None else losses * weights).mean()
+        if told is not None:
+            with self._stopwatch.phase("select"):
+                told(losses.detach())
+        with self._stopwatch.phase("backward"):
+            loss.backward()
+        with self._stopwatch.phase("step"):
+            self._optimizer.step()

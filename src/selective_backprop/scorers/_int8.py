@@ -1,0 +1,171 @@
+"""Score in 8-bit integers: what convolutional and linear nets compute fastest on a CPU."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._check import Check
+from selective_backprop.scorers._compiled import Compiled
+from selective_backprop.scorers._forward import Forward
+from selective_backprop.scorers._int8_copy import Int8Copy
+from selective_backprop.scorers._int8_layers import is_available
+from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
+from selective_backprop.scorers._synced import Synced
+from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
+from selective_backprop.scorers._wrapping import RunningWrapper
+
+
+@final
+@dataclass(frozen=True)
+class Int8(AbstractScorer):
+    """Score as the scorer inside does, with a copy of the model in 8-bit integers.
+
+    Convolutions of images and linear layers compute in integers, all else as before. Each output
+    channel's weights have a scale of their own, inputs of a layer the range that was seen in the
+    calibration. On a CPU without VNNI, a pass of a small residual net cost half of one in full
+    precision; time both on yours. Copying and calibrating are part of the selection pass, and
+    a calibration costs a pass in full precision. The copy takes as much memory as the model's
+    parameters, and a quarter more; saved states hold it too.
+
+    Args:
+        scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
+        every: scored batches from one copy of the weights to the next, at least 1, which copies
+            them for each.
+        recalibrate_every: scored batches from one calibration to the next, at least 1.
+        calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
+            `recalibrate_every`.
+        check: when to hold the scores against those of the model as it is; None for never. The
+            batches of a check are spread from one calibration to the next.
+
+    Raises:
+        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped.
+
+    Source:
+        Jacob et al. 2018, arXiv:1712.05877, section 2, for inference in integers.
+    """
+
+    scorer: AbstractScorer
+    every: int = 4
+    recalibrate_every: int = 64
+    calibration_batches: int = 1
+    check: Check | None = Check()
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer)
+        check_own_model("Int8", self.scorer)
+        check_check(self.check)
+        for name in ("every", "recalibrate_every", "calibration_batches"):
+            value = getattr(self, name)
+            if not value >= 1 or value % 1:
+                raise ConfigurationError(f"{name}={value}: a whole number from 1 is needed")
+        if self.calibration_batches > self.recalibrate_every:
+            raise ConfigurationError(
+                f"calibration_batches={self.calibration_batches} of every recalibrate_every="
+                f"{self.recalibrate_every} scored batches: there are no more than those"
+            )
+        self._check_inside()
+
+    def _check_inside(self) -> None:
+        inside: Any = self.scorer
+        while isinstance(inside, AbstractScorer):
+            if isinstance(inside, Forward) and inside.training:
+                raise ConfigurationError(
+                    "Int8 makes BatchNorm a part of other layers, as it is in eval mode; write "
+                    "Int8(Forward()) without training=True"
+                )
+            if isinstance(inside, Compiled):
+                raise ConfigurationError(
+                    f"{inside!r} would compile the copy anew whenever it is made; wrap what is "
+                    "inside it, such as Int8(Forward())"
+                )
+            if isinstance(inside, Synced):
+                raise ConfigurationError(
+                    f"{inside!r} would score with a copy of the copy; Int8(..., every=...) says "
+                    "how often the weights are copied"
+                )
+            inside = getattr(inside, "scorer", None)
+
+    @property
+    def needs(self) -> Needs:
+        """What the scorer inside needs."""
+        return self.scorer.needs
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer, with a copy of the model.
+
+        Raises:
+            ConfigurationError: if there is no model, it is not on a CPU, torch has no operations
+                in integers here, or the model cannot be copied or has nothing to quantise.
+        """
+        if context.model is None:
+            raise ConfigurationError("Int8() scores with a copy of the model, and there is none")
+        model = unwrapped(context.model)
+        model = getattr(model, "_orig_mod", model)  # of what torch.compile returned
+        device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+        if device.type != "cpu":
+            raise ConfigurationError(
+                f"Int8 computes on the CPU, and the model is on {device.type}; there, score with "
+                "Compiled(LowPrecision(Forward()))"
+            )
+        if not is_available():
+            raise ConfigurationError(
+                f"torch {torch.__version__} has no oneDNN operations in int8 on this processor; "
+                f"score with {self.scorer!r} itself"
+            )
+        with kept_random_streams(context.device):  # a trace runs the model's code
+            twin = Int8Copy(model)
+
+        def begin(context: Context) -> Pair:
+            inner = self.scorer.start(replace(context, model=twin.model))
+            exact = self.scorer.start(replace(context, checks=False))
+            return Pair(_WithIntegers(inner, twin, self), exact, shared=False)
+
+        stride = 1 if self.check is None else -(-self.recalibrate_every // self.check.batches)
+        advice = "Take a smaller every= or recalibrate_every=, or more calibration_batches="
+        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+
+
+class _WithIntegers(RunningWrapper):
+    def __init__(self, inner: RunningScorer, twin: Int8Copy, spec: Int8) -> None:
+        super().__init__(inner)
+        self._twin = twin
+        self._spec = spec
+        self._scored = 0
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        place = self._scored % self._spec.recalibrate_every
+        calibrating = place < self._spec.calibration_batches
+        if calibrating or self._scored % self._spec.every == 0:
+            self._twin.update()
+            if calibrating:
+                self._calibrate(lambda: self._inner.score(batch, indices), anew=place == 0)
+            self._twin.quantise()
+        scores = self._inner.score(batch, indices)
+        self._scored += 1
+        return scores
+
+    def _calibrate(self, score: Callable[[], Scores], *, anew: bool) -> None:
+        before = self._inner.state_dict()
+        self._twin.observe(anew=anew)
+        score()  # for the ranges alone: scores of two precisions would not rank together
+        self._inner.load_state_dict(before)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "scored": self._scored,
+            "copy": self._twin.weights(),
+            "ranges": [list(span) for span in self._twin.ranges()],
+            "scorer": self._inner.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._scored = state["scored"]
+        self._twin.resume(state["copy"], [(low, high) for low, high in state["ranges"]])
+        self._inner.load_state_dict(state["scorer"])

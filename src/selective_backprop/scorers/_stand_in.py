@@ -1,0 +1,157 @@
+"""A cheap scorer at work in the place of an exact one, and now and then beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from selective_backprop._agreement import Agreement
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Agreeing,
+    Approximate,
+    Learning,
+    RunningScorer,
+)
+from selective_backprop.scorers._check import Check, Comparison
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two ways to score the same candidates.
+
+    Attributes:
+        cheap: what is selected by.
+        exact: what it stands in for, unless that is a stand-in itself.
+        shared: whether the cheap one works through the exact one, so that both are one in what
+            they learn and remember.
+    """
+
+    cheap: RunningScorer
+    exact: RunningScorer
+    shared: bool
+
+
+def stand_in(
+    scorer: AbstractScorer,
+    check: Check | None,
+    context: Context,
+    begin: Callable[[Context], Pair],
+    *,
+    advice: str,
+    stride: int = 1,
+) -> RunningScorer:
+    """Return a cheap scorer at work, checked as asked for.
+
+    Args:
+        scorer: the cheap scorer's specification.
+        check: when to check it, or None for never.
+        context: of the training. Inside a scorer that is checked nothing is, since the whole is
+            held against what is exact.
+        begin: returns both ways to score in a context.
+        advice: what to do where agreement is low.
+        stride: only every so many scored batches one is compared.
+    """
+    if check is None or not context.checks:
+        return StandIn(begin(context), None)
+    name = type(scorer).__name__
+    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
+    return StandIn(begin(replace(context, checks=False)), compared)
+
+
+@final
+class StandIn(RunningScorer, Learning, Agreeing, Approximate):
+    """A running scorer that scores cheaply, and at times exactly too.
+
+    Args:
+        pair: both ways to score.
+        comparison: says when both are used; None for never.
+    """
+
+    def __init__(self, pair: Pair, comparison: Comparison | None) -> None:
+        self._pair = pair
+        self._comparison = comparison
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check found; of a scorer inside, where this one is not checked."""
+        if self._comparison is not None:
+            return self._comparison.agreement
+        cheap = self._pair.cheap
+        return cheap.agreement if isinstance(cheap, Agreeing) else None
+
+    @property
+    def checked(self) -> int:
+        """Candidates scored a second time so far, here or inside."""
+        cheap = self._pair.cheap
+        inside = cheap.checked if isinstance(cheap, Agreeing) else 0
+        return inside + (0 if self._comparison is None else self._comparison.checked)
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score cheaply, and exactly too where a check is due."""
+        scores = self._pair.cheap.score(batch, indices)
+        if self._comparison is not None:
+            self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
+        return scores
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score as the scorer does that this one stands in for."""
+        return score_exactly(self._pair.exact, batch, indices)
+
+    def learn(self, batch: Any) -> None:
+        """Let both learn."""
+        for part in self._parts().values():
+            if isinstance(part, Learning):
+                part.learn(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what both must remember, and where the check stands."""
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        if self._comparison is not None:
+            state["check"] = self._comparison.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        if self._comparison is not None:
+            self._comparison.load_state_dict(state["check"])
+
+    def _parts(self) -> dict[str, RunningScorer]:
+        parts = {"cheap": self._pair.cheap}
+        return parts if self._pair.shared else parts | {"exact": self._pair.exact}
+
+
+def score_exactly(running: RunningScorer, batch: Any, indices: RowIndices | None) -> Scores:
+    """Score a batch as what is exact within a running scorer does."""
+    if isinstance(running, Approximate):
+        return running.score_exactly(batch, indices)
+    return running.score(batch, indices)
+
+
+def check_check(check: Any) -> None:
+    """Refuse what is no check.
+
+    Raises:
+        ConfigurationError: if it is neither a `Check` nor None.
+    """
+    if check is not None and not isinstance(check, Check):
+        raise ConfigurationError(
+            f"check={check!r}: write check=Check(batches=...), or None to check nothing"
+        )
+
+
+def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:
+    """Refuse a scorer that brings a model of its own.
+
+    Raises:
+        ConfigurationError: if it does.
+    """
+    if not scorer.needs.model:
+        raise ConfigurationError(
+            f"{wrapper} works on the model in training, and {scorer!r} scores with a model of its "
+            "own; wrap one that scores with the model itself, such as Forward()"
+        )

@@ -1,0 +1,87 @@
+"""Agreement of two scorings: of their order, and of the highest."""
+
+import math
+
+import pytest
+import reference_agreement as reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._agreement import measure, overlap, rank_correlation
+
+ties = st.integers(0, 4).map(float)
+values = st.one_of(ties, st.floats(-1e6, 1e6, width=32))
+pairs = st.lists(st.tuples(values, values), min_size=1, max_size=30)
+
+
+@given(pairs=pairs)
+def test_the_correlation_is_that_of_the_ranks_with_ties_averaged(pairs):
+    one, other = zip(*pairs, strict=True)
+    found = rank_correlation(torch.tensor(one), torch.tensor(other))
+    assert float(found) == pytest.approx(reference.spearman(one, other), abs=1e-9)
+
+
+@given(pairs=pairs, share=st.floats(0.01, 1))
+def test_the_overlap_is_the_share_of_the_highest_that_both_have(pairs, share):
+    one, other = zip(*pairs, strict=True)
+    count = max(1, round(share * len(one)))
+    found = overlap(torch.tensor(one), torch.tensor(other), count)
+    assert float(found) == pytest.approx(reference.shared_highest(one, other, count), abs=1e-9)
+
+
+@given(scores=st.lists(values, min_size=1, max_size=30), rate=st.floats(0.01, 1))
+def test_scores_agree_with_themselves_whatever_their_unit(scores, rate):
+    exact = torch.tensor(scores, dtype=torch.float64)
+    found = sb.Agreement.between(exact * 4, exact, rate=rate)
+    assert found.correlation == pytest.approx(1)
+    assert found.overlap == pytest.approx(1)
+    assert found.candidates == len(scores)
+
+
+def test_scores_the_wrong_way_round_agree_on_nothing():
+    scores = torch.arange(10.0)
+    found = sb.Agreement.between(scores, -scores, rate=0.5)
+    assert found == sb.Agreement(-1.0, 0.0, 0.5, batches=1, candidates=10)
+
+
+def test_a_constructed_pair_is_measured_right():
+    exact = torch.tensor([9.0, 8.0, 7.0, 1.0, 2.0, 3.0])
+    cheap = torch.tensor([9.0, 1.0, 7.0, 8.0, 2.0, 3.0])  # the second and the fourth swapped
+    correlation, highest = measure(cheap, exact, 0.5).tolist()
+    assert highest == pytest.approx(2 / 3)
+    assert correlation == pytest.approx(1 - 6 * 2 * 4**2 / (6 * 35))
+
+
+def test_a_scoring_without_order_agrees_with_nothing_but_its_like():
+    flat, slope = torch.ones(6), torch.arange(6.0)
+    assert rank_correlation(flat, slope) == 0
+    assert rank_correlation(slope, flat) == 0
+    assert rank_correlation(flat, 2 * flat) == 1
+    assert overlap(flat, slope, 3) == 0.5
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_what_is_not_finite_ranks_highest_and_spoils_nothing(odd):
+    exact = torch.tensor([1.0, 2.0, 3.0, odd])
+    found = sb.Agreement.between(torch.tensor([1.0, 2.0, 3.0, 4.0]), exact, rate=0.5)
+    assert (found.correlation, found.overlap) == (1, 1)
+
+
+def test_scores_of_any_precision_are_compared():
+    exact = torch.linspace(0, 1, 16, dtype=torch.float64)
+    assert sb.Agreement.between(exact.bfloat16(), exact, rate=1 / 3).correlation > 0.99
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1.1, math.nan])
+def test_a_share_that_is_none_is_refused(rate):
+    with pytest.raises(sb.ConfigurationError, match=r"must be in \(0, 1\]"):
+        sb.Agreement.between(torch.ones(2), torch.ones(2), rate=rate)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 0)])
+def test_scores_of_other_candidates_are_refused(sizes):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="held against"):
+        sb.Agreement.between(torch.ones(sizes[0]), torch.ones(sizes[1]), rate=0.5)

@@ -1,0 +1,326 @@
+"""Scoring in integers: near the exact scores, and from the weights as they are now."""
+
+import copy
+
+import pytest
+import torch
+from reference_int8 import plain_int8_linear
+from torch import nn
+from torch.nn import functional
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop.scorers import _int8
+from selective_backprop.scorers._int8_copy import Int8Copy
+from selective_backprop.scorers._int8_layers import (
+    Int8Layer,
+    Range,
+    is_available,
+    to_bytes,
+    weight_limit,
+)
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.skipif(not is_available(), reason="no int8 operations on this processor")
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, images):
+        return images + functional.relu(self.conv(images))
+
+
+def convolutional(width: int = 8, groups: int = 1) -> nn.Module:
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(width, width, 3, padding=1, stride=2, groups=groups),
+        nn.ReLU(),
+        Residual(width),
+        nn.Flatten(),
+        nn.Linear(4 * width, 5),
+    )
+    norm = model[1]
+    nn.init.uniform_(norm.running_mean, -0.5, 0.5)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    nn.init.uniform_(norm.weight, -1, 2)
+    return model.to(memory_format=torch.channels_last)
+
+
+class Branching(nn.Module):
+    """A net that no symbolic trace can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = convolutional()
+
+    def forward(self, images):
+        return self.inner(images if images.sum() < 1e9 else -images)
+
+
+def batch(rows: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(rows, 3, 9, 9, generator=generator)
+    return images, torch.randint(5, (rows,), generator=generator)
+
+
+def losses(model, batch):
+    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def begin(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
+    return scorer.start(sb.Context(64, 128, model, losses, device=CPU, examples=256, rate=1 / 3))
+
+
+def layers(model: nn.Module) -> list[Int8Layer]:
+    return [module for module in model.modules() if isinstance(module, Int8Layer)]
+
+
+@pytest.mark.parametrize("model", [convolutional(), convolutional(8, 4), Branching()])
+def test_scores_are_close_to_the_exact_ones_and_not_the_same(model):
+    running = begin(sb.Int8(sb.Forward(), check=sb.Check(1)), model)
+    scores = running.score(batch(), None)
+    exact = begin(sb.Forward(), model).score(batch(), None)
+    assert not torch.equal(scores, exact)
+    assert torch.allclose(scores, exact, atol=0.1)
+    assert running.agreement.overlap >= 0.9
+
+
+def test_a_linear_layer_computes_what_plain_integers_do():
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(7, 4), torch.randn(5, 7)
+    twin = Int8Copy(nn.Sequential(layer))
+    twin.observe(anew=True)
+    twin.model(inputs)
+    twin.quantise()
+    low, high = twin.ranges()[0]
+    expected = plain_int8_linear(
+        inputs.tolist(), layer.weight.tolist(), layer.bias.tolist(), low, high, weight_limit()
+    )
+    assert torch.allclose(twin.model(inputs), torch.tensor(expected), atol=1e-5)
+    doubled = inputs.repeat(2, 1, 1)
+    assert torch.equal(twin.model(doubled)[1], twin.model(inputs))
+
+
+def test_sums_are_whole_at_the_greatest_bytes_and_weights():
+    model = nn.Sequential(nn.Linear(256, 16, bias=False), nn.Conv2d(64, 16, 2, bias=False))
+    for layer in model:
+        nn.init.ones_(layer.weight)
+    twin = Int8Copy(model)
+    twin.observe(anew=True)
+    for layer, inputs in zip(model, (torch.ones(8, 256), torch.ones(8, 64, 2, 2)), strict=True):
+        place = layers(twin.model)[0 if isinstance(layer, nn.Linear) else 1]
+        place.takes.cover(inputs)
+        place.quantise()
+        assert torch.allclose(place(1.1 * inputs).flatten(), torch.full((8 * 16,), 256 * 1.1))
+
+
+def test_while_it_observes_the_copy_computes_what_the_model_does():
+    model = convolutional()
+    twin = Int8Copy(model)
+    twin.observe(anew=True)
+    assert torch.allclose(twin.model.eval()(batch()[0]), model.eval()(batch()[0]), atol=1e-5)
+    low, high = twin.ranges()[0]
+    assert (low, high) == (batch()[0].min(), batch()[0].max())
+
+
+def test_norms_and_activations_are_done_within_layers_and_bytes_go_between():
+    twin = Int8Copy(convolutional())
+    first, second, within, last = layers(twin.model)
+    assert (first.norm is not None, first.relu, first.gives is second.takes) == (True,) * 3
+    assert (second.relu, second.gives) == (True, None)  # the sum reads it too
+    assert (within.relu, within.gives, last.relu, last.gives) == (True, None, False, None)
+    twin.observe(anew=True)
+    twin.model.eval()(batch()[0])
+    twin.quantise()
+    assert first(batch()[0]).dtype == torch.uint8
+
+
+class Pooled(nn.Module):
+    """Bytes through a functional ReLU, and through a pool that floats are read from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, padding=1)
+        self.pool, self.within, self.head = nn.MaxPool2d(2), Residual(8), nn.Linear(8, 5)
+
+    def forward(self, images):
+        found = functional.relu(self.second(functional.relu(self.first(images))))
+        return self.head(self.within(self.pool(found)).mean((2, 3)))
+
+
+def test_floats_come_out_of_a_pool_of_bytes_where_they_are_read():
+    torch.manual_seed(0)
+    model, images = Pooled(), batch()[0]
+    exact = model(images)
+    twin = Int8Copy(model)
+    twin.observe(anew=True)
+    twin.model(images)
+    twin.quantise()
+    first, second, within, head = layers(twin.model)
+    assert first.gives is second.takes
+    assert second.gives is twin.model.pool.takes
+    assert (within.gives, head.gives) == (None, None)
+    seen = []
+    twin.model.pool.register_forward_hook(lambda _, given, found: seen.append((*given, found)))
+    assert torch.allclose(twin.model(images), exact, atol=0.05)
+    (((given, found)),) = seen
+    assert (given.dtype, found.dtype) == (torch.uint8, torch.float32)
+    assert torch.equal(found, functional.max_pool2d(given.float(), 2) * second.gives.scale)
+
+
+def test_what_another_reads_is_not_folded():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+
+        def forward(self, images):
+            found = self.conv(images)
+            return (found + self.norm(found)).sum((2, 3))
+
+    assert layers(Int8Copy(Two()).model)[0].norm is None
+    shared = nn.Conv2d(3, 3, 1)
+    twice = nn.Sequential(shared, nn.BatchNorm2d(3), shared, nn.ReLU())
+    (layer,) = layers(Int8Copy(twice).model)
+    assert layer.norm is None
+    assert not layer.relu
+
+
+def test_weights_are_copied_as_often_as_asked():
+    model = convolutional()
+    running = begin(sb.Int8(sb.Forward(), every=2, check=None), model)
+    first = running.score(batch(), None)
+    with torch.no_grad():
+        model[-1].weight.neg_()
+        model[1].running_mean.add_(0.1)
+    assert running.score(batch(), None).tolist() == first.tolist()
+    third = running.score(batch(), None)
+    exact = begin(sb.Forward(), model).score(batch(), None)
+    assert torch.allclose(third, exact, atol=0.1)
+    assert not torch.allclose(third, first, atol=0.1)
+
+
+def test_ranges_are_taken_anew_as_often_as_asked():
+    images, targets = batch()
+    running = begin(sb.Int8(sb.Forward(), 1, 4, 2, check=None), convolutional())
+    twin = running._pair.cheap._twin
+
+    def highest(factor: float) -> float:
+        running.score((images * factor, targets), None)
+        return twin.ranges()[0][1] / float(images.max())
+
+    found = [highest(factor) for factor in (1, 3, 9, 9, 2, 1, 9)]
+    assert found == pytest.approx([1, 3, 3, 3, 2, 2, 2])
+
+
+class Counting(sb.AbstractScorer, sb.RunningScorer):
+    """A scorer that remembers how often it was asked."""
+
+    needs = sb.Needs()
+    asked = 0
+
+    def start(self, context):
+        self.inner = sb.Forward().start(context)
+        return self
+
+    def score(self, batch, indices):
+        self.asked += 1
+        return self.inner.score(batch, indices) + self.asked
+
+    def state_dict(self):
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state):
+        self.asked = state["asked"]
+
+
+def test_what_is_scored_for_a_calibration_is_forgotten():
+    scorer = Counting()
+    running = begin(sb.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional())
+    first, second, third = (running.score(batch(), None) for _ in range(3))
+    assert scorer.asked == 3
+    assert torch.allclose(second - first, torch.ones(()), atol=1e-4)
+    assert torch.allclose(third - second, torch.ones(()), atol=1e-4)
+
+
+def test_a_scorer_goes_on_with_the_weights_it_had(tmp_path):
+    model = convolutional()
+    scorer = sb.Int8(sb.Forward(), every=8, check=None)
+    running = begin(scorer, model)
+    running.score(batch(), None)
+    torch.save(running.state_dict(), tmp_path / "state")
+    with torch.no_grad():
+        model[-1].weight.neg_()
+    resumed = begin(scorer, model)
+    resumed.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert resumed.score(batch(), None).tolist() == running.score(batch(), None).tolist()
+
+
+def test_bytes_are_the_nearest_steps():
+    values = torch.tensor([-9.0, -1.0, -0.26, 0.0, 0.24, 0.26, 1.0, 500.0])
+    assert to_bytes(values, 0.5, 2).tolist() == [0, 0, 1, 2, 2, 3, 4, 255]
+    span = Range()
+    assert (span.scale, span.zero) == (1.0, 0)
+    span.cover(torch.tensor([-1.0, 3.0]))
+    assert span.scale == pytest.approx(4.4 / 255)
+    assert to_bytes(torch.zeros(1), span.scale, span.zero).item() == span.zero == 64
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        nn.LSTM(3, 3),
+        nn.MultiheadAttention(4, 2),
+        nn.TransformerEncoderLayer(4, 2, batch_first=True),
+    ],
+)
+def test_what_has_no_form_in_integers_is_refused_by_name(part):
+    model = nn.ModuleDict({"stem": nn.Linear(3, 3), "middle": part})
+    with pytest.raises(sb.ConfigurationError, match=f"middle is a {type(part).__name__}"):
+        begin(sb.Int8(sb.Forward()), model)
+
+
+@pytest.mark.parametrize(
+    "model", [nn.LayerNorm(3), nn.Linear(3, 3).double(), nn.Conv2d(3, 3, 1, padding="same")]
+)
+def test_a_model_with_nothing_to_quantise_is_refused(model):
+    with pytest.raises(sb.ConfigurationError, match="no Conv2d or Linear of 32 bits"):
+        begin(sb.Int8(sb.Forward()), nn.Sequential(model))
+
+
+def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
+    with pytest.raises(sb.ConfigurationError, match="the model is on meta"):
+        begin(sb.Int8(sb.Forward()), copy.deepcopy(convolutional()).to("meta"))
+    monkeypatch.setattr(_int8, "is_available", lambda: False)
+    with pytest.raises(sb.ConfigurationError, match="no oneDNN operations in int8"):
+        begin(sb.Int8(sb.Forward()), convolutional())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"recalibrate_every": 1.5}, "recalibrate_every=1.5"),
+        ({"calibration_batches": 0}, "calibration_batches=0"),
+        ({"recalibrate_every": 2, "calibration_batches": 3}, "no more than those"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+        sb.Int8(sb.Forward(), **options)
+
+
+def test_what_cannot_be_inside_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="without training=True"):
+        sb.Int8(sb.LowResolution(sb.Forward(training=True)))
+    with pytest.raises(sb.ConfigurationError, match="compile the copy anew"):
+        sb.Int8(sb.Compiled(sb.Forward()))
+    with pytest.raises(sb.ConfigurationError, match="a copy of the copy"):
+        sb.Int8(sb.LowResolution(sb.Synced(sb.Forward(), every=2)))
