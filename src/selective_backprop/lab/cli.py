@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 import selective_backprop as sb
 from selective_backprop.lab import datasets, options
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
-from selective_backprop.lab.bench_session import run_bench, show_bench
+from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.figures import draw_comparison
