@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
@@ -156,3 +157,12 @@ def train(
 
 def same_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+SCHEDULES = st.builds(
+    sb.Schedule,
+    warmup_epochs=st.integers(0, 2),
+    start=st.sampled_from([0.0, 0.3]),
+    end=st.sampled_from([0.75, 1.0]),
+    plain_every=st.none() | st.integers(2, 4),
+)

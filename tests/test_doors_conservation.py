@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fixture_doors import NotedSampler, Noting, Numbered, flat, select
+from fixture_doors import SCHEDULES, NotedSampler, Noting, Numbered, flat, select
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -48,13 +48,6 @@ SCORED = (
     | st.builds(sb.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 40))
     | st.builds(sb.Top, RATES)
     | st.builds(sb.Bottom, RATES)
-)
-SCHEDULES = st.builds(
-    sb.Schedule,
-    warmup_epochs=st.integers(0, 2),
-    start=st.sampled_from([0.0, 0.3]),
-    end=st.sampled_from([0.75, 1.0]),
-    plain_every=st.none() | st.integers(2, 4),
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fixture_doors import Noting, flat
+from fixture_doors import SCHEDULES, Noting, flat
 from fixture_memory import REMEMBERING, Loop, strategy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,13 +36,6 @@ SELECTORS = (
     st.builds(sb.Percentile, st.sampled_from([0.5, 2.0]), DRAWS, st.integers(1, 40))
     | st.builds(sb.Uniform, RATES, DRAWS)
     | st.builds(sb.Top, RATES)
-)
-SCHEDULES = st.builds(
-    sb.Schedule,
-    warmup_epochs=st.integers(0, 2),
-    start=st.sampled_from([0.0, 0.3]),
-    end=st.sampled_from([0.75, 1.0]),
-    plain_every=st.none() | st.integers(2, 4),
 )
 
 

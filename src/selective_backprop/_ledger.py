@@ -71,8 +71,8 @@ class Column:
             nothing = np.full(self._shape, np.nan, np.float32)
             return Observations(nothing, np.full(self._shape, NEVER, np.int32))
         return Observations(
-            self._scores.cpu().numpy().copy(),
-            self._epochs.cpu().numpy().copy(),
+            self._scores.to("cpu", copy=True).numpy(),
+            self._epochs.to("cpu", copy=True).numpy(),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Ledger:
         """How often each example was trained on, on the host; waits for the device."""
         if self._selected is None:
             return torch.zeros(self.examples, dtype=torch.int32)
-        return self._selected.cpu().clone()
+        return self._selected.to("cpu", copy=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is remembered."""

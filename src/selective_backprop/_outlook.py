@@ -102,6 +102,9 @@ class Outlook:
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
         arrivals = list(self._arrivals(sizes, start))
+        selecting = {phase is Phase.SELECT for phase, _ in arrivals}
+        if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
+            raise TypeError("unselected rows fill batches apart from those that are scored")
         waits, others = (start.late, start.early)
         besides: list[tuple[Phase, int]] = []  # what comes to the funnel that is not drawn into
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
