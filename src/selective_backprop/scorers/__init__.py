@@ -3,6 +3,7 @@
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Agreeing,
+    Deferring,
     Learning,
     Needs,
     Remembering,
@@ -33,6 +34,7 @@ __all__ = [
     "Check",
     "Compiled",
     "Crossing",
+    "Deferring",
     "Excess",
     "Forward",
     "GaussianProcess",

@@ -1,6 +1,7 @@
 """What a scorer is: a way to get one number per candidate."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,28 @@ class Approximate(ABC):
         """Score the candidates of one batch without what makes scoring cheap."""
 
 
+class Deferring(ABC):
+    """What a running scorer can do besides, if it scores while something else goes on."""
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """How many batches to begin before the first is waited for; 0 to defer nothing."""
+
+    @abstractmethod
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        """Begin to score the candidates of one batch, which stay as they are meanwhile.
+
+        Args:
+            batch: as for `score`.
+            indices: as for `score`.
+
+        Returns:
+            What waits for the scores and returns them. Batches are answered in the order in
+            which they were begun; one that nobody waits for is let go.
+        """
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a scorer needs.
@@ -99,6 +122,8 @@ class Needs:
         depth: how many scores of each example must be remembered.
         rescores: whether examples left out are scored at the epoch's end.
         model: whether it scores with the model in training, and not with one of its own.
+        learns: whether it is trained beside the model; its running scorer is then `Learning`.
+        defers: whether it scores while training goes on; its running scorer is then `Deferring`.
     """
 
     passes: bool = True
@@ -109,6 +134,8 @@ class Needs:
     depth: int = 1
     rescores: bool = False
     model: bool = True
+    learns: bool = False
+    defers: bool = False
 
 
 class AbstractScorer(ABC):

@@ -68,7 +68,7 @@ class Proxy(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """What a forward pass needs, but for the model in training."""
-        return replace(self.forward.needs, model=False)
+        return replace(self.forward.needs, model=False, learns=True)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device.
