@@ -102,7 +102,7 @@ class Loop:
     def waiting(self) -> Counter[int]:
         """The indices of all that waits, wherever it does."""
         state = self.door.state_dict()
-        found = Counter(state["unscored"])
+        found = Counter(state["unscored"].tolist())
         for stage in ("early", "late"):
             for kind in ("waiting", "chosen"):
                 for batch, _, indices, *_ in state[stage][kind]:

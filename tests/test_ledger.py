@@ -102,6 +102,32 @@ def test_examples_are_counted_once_for_each_time_they_are_named():
     assert ledger.selected.tolist() == [1, 0, 3, 0]
 
 
+def test_counts_stop_before_they_would_overflow():
+    ledger = sb.Ledger(2)
+    for _ in range(40):
+        ledger.count(torch.zeros(1_000, dtype=torch.int64))
+    assert ledger.selected.tolist() == [30_000, 0]
+
+
+def test_epochs_beyond_what_two_bytes_hold_are_remembered():
+    ledger = sb.Ledger(3)
+    for epoch in (5, 32_767, 32_768):
+        ledger.scored.file(indices(epoch % 3), tensor(1.0), epoch)
+    assert ledger.scored.observe().epochs.tolist() == [[-1, 32_767, 32_768]]
+    other = sb.Ledger(3)
+    other.load_state_dict(ledger.state_dict())
+    other.scored.file(indices(0), tensor(1.0), 70_000)
+    assert other.scored.observe().epochs.tolist() == [[70_000, 32_767, 32_768]]
+
+
+def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
+    ledger = sb.Ledger(1_000)
+    ledger.scored.file(indices(1), tensor(1.0), 0)
+    ledger.count(indices(1))
+    held = [ledger._selected, *ledger.scored.state_dict().values()]
+    assert sum(column.nbytes for column in held) == 8 * ledger.examples
+
+
 def test_every_filing_is_noticed_and_counting_is_none():
     ledger = sb.Ledger(4)
     seen = [ledger.changes]

@@ -45,6 +45,15 @@ def test_what_is_ranked_against_is_all_that_is_known_and_finite():
     assert not len(knowledge(NAN, INF, INF, INF).past)
 
 
+def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
+    scores = torch.rand(3_000_000, generator=torch.Generator().manual_seed(0))
+    past = Knowledge(scores, len(scores), tracks=False).past
+    assert len(past) == 2**20
+    some = scores[:1_000]
+    exact = torch.searchsorted(scores.sort().values, some) / len(scores)
+    assert (past.percentiles(some) - exact).abs().max() < 1e-6
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from selective_backprop._arrivals import Arrivals
 from selective_backprop._batches import Layout
 from selective_backprop._checks import full_batch, full_window
 from selective_backprop._context import Context
@@ -24,7 +25,7 @@ from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
-from selective_backprop.scorers import Remembering, RunningScorer
+from selective_backprop.scorers import Deferring, Remembering, RunningScorer
 from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
 
@@ -140,9 +141,18 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         draw = IndexDraw(source.indices(), clock, first, wishes.leftovers, batch_size=size)
     tries = needs is not None and needs.passes
     counts = wishes.with_selection or scorer is not None
+    arrivals = Arrivals(
+        source.copy_with(draw),
+        draw,
+        clock,
+        scorer if isinstance(scorer, Deferring) else None,
+        layout=wishes.layout,
+        counts=counts or not (terms.keeps_everything and shape.unchanged),
+        device=wishes.device,
+        stopwatch=wishes.stopwatch,
+    )
     pipeline = Pipeline(
-        candidates=source.copy_with(draw),
-        draw=draw,
+        arrivals=arrivals,
         clock=clock,
         selector=selector,
         scorer=scorer,
@@ -150,10 +160,8 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         memory=memory,
         finite=FiniteGuard(wishes.nonfinite, wishes.layout),
         funnel=late,
-        layout=wishes.layout,
         leftovers=wishes.leftovers,
         tries=tries,
-        counts=counts or not (terms.keeps_everything and shape.unchanged),
         device=wishes.device,
         stopwatch=wishes.stopwatch,
     )

@@ -22,12 +22,17 @@ class DrawState(NamedTuple):
     Attributes:
         interludes: the count by which unselective batches are dealt out.
         funnel: the indices that wait, where examples are selected before they are loaded.
-        unscored: indices that wait to be loaded and scored.
+        unscored: indices that wait to be loaded and scored, in pieces.
     """
 
     interludes: tuple[int, int] = (0, 0)
     funnel: FunnelState = FunnelState()
-    unscored: tuple[int, ...] = ()
+    unscored: tuple[Tensor, ...] = ()
+
+    @property
+    def gathered(self) -> int:
+        """How many indices wait to be loaded and scored."""
+        return sum(map(len, self.unscored))
 
 
 class Ticket(NamedTuple):
@@ -121,15 +126,14 @@ class IndexDraw:
     def state(self) -> DrawState:
         """The sampler's own position, ahead of the consumer's."""
         waits = FunnelState() if self.funnel is None else self.funnel.state
-        unscored = tuple(key for keys in self._unscored for key in keys.tolist())
-        return DrawState(self._clock.interludes.state, waits, unscored)
+        return DrawState(self._clock.interludes.state, waits, tuple(self._unscored))
 
     @state.setter
     def state(self, state: DrawState) -> None:
         self._clock.interludes.state = state.interludes
         if self.funnel is not None:
             self.funnel.state = state.funnel
-        self._unscored = [torch.tensor(state.unscored)] if state.unscored else []
+        self._unscored = list(state.unscored)
 
     def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None = None) -> None:
         """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.

@@ -11,6 +11,8 @@ from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices
 
 NEVER = -1
+MOST_IN_SHORT = 32_767
+MOST_COUNTED = 30_000
 
 
 class Observations(NamedTuple):
@@ -27,6 +29,8 @@ class Observations(NamedTuple):
 
 class Column:
     """The last scores of each example that came from one source, on the scores' own device.
+
+    Takes 6 bytes for each score, from epoch 32,768 on 8.
 
     Args:
         examples: examples in the data set.
@@ -50,7 +54,9 @@ class Column:
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
             self._scores = scores.new_full(self._shape, torch.nan)
-            self._epochs = torch.full(self._shape, NEVER, dtype=torch.int32, device=scores.device)
+            self._epochs = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
+        if epoch > MOST_IN_SHORT:
+            self._epochs = self._epochs.int()
         device = self._scores.device
         indices = indices.to(device, non_blocking=True)
         if self._shape[0] > 1:
@@ -72,7 +78,7 @@ class Column:
             return Observations(nothing, np.full(self._shape, NEVER, np.int32))
         return Observations(
             self._scores.to("cpu", copy=True).numpy(),
-            self._epochs.to("cpu", copy=True).numpy(),
+            self._epochs.to("cpu", torch.int32, copy=True).numpy(),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,8 +108,8 @@ class Ledger:
 
     Scores that a selection pass took and losses that training computed are kept apart, since
     the model was in another mode and the example perhaps augmented otherwise: whoever mixes
-    them does so on purpose. Takes 8 bytes an example for each score remembered, and 4 for the
-    count.
+    them does so on purpose. Takes 6 bytes an example for each score remembered, and 2 for the
+    count: 8 where one score of one source is.
 
     Args:
         examples: examples in the data set; at least 1.
@@ -129,17 +135,21 @@ class Ledger:
     def count(self, indices: RowIndices) -> None:
         """Note that examples go into a training batch, once for each time they are named."""
         if self._selected is None:
-            self._selected = torch.zeros(self.examples, dtype=torch.int32, device=indices.device)
+            self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         indices = indices.to(self._selected.device)
-        ones = torch.ones_like(indices, dtype=torch.int32)
+        ones = torch.ones_like(indices, dtype=torch.int16)
         self._selected.index_put_((indices,), ones, accumulate=True)
+        self._selected[indices] = self._selected[indices].clamp(max=MOST_COUNTED)
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """How often each example was trained on, on the host; waits for the device."""
+        """How often each example was trained on, on the host; waits for the device.
+
+        Counts stop at 30,000, which keeps them to two bytes.
+        """
         if self._selected is None:
             return torch.zeros(self.examples, dtype=torch.int32)
-        return self._selected.to("cpu", copy=True)
+        return self._selected.to("cpu", torch.int32, copy=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is remembered."""

@@ -42,7 +42,7 @@ from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 class SelectiveLoader:
@@ -259,7 +259,7 @@ class SelectiveLoader:
 
     def _starts_at(self, epoch: int) -> Start:
         draw, late = self._position.draw, self._parts.pipeline.funnel.state
-        return Start(epoch, draw.interludes, draw.funnel, late, len(draw.unscored))
+        return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered)
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -330,7 +330,7 @@ class SelectiveLoader:
             "next_epoch": self._next_epoch,
             "drawn": position.drawn,
             "interludes": position.draw.interludes,
-            "unscored": position.draw.unscored,
+            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *position.draw.unscored]),
             "early": position.draw.funnel.pack(),
             "late": parts.pipeline.funnel.state.pack(),
             "skipped": parts.pipeline.finite.skipped,
@@ -373,7 +373,7 @@ class SelectiveLoader:
         draw = DrawState(
             tuple(state["interludes"]),
             FunnelState.unpack(state["early"]),
-            tuple(state["unscored"]),
+            (state["unscored"],) if len(state["unscored"]) else (),
         )
         self._position = Position(
             self._tally["epoch"],

@@ -10,6 +10,7 @@ from selective_backprop._history import History
 from selective_backprop._ledger import Ledger
 from selective_backprop.scorers import Needs, Remembering
 
+MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
 Known = Float32[Tensor, " example"]
 
 
@@ -80,17 +81,15 @@ class Knowledge:
         tracks: whether what becomes of each example is noted, so that `left_out` can tell.
 
     Attributes:
-        past: all known scores in one, to rank against.
+        past: all known scores in one, to rank against; of more than a million, a million that
+            are spaced evenly by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
         self._known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
-        self.past = History(1)
-        if known is not None and bool((finite := known.isfinite()).any()):
-            self.past = History(int(finite.sum()))
-            self.past.file(known[finite])
+        self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
         """Return indices as a tensor, and their scores; None where all must be scored.
@@ -127,3 +126,19 @@ class Knowledge:
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])
+
+
+def summarise(scores: Float32[Tensor, " known"]) -> History:
+    """Return scores to rank others against, from which every rank comes out right to 5e-7.
+
+    Args:
+        scores: finite, on the host; sorted in place where there are more than a million.
+    """
+    if len(scores) > MOST_RANKED:
+        ascending = scores.numpy()
+        ascending.sort()
+        places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
+        scores = torch.from_numpy(ascending[places.astype(np.int64)])
+    past = History(max(1, len(scores)))
+    past.file(scores)
+    return past

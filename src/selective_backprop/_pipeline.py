@@ -1,28 +1,26 @@
 """One epoch's way through the funnel: drawn, loaded, scored, selected, handed out."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from selective_backprop._batches import Layout, check_layout, count_rows, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, PhaseClock, Ticket
-from selective_backprop._errors import BatchError, LoaderError
+from selective_backprop._arrivals import Arrivals
+from selective_backprop._draw import DrawState, PhaseClock
 from selective_backprop._finite import FiniteGuard
 from selective_backprop._funnel import Funnel, Leftovers, Rows
 from selective_backprop._gate import RunningGate
 from selective_backprop._losses import check_losses
 from selective_backprop._memory import Memory
 from selective_backprop._schedule import Phase
-from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._stopwatch import Stopwatch, charged
+from selective_backprop._types import Scores
 from selective_backprop.scorers import Agreeing, Learning, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
 
-END = object()
+Waiting: TypeAlias = Callable[[], Scores] | None
 
 
 @dataclass
@@ -49,25 +47,21 @@ class Pipeline:
     """The stages between a data loader and a training loop.
 
     Attributes:
-        candidates: yields candidate batches, drawing their indices through `draw`.
-        draw: stage one; None for a stream, whose phases are decided as batches arrive.
-        clock: says which phase a batch of a stream falls into.
+        arrivals: candidate batches as they come in.
+        clock: tells how far training is.
         selector: stage three, told at an epoch's start how far training is.
         scorer: stage two; None where nothing is scored.
         gate: whether selection pays yet, judged from scores; None where it always acts.
         memory: what is remembered of each example; None where nothing is.
         finite: what happens to scores that are not finite.
         funnel: stages three and four.
-        layout: how rows are counted.
         leftovers: what becomes of what is left at an epoch's end.
         tries: whether the first batch is scored whatever its phase.
-        counts: whether every batch's rows are counted against its indices.
-        device: where candidates go, or None to leave them.
+        device: where candidates are, or None for anywhere.
         stopwatch: charged with the seconds of each stage, or None.
     """
 
-    candidates: DataLoader[Any]
-    draw: IndexDraw | None
+    arrivals: Arrivals
     clock: PhaseClock
     selector: RunningSelector
     scorer: RunningScorer | None
@@ -75,10 +69,8 @@ class Pipeline:
     memory: Memory | None
     finite: FiniteGuard
     funnel: Funnel
-    layout: Layout
     leftovers: Leftovers
     tries: bool
-    counts: bool
     device: torch.device | None
     stopwatch: Stopwatch | None
 
@@ -92,18 +84,17 @@ class Pipeline:
         """
         knowledge = None
         if self.memory is not None:
-            with self.phase("select"):
+            with charged(self.stopwatch, "select"):
                 knowledge = self.memory.open(epoch, trained=position.met)
         position.epoch, position.drawn = epoch, 0
-        if self.draw is not None:
-            self.draw.open(epoch, position.draw, knowledge)
+        self.arrivals.open(epoch, position.draw, knowledge)
         if isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
         self.funnel.open(epoch)
         try:
             for rows in self._fill(position, count):
                 if isinstance(self.scorer, Learning):
-                    with self.phase("score"):
+                    with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
                     self.memory.ledger.count(rows.indices)
@@ -116,16 +107,16 @@ class Pipeline:
     def _fill(self, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
         """Take what arrives through the stages that are left to it."""
         yield from self._timed(self.funnel.resume())
-        for phase, rows in self._arrivals(position, count):
+        for phase, rows, begun in self._take_in(position, count):
             if phase is Phase.CHOSEN:
                 yield rows
                 continue
             if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
                 phase = Phase.PLAIN
                 if self.gate.probes():
-                    self.gate.observe(self._score(rows, position, count))
+                    self.gate.observe(self._score(rows, position, count, begun))
             if phase in (Phase.SELECT, Phase.RESCORE):
-                rows = self._judge(rows, position, count)
+                rows = self._judge(rows, position, count, begun)
             elif self.tries and not position.scored:
                 # The very first batch is scored even in a warm-up: what is wrong with the losses
                 # is said at once, and not when a whole epoch has been trained.
@@ -134,11 +125,13 @@ class Pipeline:
                 yield from self._timed(self.funnel.route(phase, rows))
         yield from self._timed(self.funnel.close(self.leftovers))
 
-    def _judge(self, rows: Rows, position: Position, count: Callable[..., None]) -> Rows:
+    def _judge(
+        self, rows: Rows, position: Position, count: Callable[..., None], begun: Waiting
+    ) -> Rows:
         """Return rows with their scores, if candidates are scored, and remember them."""
         if self.scorer is None:
             return rows
-        rows = self.finite.pass_on(replace(rows, scores=self._score(rows, position, count)))
+        rows = self.finite.pass_on(replace(rows, scores=self._score(rows, position, count, begun)))
         if rows.scores is None or not rows.count:
             return rows
         if self.gate is not None:
@@ -147,76 +140,40 @@ class Pipeline:
             self.memory.ledger.scored.file(rows.indices, rows.scores, position.epoch)
         return rows
 
-    def _arrivals(
+    def _take_in(
         self, position: Position, count: Callable[..., None]
-    ) -> Iterator[tuple[Phase, Rows]]:
-        """Yield loaded batches with their phase; `CHOSEN` where nothing is left to decide."""
-        batches = iter(self.candidates)
+    ) -> Iterator[tuple[Phase, Rows, Waiting]]:
+        """Yield loaded batches with their phase, and move the consumer's position along."""
         known = 0
-        while True:
-            with self.phase("load"):
-                batch = next(batches, END)
-                if batch is END:
-                    break
-                if self.device is not None:
-                    batch = move_batch(batch, self.device)
-            if not position.met:
-                check_layout(batch, self.layout)
-                position.met = True
-            if self.draw is None or self.draw.unlisted:
-                phase, rows = self._meet_stream(batch, position)
-                new = rows.count
-            else:
-                ticket = self._next_ticket(self.draw)
-                phase, rows = ticket.phase, self._meet_ticket(batch, ticket)
-                new, known = ticket.candidates - known, ticket.candidates
-                position.drawn, position.draw = ticket.drawn, ticket.state
+        for arrival in self.arrivals.run(first=not position.met, begins=self._is_scored):
+            position.met = True
+            phase, rows, candidates, position.drawn, position.draw, scores = arrival
             old = rows.count if phase is Phase.SELECT and self.memory is not None else 0
-            count(candidates=new, loaded=rows.count, expired=old)
-            yield phase, rows
-        if self.draw is not None and not self.draw.unlisted:
-            drawn, position.drawn = self.draw.position
-            position.draw = self.draw.state
-            count(candidates=drawn - known)
+            count(candidates=candidates - known, loaded=rows.count, expired=old)
+            known = candidates
+            yield phase, rows, scores
+        if (end := self.arrivals.end) is not None:
+            candidates, position.drawn, position.draw = end
+            count(candidates=candidates - known)
 
-    def _next_ticket(self, draw: IndexDraw) -> Ticket:
-        if not draw.tickets:
-            raise LoaderError(
-                f"the loader ({type(self.candidates).__name__}) yielded a batch without drawing "
-                "its indices, so the batch cannot be paired with them; a loader that overrides "
-                "iteration must draw from its batch_sampler"
-            )
-        return draw.tickets.popleft()
+    def _is_scored(self, phase: Phase) -> bool:
+        """Return whether a batch that arrives is going to be scored, as far as can be told."""
+        if phase is Phase.RESCORE:
+            return True
+        return phase is Phase.SELECT and (self.gate is None or self.gate.is_open)
 
-    def _meet_ticket(self, batch: Any, ticket: Ticket) -> Rows:
-        rows = ticket.rows
-        if self.counts:
-            count_rows(batch, self.layout, rows.count)
-        indices = rows.batch if isinstance(rows.batch, Tensor) else None
-        return Rows(
-            batch,
-            rows.count,
-            indices=self._to_device(indices),
-            weights=self._to_device(rows.weights),
-        )
-
-    def _meet_stream(self, batch: Any, position: Position) -> tuple[Phase, Rows]:
-        try:
-            rows = Rows(batch, count_rows(batch, self.layout))
-        except BatchError:
-            if self.counts:
-                raise
-            rows = Rows(batch, 0)  # passed on unseen: nobody needs to know its rows
-        phase = self.clock.phase(position.epoch, position.drawn, rows.count)
-        position.drawn += 1
-        position.draw = position.draw._replace(interludes=self.clock.interludes.state)
-        return phase, rows
-
-    def _score(self, rows: Rows, position: Position, count: Callable[..., None]) -> Tensor:
+    def _score(
+        self,
+        rows: Rows,
+        position: Position,
+        count: Callable[..., None],
+        begun: Waiting = None,
+    ) -> Tensor:
         assert self.scorer is not None  # whoever scores has one
         checked = self._checked
-        with self.phase("score"):
-            scores = check_losses(self.scorer.score(rows.batch, rows.indices), rows.count).detach()
+        with charged(self.stopwatch, "score"):
+            scores = self.scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            scores = check_losses(scores, rows.count).detach()
             if scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()
             if self.device is not None:
@@ -230,19 +187,10 @@ class Pipeline:
     def _checked(self) -> int:
         return self.scorer.checked if isinstance(self.scorer, Agreeing) else 0
 
-    def _to_device(self, column: Tensor | None) -> Tensor | None:
-        if column is None or self.device is None:
-            return column
-        return column.to(self.device, non_blocking=True)
-
     def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
         while True:
-            with self.phase("select"):
+            with charged(self.stopwatch, "select"):
                 rows = next(stage, None)
             if rows is None:
                 return
             yield rows
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Charge the body to a phase of the stopwatch, if there is one."""
-        return nullcontext() if self.stopwatch is None else self.stopwatch.phase(name)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -81,3 +81,8 @@ class Stopwatch:
             now = self._now()
             self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
             self._since = now
+
+
+def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
+    """Charge the body to a phase of a stopwatch, if there is one."""
+    return nullcontext() if stopwatch is None else stopwatch.phase(phase)

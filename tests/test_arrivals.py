@@ -1,0 +1,195 @@
+"""Batches are taken in ahead where that lets work go on, and nothing else changes by it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    Numbered,
+    NumberedStream,
+    flat,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+)
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+import selective_backprop as sb
+
+
+@dataclass(frozen=True)
+class Elsewhere(sb.AbstractScorer):
+    """Scores by number, some batches ahead, and notes what was begun and what was waited for."""
+
+    ahead: int
+    begun: list[list[int]] = field(default_factory=list, repr=False)
+    waited: list[list[int]] = field(default_factory=list, repr=False)
+
+    @property
+    def needs(self) -> sb.Needs:
+        return sb.Needs(defers=True)
+
+    def start(self, context: sb.Context) -> sb.RunningScorer:
+        return _RunningElsewhere(self)
+
+
+class _RunningElsewhere(sb.RunningScorer, sb.Deferring):
+    def __init__(self, spec: Elsewhere) -> None:
+        self._spec = spec
+
+    @property
+    def ahead(self) -> int:
+        return self._spec.ahead
+
+    def begin(self, batch: Any, indices: Tensor | None) -> Callable[[], Tensor]:
+        names = batch[1].tolist()
+        self._spec.begun.append(names)
+
+        def wait() -> Tensor:
+            self._spec.waited.append(names)
+            return losses_by_number(torch.nn.Identity(), batch)
+
+        return wait
+
+    def score(self, batch: Any, indices: Tensor | None) -> Tensor:
+        return self.begin(batch, indices)()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def doors(ahead: int, data: Any = None, **options: Any) -> tuple[sb.SelectiveLoader, Elsewhere]:
+    """Return a loader that scores ahead, with a shuffle of its own, and its scorer."""
+    data = Numbered(48) if data is None else data
+    shuffled = {}
+    if not isinstance(data, NumberedStream):
+        generator = torch.Generator().manual_seed(3)
+        sampler = RandomSampler(data, generator=generator)
+        shuffled["batch_sampler"] = BatchSampler(sampler, 4, drop_last=False)
+    scorer = Elsewhere(ahead)
+    options = {"warmup_epochs": 0} | options
+    workers = options.pop("workers", 0)
+    loader = DataLoader(data, num_workers=workers, **(shuffled or {"batch_size": 4}))
+    return select(loader, sb.selective_backprop(1 / 2, scorer=scorer, **options)), scorer
+
+
+def as_without(ahead: int, **options: Any) -> list[list[list[list[int]]]]:
+    """Return the batches of three epochs, scored ahead and in their turn."""
+    found = []
+    for number in (ahead, 0):
+        door, _ = doors(number, **options)
+        found.append([numbers(door) for _ in range(3)])
+    return found
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 50])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"warmup_epochs": 1},
+        {"plain_every": 3},
+        {"draw": "bernoulli"},
+        {"workers": 2},
+        {"data": NumberedStream(44), "plain_every": 3},
+    ],
+    ids=["plain", "warm-up", "interludes", "coins", "workers", "stream"],
+)
+def test_scoring_ahead_yields_the_same_batches(ahead, options):
+    ours, plain = as_without(ahead, **options)
+    assert ours == plain
+
+
+def test_batches_are_begun_ahead_in_their_order_and_waited_for_in_it():
+    door, scorer = doors(2)
+    batches = iter(door)
+    next(batches)
+    assert len(scorer.waited) == 2
+    assert len(scorer.begun) == 4
+    rest = numbers(batches)
+    assert scorer.begun == scorer.waited
+    assert len(scorer.begun) == 12
+    assert len(rest) == 5
+
+
+def test_what_needs_no_score_is_not_begun():
+    door, scorer = doors(3, warmup_epochs=1, plain_every=2)
+    numbers(door)
+    assert len(scorer.begun) == 1  # the first batch, which tells whether scoring works
+    candidates = door.stats.candidates
+    numbers(door)
+    assert 0 < door.stats.scored - 4 < door.stats.candidates - candidates
+    assert door.stats.scored == sum(map(len, scorer.begun))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_that_breaks_off_forgets_what_it_took_in_ahead(workers):
+    door, plain = doors(3, workers=workers)[0], doors(0, workers=workers)[0]
+    for loader in (door, plain):
+        for number, _ in enumerate(loader):
+            if number == 1:
+                break
+    assert door.stats == plain.stats
+    assert door.state_dict().keys() == plain.state_dict().keys()
+    assert door.state_dict()["drawn"] == plain.state_dict()["drawn"]
+    for _ in range(2):
+        assert numbers(door) == numbers(plain)
+    assert door.stats == plain.stats
+
+
+def test_a_stream_that_breaks_off_goes_on_with_its_interludes():
+    found = []
+    for ahead in (2, 0):
+        door, _ = doors(ahead, data=NumberedStream(44), plain_every=3)
+        next(iter(door))
+        found.append(flat(numbers(door)))
+    assert found[0] == found[1]
+
+
+class Failing(Numbered):
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if self.reads.sum() >= 22:
+            raise RuntimeError("the disk is gone")
+        return super().__getitem__(index)
+
+
+def until_it_fails(batches: Iterator[Any]) -> list[list[int]]:
+    found = []
+
+    def go_on() -> None:
+        for batch in batches:
+            found.append(batch[1].tolist())
+
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        go_on()
+    return found
+
+
+def test_an_error_comes_in_its_turn_and_what_came_before_it_is_not_lost():
+    ours, plain = (until_it_fails(iter(doors(ahead, data=Failing(48))[0])) for ahead in (4, 0))
+    assert ours == plain
+    assert len(ours) == 2
+
+
+def test_scoring_that_waits_its_turn_takes_nothing_in_ahead():
+    data = Numbered(48)
+    door = select(DataLoader(data, 4), selective(1 / 2))
+    next(iter(door))
+    assert data.reads.sum() == 8
+
+
+def test_a_closed_gate_begins_only_what_it_probes():
+    scorer = Elsewhere(2)
+    gate = sb.VarianceGate(0.5, 2, threshold=1e9)
+    strategy = sb.Strategy("gated", scorer, sb.Percentile(1.0), sb.Schedule(gate=gate))
+    door = select(DataLoader(Numbered(48), 4), strategy)
+    assert flat(numbers(door)) == list(range(48))
+    assert scorer.begun == scorer.waited
+    assert 0 < len(scorer.begun) < 12
