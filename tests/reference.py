@@ -372,3 +372,12 @@ def crossing_probabilities(
             slope = sum(map(lambda e, x: e * x, errors, column))
             weights[j] -= step * (slope + weights[j])
     return [probability(features) for features in now]
+
+
+def odds_by_rank(losses: Sequence[float], rate: float) -> list[float]:
+    """Selective-Backprop's odds at a rate, where a batch without ties ranks against itself.
+
+    A candidate's percentile is the middle of its own share of the batch.
+    """
+    percentiles = [(sum(other < loss for other in losses) + 0.5) / len(losses) for loss in losses]
+    return [percentile ** (1 / rate - 1) for percentile in percentiles]

@@ -40,6 +40,9 @@ STRATEGIES = {
     "selective, coins": selective(1 / 3, draw="bernoulli"),
     "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
     "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),
+    "selective, pipelined": selective(
+        1 / 3, scorer=sb.Pipelined(sb.Forward(), every=2, ahead=2, check=None)
+    ),
     "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 3)),
     "stale": sb.stale_sb(1 / 3, epochs=2),
     "stale, spread, coins": sb.stale_sb(1 / 3, epochs=3, spread=True, draw="bernoulli"),

@@ -207,6 +207,47 @@ def test_weights_are_copied_as_often_as_asked():
     assert not torch.allclose(third, first, atol=0.1)
 
 
+def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
+    model = convolutional()
+    running = begin(sb.Int8(sb.Forward(), check=None), model)
+    running.score(batch(), None)
+    twin, copies = running._pair.cheap._twin, []
+    update = twin.update
+    twin.update = lambda: copies.append(update())
+    for _ in range(2):
+        running.score(batch(), None)
+    assert not copies
+    loss = nn.functional.cross_entropy(model(batch()[0]), batch()[1])  # moves batch statistics
+    running.score(batch(), None)
+    assert len(copies) == 1
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    moved = running.score(batch(), None)  # calibrates too
+    assert len(copies) == 2
+    assert torch.allclose(moved, begin(sb.Forward(), model).score(batch(), None), atol=0.1)
+
+
+def test_changes_that_torch_does_not_count_are_copied_after_a_while():
+    model = convolutional()
+    running = begin(sb.Int8(sb.Forward(), check=None), model)
+    for _ in range(13):  # past the calibrations after 4 and 12 batches
+        first = running.score(batch(), None)
+    model[-1].weight.data.neg_()
+    scores = [running.score(batch(), None).tolist() for _ in range(4)]
+    assert scores[:3] == [first.tolist()] * 3
+    assert scores[3] != first.tolist()
+
+
+def test_calibrations_come_ever_further_apart():
+    running = begin(sb.Int8(sb.Forward(), recalibrate_every=20, check=None), convolutional())
+    twin, calibrated = running._pair.cheap._twin, []
+    observe = twin.observe
+    twin.observe = lambda *, anew: calibrated.append(scored) or observe(anew=anew)
+    for scored in range(70):
+        assert running.score(batch(), None).shape == (len(batch()[1]),), scored
+    assert calibrated == [0, 4, 12, 28, 48, 68]
+
+
 def test_ranges_are_taken_anew_as_often_as_asked():
     images, targets = batch()
     running = begin(sb.Int8(sb.Forward(), 1, 4, 2, check=None), convolutional())

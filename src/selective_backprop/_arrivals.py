@@ -75,7 +75,7 @@ class Arrivals:
         self._candidates = candidates
         self._draw = draw
         self._clock = clock
-        self._scorer = scorer
+        self._scorer = scorer if scorer is not None and scorer.ahead else None
         self._layout = layout
         self._counts = counts
         self._device = device
@@ -93,7 +93,7 @@ class Arrivals:
         ):
             copies = CopyStream(device)
         self._copies = copies
-        self._ahead = scorer.ahead if scorer is not None else int(copies is not None)
+        self._ahead = int(copies is not None) if self._scorer is None else self._scorer.ahead
 
     def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None) -> None:
         """Begin an epoch where the consumer stands.

@@ -1,5 +1,6 @@
 """Record the heavy operations of a selection pass: their results, and what their inputs were."""
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -83,10 +84,14 @@ class Tape:
 
     Args:
         candidates: how many rows the pass was over.
+
+    Attributes:
+        ended: whether recording stopped before the pass did.
     """
 
     def __init__(self, candidates: int) -> None:
         self.candidates = candidates
+        self.ended = False
         self.records: list[Record | None] = []
         self.functions: list[OpOverload] = []
         self._owners: dict[int, list[Record]] = {}
@@ -140,6 +145,21 @@ class Tape:
         return sum(size for storage, size in sizes.items() if storage not in owned)
 
 
+_RECORDING: ContextVar["Recording | None"] = ContextVar("recording", default=None)
+
+
+def stop_recording() -> None:
+    """Let no more of the selection pass that is being recorded be recorded, if one is.
+
+    What follows in it is nothing that a training forward will compute: that has other operations
+    from here on.
+    """
+    recording = _RECORDING.get()
+    if recording is not None:
+        # On the tape, which backward passes see that run in other threads.
+        recording.tape.ended = True
+
+
 class Recording(TorchDispatchMode):
     """Record heavy operations.
 
@@ -151,17 +171,28 @@ class Recording(TorchDispatchMode):
 
     def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: Shelf) -> None:
         super().__init__()
-        self._tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
+        self.tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
+
+    def __enter__(self) -> "Recording":
+        self._token = _RECORDING.set(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)
+        _RECORDING.reset(self._token)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        refuse_random(func, args, kwargs)
-        operation = OPERATIONS.get(func)
+        operation = None
+        if not self.tape.ended:
+            refuse_random(func, args, kwargs)
+            operation = OPERATIONS.get(func)
         if operation is None:
             if written_arguments(func):
-                self._tape.brace(func, args, kwargs)
+                self.tape.brace(func, args, kwargs)
                 self._fingerprints.forget()
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, ask_for_all(operation, args))
@@ -173,7 +204,7 @@ class Recording(TorchDispatchMode):
         else:
             returned = self._compute(func, operation, args, kwargs)
             record = _describe(func, operation, prints, args, kwargs, returned)
-        self._tape.add(func, record)
+        self.tape.add(func, record)
         return returned if shape is None else returned.view(shape)
 
     def _compute(
@@ -195,7 +226,7 @@ class Recording(TorchDispatchMode):
         for place in operation.rows:
             tensor = args[place]
             reading = plan_reading(tensor)
-            if reading is None or tensor.shape[0] % self._tape.candidates:
+            if reading is None or tensor.shape[0] % self.tape.candidates:
                 return None
             found = self._fingerprints.of(tensor, reading)
             prints.append(Print(tensor.shape, (tensor.dtype, tensor.device), reading, found))

@@ -7,19 +7,29 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from selective_backprop._errors import ConfigurationError
-from selective_backprop.scorers import AbstractScorer, Forward
+from selective_backprop.scorers import AbstractScorer, EarlyExit, Forward
 
 
-def check_reusable_scorer(scorer: AbstractScorer | None) -> Forward:
-    """Return the scorer if its pass computes what the training forward does.
+def check_reusable_scorer(
+    scorer: AbstractScorer | None, *, candidate_statistics: bool
+) -> Forward | EarlyExit:
+    """Return the scorer if its pass computes what the training forward does, at least at first.
 
     Raises:
-        ConfigurationError: if it does not.
+        ConfigurationError: if it does not, or not all whose statistics are asked for.
     """
+    if isinstance(scorer, EarlyExit):
+        if candidate_statistics:
+            raise ConfigurationError(
+                f"candidate_statistics=True takes the statistics of every BatchNorm from the "
+                f"selection pass, and that of {scorer!r} ends early; write Forward(), or put "
+                "BatchNorm in eval mode and pass candidate_statistics=False"
+            )
+        return scorer
     if not isinstance(scorer, Forward):
         raise ConfigurationError(
             f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
-            f"itself, Forward(), and this one has {scorer!r}"
+            f"itself, Forward() or EarlyExit(...), and this one has {scorer!r}"
         )
     if scorer.autocast is not None or scorer.inference_mode:
         raise ConfigurationError(

@@ -47,7 +47,8 @@ class Tally:
         reused: how many were answered from the record.
         products: multiplications they take.
         spared: multiplications of those that were answered.
-        strayed: whether operations came in another order than in the selection pass.
+        strayed: whether operations came in another order than in the selection pass; what comes
+            after the end of one that was not recorded to its end is no straying.
     """
 
     operations: int = 0
@@ -118,7 +119,7 @@ class Replay(TorchDispatchMode):
     def _next(self, function: OpOverload) -> tuple[int, Record | None]:
         tape, place = self._tape, self.tally.operations
         self.tally.operations += 1
-        if self.tally.strayed:
+        if self.tally.strayed or (tape.ended and place >= len(tape.functions)):
             return place, None
         if place >= len(tape.functions) or tape.functions[place] is not function:
             self.tally.strayed = True

@@ -105,8 +105,8 @@ class SelectiveStep:
     The selection pass then runs in the modes the model is in, not in eval mode, and must not
     draw random numbers. Results are held from the selection pass to the training forward, for
     all candidates, and on a CPU their memory is kept from step to step; `stats.held_bytes` says
-    how much that is. Fused recurrent layers are computed. On CUDA the host waits for the device
-    twice or thrice per heavy operation.
+    how much that is. Fused recurrent layers are computed, and so is all that lies behind an
+    `EarlyExit`. On CUDA the host waits for the device twice or thrice per heavy operation.
 
     Args:
         model: the model in training.
@@ -164,7 +164,8 @@ class SelectiveStep:
                 "activations; pass reuse_activations=True with it"
             )
         if reuse_activations:
-            scorer = replace(check_reusable_scorer(scorer), training=True)
+            scorer = check_reusable_scorer(scorer, candidate_statistics=candidate_statistics)
+            scorer = replace(scorer, training=True)
             check_reusable_model(model, candidate_statistics=candidate_statistics)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)

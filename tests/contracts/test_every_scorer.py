@@ -21,6 +21,14 @@ def make_small_model() -> nn.Module:
     return model
 
 
+def make_head() -> nn.Module:
+    generator = torch.Generator().manual_seed(1)
+    head = nn.Sequential(nn.Dropout(0.3), nn.LazyLinear(3))
+    head.register_buffer("drawn", torch.rand(()))  # as heads are made: from the global stream
+    nn.init.normal_(head(torch.ones(2, 3)), generator=generator)
+    return head
+
+
 def make_optimizer(parameters) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
@@ -29,6 +37,10 @@ SCORERS = {
     sb.Compiled: [
         sb.Compiled(sb.Forward(), backend="eager"),
         sb.Compiled(sb.LowPrecision(sb.Forward()), backend="eager", check=None),
+    ],
+    sb.EarlyExit: [
+        sb.EarlyExit("head", make_head, make_optimizer),
+        sb.EarlyExit("head", make_head, make_optimizer, check=None, training=True),
     ],
     sb.Excess: [
         sb.Excess(sb.ReferenceLosses(torch.linspace(0, 1, 1000)), sb.Forward()),
@@ -55,6 +67,10 @@ SCORERS = {
     sb.LowResolution: [
         sb.LowResolution(sb.Forward()),
         sb.LowResolution(sb.LowPrecision(sb.Forward()), 3, ["images"], sb.Check(1, least=0)),
+    ],
+    sb.Pipelined: [
+        sb.Pipelined(sb.Forward(), 4, check=sb.Check(1)),
+        sb.Pipelined(sb.LowResolution(sb.Forward(training=True)), 1, ahead=1, check=None),
     ],
     sb.Predicted: [sb.Predicted(sb.Forward()), sb.Predicted(sb.Forward("error-norm"), epochs=2)],
     sb.Proxy: [sb.Proxy(make_small_model, make_optimizer)],
@@ -181,6 +197,13 @@ def test_what_remembers_is_told_by_index_and_says_so(scorer):
     assert isinstance(running, sb.Remembering) == scorer.needs.remembers
     assert scorer.needs.indices or not scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
+
+
+@every_specification
+def test_what_is_begun_ahead_says_so(scorer):
+    running = begin(scorer, Restless())
+    defers = isinstance(running, sb.Deferring) and running.ahead > 0
+    assert defers == scorer.needs.defers
 
 
 @every_specification

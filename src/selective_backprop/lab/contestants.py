@@ -111,7 +111,7 @@ def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractSc
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            running = stand.start(scorer)
+            running, model = stand.start(scorer)
             found.agreements[name] = stand.agreement(running)
         except Exception as error:  # a model of the user's, or a compiler, may raise anything
             found.remarks[name] = f"{type(error).__name__}: {error}"
@@ -119,14 +119,14 @@ def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractSc
     if isinstance(scorer, sb.Int8):
         share = scorer.calibration_batches / scorer.recalibrate_every
         found.remarks[name] = (
-            f"a calibration costs a forward pass over {share:.1%} of all candidates; it falls into "
-            "few rounds, so that no median shows it"
+            f"a calibration costs a forward pass over {share:.1%} of all candidates, at first over "
+            "more; it falls into few rounds, so that no median shows it"
         )
     said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
     if said:
         found.remarks[name] = said[0]
     found.scorers.append(name)
-    found.arms[f"scorer {name}"] = stand.scoring(name, running)
+    found.arms[f"scorer {name}"] = stand.scoring(name, running, model)
 
 
 def _strategies(rate: float, found: Contestants) -> dict[str, sb.Strategy]:
@@ -181,34 +181,37 @@ class _Stand:
 
         return run
 
-    def start(self, scorer: sb.AbstractScorer) -> sb.RunningScorer:
-        """Start a scorer on a copy of the model."""
+    def start(self, scorer: sb.AbstractScorer) -> tuple[sb.RunningScorer, nn.Module]:
+        """Start a scorer on a copy of the model, and return that too."""
         specimen = self._specimen
+        model = Pupil(specimen, self._stopwatch()).model
         context = sb.Context(
             batch_size=specimen.recipe.batch_size,
             window=specimen.window,
-            model=Pupil(specimen, self._stopwatch()).model,
+            model=model,
             losses=_losses,
             device=specimen.device,
             examples=specimen.examples,
             rate=specimen.rate,
         )
-        return scorer.start(context)
+        return scorer.start(context), model
 
     def agreement(self, running: sb.RunningScorer) -> sb.Agreement:
         """Hold all candidates' scores against exact ones, at once."""
-        exact = self.start(sb.Forward())
+        exact, _ = self.start(sb.Forward())
         scores, truth = (
             torch.cat([scorer.score(batch, None) for batch in self._batches])
             for scorer in (running, exact)
         )
         return sb.Agreement.between(scores, truth, rate=self._specimen.rate)
 
-    def scoring(self, name: str, running: sb.RunningScorer) -> Arm:
-        """A scorer's pass over all candidates."""
+    def scoring(self, name: str, running: sb.RunningScorer, model: nn.Module) -> Arm:
+        """A scorer's pass over all candidates, as after a step that has changed the weights."""
         stopwatch = self._stopwatch()
+        weights = [weight.detach() for weight in model.parameters()]
 
         def run() -> Mapping[str, Spent]:
+            torch._foreach_mul_(weights, 1.0)
             with _timed(stopwatch, "score") as spent:
                 for batch in self._batches:
                     running.score(batch, None)

@@ -13,12 +13,14 @@ from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._compiled import Compiled
 from selective_backprop.scorers._crossing import Crossing
+from selective_backprop.scorers._early_exit import EarlyExit
 from selective_backprop.scorers._excess import Excess, ReferenceLosses
 from selective_backprop.scorers._forward import Forward, Measure, MeasureName
 from selective_backprop.scorers._gaussian import GaussianProcess
 from selective_backprop.scorers._int8 import Int8
 from selective_backprop.scorers._low_precision import LowPrecision
 from selective_backprop.scorers._low_resolution import LowResolution
+from selective_backprop.scorers._pipelined import Pipelined
 from selective_backprop.scorers._predicted import Predicted
 from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._proxy import Proxy
@@ -35,6 +37,7 @@ __all__ = [
     "Compiled",
     "Crossing",
     "Deferring",
+    "EarlyExit",
     "Excess",
     "Forward",
     "GaussianProcess",
@@ -45,6 +48,7 @@ __all__ = [
     "Measure",
     "MeasureName",
     "Needs",
+    "Pipelined",
     "Predicted",
     "Proxy",
     "Recorded",

@@ -21,6 +21,9 @@ from selective_backprop.scorers._synced import Synced
 from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
 from selective_backprop.scorers._wrapping import RunningWrapper
 
+FIRST_GAP = 4  # scored batches from the first calibration to the second
+UNNOTICED = 16  # scored batches after which weights are copied though nothing seems to change
+
 
 @final
 @dataclass(frozen=True)
@@ -29,16 +32,19 @@ class Int8(AbstractScorer):
 
     Convolutions of images and linear layers compute in integers, all else as before. Each output
     channel's weights have a scale of their own, inputs of a layer the range that was seen in the
-    calibration. On a CPU without VNNI, a pass of a small residual net cost half of one in full
-    precision; time both on yours. Copying and calibrating are part of the selection pass, and
+    last calibration. Calibrations come 4, 8, 16 and so on scored batches apart, since a young
+    model's activations move fastest. Copying and calibrating are part of the selection pass, and
     a calibration costs a pass in full precision. The copy takes as much memory as the model's
     parameters, and a quarter more; saved states hold it too.
 
     Args:
         scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
-        every: scored batches from one copy of the weights to the next, at least 1, which copies
-            them for each.
-        recalibrate_every: scored batches from one calibration to the next, at least 1.
+        every: scored batches from one copy of the weights to the next, at least 1; None copies
+            them whenever training has changed them, and saves that cost where several batches
+            are scored between two steps. A change that torch keeps no count of, as through
+            `.data`, is then noticed within 16 scored batches.
+        recalibrate_every: scored batches from one calibration to the next, at least 1, once
+            they are no longer closer together.
         calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
             `recalibrate_every`.
         check: when to hold the scores against those of the model as it is; None for never. The
@@ -52,8 +58,8 @@ class Int8(AbstractScorer):
     """
 
     scorer: AbstractScorer
-    every: int = 4
-    recalibrate_every: int = 64
+    every: int | None = None
+    recalibrate_every: int = 128
     calibration_batches: int = 1
     check: Check | None = Check()
 
@@ -63,7 +69,9 @@ class Int8(AbstractScorer):
         check_check(self.check)
         for name in ("every", "recalibrate_every", "calibration_batches"):
             value = getattr(self, name)
-            if not value >= 1 or value % 1:
+            if value is None and name == "every":
+                continue
+            if value is None or not value >= 1 or value % 1:
                 raise ConfigurationError(f"{name}={value}: a whole number from 1 is needed")
         if self.calibration_batches > self.recalibrate_every:
             raise ConfigurationError(
@@ -128,7 +136,7 @@ class Int8(AbstractScorer):
             return Pair(_WithIntegers(inner, twin, self), exact, shared=False)
 
         stride = 1 if self.check is None else -(-self.recalibrate_every // self.check.batches)
-        advice = "Take a smaller every= or recalibrate_every=, or more calibration_batches="
+        advice = "Take a smaller recalibrate_every=, more calibration_batches= or every=None"
         return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
 
 
@@ -138,18 +146,32 @@ class _WithIntegers(RunningWrapper):
         self._twin = twin
         self._spec = spec
         self._scored = 0
+        self._since = 0  # batches since the running calibration began
+        self._gap = 0  # batches from it to the next
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        place = self._scored % self._spec.recalibrate_every
-        calibrating = place < self._spec.calibration_batches
-        if calibrating or self._scored % self._spec.every == 0:
+        if self._since == self._gap:
+            self._since, self._gap = 0, self._next_gap()
+        calibrating = self._since < self._spec.calibration_batches
+        if calibrating or self._copies():
             self._twin.update()
             if calibrating:
-                self._calibrate(lambda: self._inner.score(batch, indices), anew=place == 0)
+                anew = self._since == 0
+                self._calibrate(lambda: self._inner.score(batch, indices), anew=anew)
             self._twin.quantise()
         scores = self._inner.score(batch, indices)
         self._scored += 1
+        self._since += 1
         return scores
+
+    def _next_gap(self) -> int:
+        least = max(FIRST_GAP, self._spec.calibration_batches)
+        return min(self._spec.recalibrate_every, max(least, 2 * self._gap))
+
+    def _copies(self) -> bool:
+        if self._spec.every is not None:
+            return self._scored % self._spec.every == 0
+        return self._scored % UNNOTICED == 0 or self._twin.is_behind()
 
     def _calibrate(self, score: Callable[[], Scores], *, anew: bool) -> None:
         before = self._inner.state_dict()
@@ -160,12 +182,14 @@ class _WithIntegers(RunningWrapper):
     def state_dict(self) -> dict[str, Any]:
         return {
             "scored": self._scored,
+            "since": self._since,
+            "gap": self._gap,
             "copy": self._twin.weights(),
             "ranges": [list(span) for span in self._twin.ranges()],
             "scorer": self._inner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scored = state["scored"]
+        self._scored, self._since, self._gap = (state[key] for key in ("scored", "since", "gap"))
         self._twin.resume(state["copy"], [(low, high) for low, high in state["ranges"]])
         self._inner.load_state_dict(state["scorer"])

@@ -64,6 +64,7 @@ class Int8Copy:
             ) from error
         self._original = model
         self._tensors = dict(_tensors(self.model))
+        self._copied: dict[int, int] = {}
         self._layers = _exchange(self.model)
         if not self._layers:
             raise ConfigurationError(
@@ -82,6 +83,14 @@ class Int8Copy:
             LoaderError: if the model is no longer made of the same parts.
         """
         overwrite(self._tensors, dict(_tensors(self._original)))
+        self._copied = _versions(self._original)
+
+    def is_behind(self) -> bool:
+        """Return whether the model's weights or buffers have changed since `update()`.
+
+        Changes are counted by torch, which is not told of those through `.data`.
+        """
+        return self._copied != _versions(self._original)
 
     def observe(self, *, anew: bool) -> None:
         """Compute in full precision and take note of ranges, with the weights as they are.
@@ -118,6 +127,12 @@ class Int8Copy:
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         yield name, tensor.detach()
+
+
+def _versions(model: nn.Module) -> dict[int, int]:
+    """Return how often each parameter and buffer was written to, by its identity."""
+    tensors = (*model.parameters(), *model.buffers())
+    return {id(t): 0 if t.is_inference() else t._version for t in tensors}
 
 
 def _traced(model: nn.Module) -> fx.Graph | None:

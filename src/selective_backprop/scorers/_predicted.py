@@ -1,7 +1,7 @@
 """Predict scores from earlier ones, instead of reusing them as they were."""
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 from jaxtyping import Float32
 from torch import Tensor
@@ -9,7 +9,6 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
-from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -19,7 +18,7 @@ from selective_backprop.scorers._abstract import (
 from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._stale import check_epochs, check_inner, expired, forget
-from selective_backprop.scorers._wrapping import RunningWrapper
+from selective_backprop.scorers._wrapping import PassingOn
 
 
 @final
@@ -46,7 +45,7 @@ class Predicted(AbstractScorer):
     epochs: int = 3
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
+        check_inner(self.scorer, may_defer=True)
         if not isinstance(self.predictor, AbstractPredictor):
             raise ConfigurationError(
                 f"predictor={self.predictor!r} is no predictor, such as Average()"
@@ -68,13 +67,10 @@ class Predicted(AbstractScorer):
         return _RunningPredicted(self, self.scorer.start(context))
 
 
-class _RunningPredicted(RunningWrapper, Remembering):
+class _RunningPredicted(PassingOn, Remembering):
     def __init__(self, spec: Predicted, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         if ledger.scored.empty:

@@ -20,6 +20,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
 )
 from selective_backprop.scorers._forward import Forward
+from selective_backprop.scorers._makers import check_maker, name_of
 from selective_backprop.scorers._untouched import kept_random_streams
 
 
@@ -49,21 +50,13 @@ class Proxy(AbstractScorer):
     forward: Forward = Forward()
 
     def __post_init__(self) -> None:
-        for name in ("make_model", "make_optimizer"):
-            value = getattr(self, name)
-            if isinstance(value, nn.Module) or not callable(value):
-                raise ConfigurationError(
-                    f"{name}={type(value).__name__}: a function that makes one is needed, so "
-                    "that every training begins with a new one"
-                )
+        check_maker("make_model", self.make_model)
+        check_maker("make_optimizer", self.make_optimizer)
 
     def __repr__(self) -> str:
         # part of saved states: says nothing that differs from process to process
-        makers = (
-            f"{name}={getattr(maker, '__qualname__', type(maker).__qualname__)}"
-            for name, maker in (("model", self.make_model), ("optimizer", self.make_optimizer))
-        )
-        return f"Proxy({', '.join(makers)}, forward={self.forward!r})"
+        model, optimizer = name_of(self.make_model), name_of(self.make_optimizer)
+        return f"Proxy(model={model}, optimizer={optimizer}, forward={self.forward!r})"
 
     @property
     def needs(self) -> Needs:

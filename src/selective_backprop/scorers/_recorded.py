@@ -51,7 +51,7 @@ class Recorded(AbstractScorer):
         if self.max_age is not None:
             check_epochs("max_age", self.max_age)
         if self.rescore is not None:
-            check_inner(self.rescore)
+            check_inner(self.rescore, may_defer=True)
 
     @property
     def needs(self) -> Needs:

@@ -11,14 +11,13 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
-from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
     Remembering,
     RunningScorer,
 )
-from selective_backprop.scorers._wrapping import RunningWrapper
+from selective_backprop.scorers._wrapping import PassingOn
 
 
 @final
@@ -53,7 +52,7 @@ class Stale(AbstractScorer):
     recorded: bool = False
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
+        check_inner(self.scorer, may_defer=True)
         check_epochs("epochs", self.epochs)
 
     @property
@@ -66,13 +65,10 @@ class Stale(AbstractScorer):
         return _RunningStale(self, self.scorer.start(context))
 
 
-class _RunningStale(RunningWrapper, Remembering):
+class _RunningStale(PassingOn, Remembering):
     def __init__(self, spec: Stale, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         spec = self._spec
@@ -115,17 +111,26 @@ def forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] 
     return torch.from_numpy(np.where(lost, np.float32(np.nan), scores))
 
 
-def check_inner(scorer: Any) -> None:
+def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
     """Refuse what cannot be wrapped.
 
+    Args:
+        scorer: what is to be wrapped.
+        may_defer: whether it may score while training goes on.
+
     Raises:
-        ConfigurationError: if it is no scorer, or remembers scores itself.
+        ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
     """
     if not isinstance(scorer, AbstractScorer):
         raise ConfigurationError(f"scorer={scorer!r} is no scorer, such as Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(
             f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
+        )
+    if scorer.needs.defers and not may_defer:
+        raise ConfigurationError(
+            f"{scorer!r} scores beside the training, which would wait for it in there; write it "
+            "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
         )
 
 

@@ -12,10 +12,12 @@ from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Agreeing,
     Approximate,
+    Deferring,
     Learning,
     RunningScorer,
 )
 from selective_backprop.scorers._check import Check, Comparison
+from selective_backprop.scorers._wrapping import ahead_of, begin_with
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,13 @@ class Pair:
         exact: what it stands in for, unless that is a stand-in itself.
         shared: whether the cheap one works through the exact one, so that both are one in what
             they learn and remember.
+        ready: returns whether the cheap one can be held against the exact one yet.
     """
 
     cheap: RunningScorer
     exact: RunningScorer
     shared: bool
+    ready: Callable[[], bool] = lambda: True
 
 
 def stand_in(
@@ -62,7 +66,7 @@ def stand_in(
 
 
 @final
-class StandIn(RunningScorer, Learning, Agreeing, Approximate):
+class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
     """A running scorer that scores cheaply, and at times exactly too.
 
     Args:
@@ -91,8 +95,20 @@ class StandIn(RunningScorer, Learning, Agreeing, Approximate):
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         """Score cheaply, and exactly too where a check is due."""
-        scores = self._pair.cheap.score(batch, indices)
-        if self._comparison is not None:
+        return self._followed(self._pair.cheap.score(batch, indices), batch, indices)
+
+    @property
+    def ahead(self) -> int:
+        """Those of the cheap scorer."""
+        return ahead_of(self._pair.cheap)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        """Begin to score cheaply; a check that is due is made when the scores are asked for."""
+        wait = begin_with(self._pair.cheap, batch, indices)
+        return lambda: self._followed(wait(), batch, indices)
+
+    def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
+        if self._comparison is not None and self._pair.ready():
             self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
         return scores
 
@@ -145,7 +161,7 @@ def check_check(check: Any) -> None:
 
 
 def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:
-    """Refuse a scorer that brings a model of its own.
+    """Refuse a scorer that brings a model of its own, or learns from the one in training.
 
     Raises:
         ConfigurationError: if it does.
@@ -154,4 +170,9 @@ def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:
         raise ConfigurationError(
             f"{wrapper} works on the model in training, and {scorer!r} scores with a model of its "
             "own; wrap one that scores with the model itself, such as Forward()"
+        )
+    if scorer.needs.learns:
+        raise ConfigurationError(
+            f"{wrapper} scores with another form of the model, and {scorer!r} learns from the one "
+            "in training; write it by itself, or wrap one that does not learn, such as Forward()"
         )

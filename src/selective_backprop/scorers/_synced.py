@@ -168,7 +168,7 @@ def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
         raise LoaderError(
             f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
-            "all; Synced needs a model that keeps its parameters and buffers: make the loader anew"
+            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
         )
     if mine:
         torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])

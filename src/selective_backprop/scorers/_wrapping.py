@@ -1,9 +1,11 @@
 """What running scorers around another one have in common."""
 
+from collections.abc import Callable
 from typing import Any
 
 from selective_backprop._agreement import Agreement
-from selective_backprop.scorers._abstract import Agreeing, Learning, RunningScorer
+from selective_backprop._types import RowIndices, Scores
+from selective_backprop.scorers._abstract import Agreeing, Deferring, Learning, RunningScorer
 
 
 class RunningWrapper(RunningScorer, Learning, Agreeing):
@@ -38,3 +40,35 @@ class RunningWrapper(RunningScorer, Learning, Agreeing):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the scorer inside go on from `state_dict()`."""
         self._inner.load_state_dict(state)
+
+
+class PassingOn(RunningWrapper, Deferring):
+    """A running wrapper whose scores are those of the scorer inside."""
+
+    @property
+    def ahead(self) -> int:
+        """Those of the scorer inside."""
+        return ahead_of(self._inner)
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score as the scorer inside does."""
+        return self._inner.score(batch, indices)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        """Begin as the scorer inside does."""
+        return begin_with(self._inner, batch, indices)
+
+
+def ahead_of(running: RunningScorer) -> int:
+    """Return how many batches a running scorer begins ahead; 0 where it cannot."""
+    return running.ahead if isinstance(running, Deferring) else 0
+
+
+def begin_with(
+    running: RunningScorer, batch: Any, indices: RowIndices | None
+) -> Callable[[], Scores]:
+    """Begin to score a batch; where a running scorer cannot, it is scored at once."""
+    if isinstance(running, Deferring):
+        return running.begin(batch, indices)
+    scores = running.score(batch, indices)
+    return lambda: scores

@@ -1,0 +1,250 @@
+"""Scoring beside the training: the same scores whatever the timing."""
+
+import copy
+
+import pytest
+import torch
+from fixture_doors import Net, NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_pipelined import (
+    BATCH,
+    BATCHES,
+    Counting,
+    begin,
+    counting,
+    losses,
+    of,
+    run_ahead,
+    step,
+)
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._agreement import measure
+from selective_backprop._losses import ExampleLosses
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_begun(every, autocast):
+    model, other = fresh_net(), fresh_net()
+    running = begin(sb.Pipelined(sb.Forward(), every, ahead=2, check=None), model)
+    inline = begin(sb.Synced(sb.Forward(), every, check=None), other)
+    expected = []
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        torch.manual_seed(0)
+        for i, batch in enumerate(BATCHES):
+            expected.append(inline.score(batch, None).tolist())
+            if i >= 2:
+                step(other)
+        torch.manual_seed(0)
+        assert run_ahead(running, model, len(BATCHES)) == expected
+    assert same_tensors(model.state_dict(), other.state_dict())
+
+
+def test_the_copy_takes_on_the_modes_that_the_model_is_in():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    running = begin(sb.Pipelined(sb.Forward(training=True), 1, check=None), model)
+    for module in (model[1], model):
+        assert running.score(BATCH, None).tolist() == losses(copy.deepcopy(model), BATCH).tolist()
+        module.eval()
+
+
+def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path):
+    running = counting()
+    assert running.state_dict()["cheap"]["scorer"] is None
+    running.begin(of(3), None)
+    waits = running.begin(of(3), None)
+    state = running.state_dict()
+    torch.save(state, tmp_path / "state")
+    assert waits().tolist() == [2] * 3
+    assert running.score(of(1), None).tolist() == [3]
+    running.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert repr(running.state_dict()) == repr(state)
+    assert running.score(of(1), None).tolist() == [3]
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 4])
+def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
+    scorer = sb.Pipelined(sb.Forward(training=True), 3, ahead=2, check=sb.Check(2, least=0))
+    torch.manual_seed(0)
+    model = fresh_net()
+    running = begin(scorer, model)
+    run_ahead(running, model, stop)
+    for batch in BATCHES[:stop]:
+        running.begin(batch, None)  # in flight, and never waited for
+    kept = {"model": model.state_dict(), "scorer": running.state_dict()}
+    torch.save(kept, tmp_path / "state")
+    torch.manual_seed(1)
+    expected = run_ahead(running, model, 7)
+    resumed = Net()
+    going_on = begin(scorer, resumed)
+    state = torch.load(tmp_path / "state", weights_only=True)
+    resumed.load_state_dict(state["model"])
+    going_on.load_state_dict(state["scorer"])
+    torch.manual_seed(1)
+    assert run_ahead(going_on, resumed, 7) == expected
+    assert going_on.agreement == running.agreement
+
+
+def make_door(model: nn.Module, scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
+    loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
+    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
+    generator = torch.Generator().manual_seed(0)
+    return sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, generator=generator)
+
+
+def train(door: sb.SelectiveLoader, model: nn.Module) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    for inputs, targets in door:
+        model.zero_grad()
+        functional.cross_entropy(model(inputs), targets).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.5 * parameter.grad
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.Stale])
+def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
+    scorer = wrap(sb.Pipelined(sb.Forward(), 3, check=sb.Check(9, least=0)))
+    model, other = fresh_net(), Net()
+    door, resumed = make_door(model, scorer), make_door(other, scorer)
+    weights = train(door, model)
+    torch.save({"model": weights, "door": door.state_dict()}, tmp_path / "state")
+    expected = train(door, model)
+    list(resumed.sampler)  # the pass that the other one has made
+    state = torch.load(tmp_path / "state", weights_only=True)
+    other.load_state_dict(state["model"])
+    resumed.load_state_dict(state["door"])
+    assert same_tensors(train(resumed, other), expected)
+    assert resumed.agreement == door.agreement
+    assert resumed.stats == door.stats
+
+
+def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
+    model = fresh_net()
+    running = begin(sb.Pipelined(sb.Forward(), 4, check=sb.Check(2, least=0)), model)
+    found = []
+    for i in range(4):
+        wait = running.begin(BATCH, None)
+        step(model)
+        exact = begin(sb.Forward(), model).score(BATCH, None)
+        found.append(measure(wait(), exact, 1 / 2))
+        assert running.checked == len(BATCH[0]) * (1 + i // 2)
+    correlation, overlap = ((found[0] + found[2]) / 2).tolist()
+    assert correlation < 1
+    assert running.agreement == sb.Agreement(correlation, overlap, 1 / 2, 2, 32)
+
+
+def test_what_remembers_scores_passes_on_what_is_begun():
+    for wrap in (sb.Stale, sb.Predicted):
+        scorer = wrap(sb.Pipelined(Counting(), 3, ahead=5, check=None))
+        assert scorer.needs.defers
+        assert scorer.needs.remembers
+        running = scorer.start(sb.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
+        waits = [running.begin(of(2), torch.arange(2)) for _ in range(running.ahead)]
+        assert [wait().tolist() for wait in waits] == [[count] * 2 for count in range(1, 6)]
+        plain = wrap(Counting()).start(sb.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
+        assert plain.ahead == 0
+        assert plain.begin(of(2), torch.arange(2))().tolist() == [1] * 2
+
+
+@pytest.mark.parametrize(
+    ("window", "rate", "options", "ahead"),
+    [
+        (24, 1 / 3, {}, 3),
+        (20, 0.4, {}, 3),
+        (8, 1.0, {}, 1),
+        (None, 1 / 4, {}, 4),
+        (None, None, {}, 1),
+        (24, 1 / 3, {"ahead": 7}, 7),
+    ],
+)
+def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options, ahead):
+    context = sb.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
+    assert sb.Pipelined(sb.Forward(), 2, **options).start(context).ahead == ahead
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        sb.LowPrecision,
+        sb.LowResolution,
+        sb.Compiled,
+        sb.Int8,
+        lambda scorer: sb.Synced(scorer, 2),
+        lambda scorer: sb.Pipelined(scorer, 2),
+        lambda scorer: sb.Excess(sb.ReferenceLosses(torch.ones(4)), scorer),
+    ],
+)
+def test_what_would_wait_for_it_is_to_be_written_inside(wrap):
+    with pytest.raises(sb.ConfigurationError, match=r"the other way round, such as Pipelined\("):
+        wrap(sb.Pipelined(sb.Forward(), 8))
+
+
+def test_a_cheap_scorer_goes_inside():
+    model = fresh_net()
+    scorer = sb.Excess(sb.ReferenceLosses(torch.arange(16.0)), sb.Int8(sb.Forward(), check=None))
+    context = sb.Context(8, 16, model, losses, examples=16, rate=1 / 2)
+    found, expected = (
+        each.start(context).score(BATCH, torch.arange(16)).tolist()
+        for each in (sb.Pipelined(scorer, 2, check=None), scorer)
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"every": 1.5}, "every=1.5"),
+        ({"ahead": 0}, "ahead=0"),
+        ({"threads": -1}, "threads=-1"),
+        ({"start_method": "teleport"}, "start_method='teleport': this system has 'fork'"),
+        ({"device": "tpu9"}, "device='tpu9'"),
+        ({"check": 8}, "check=8"),
+        ({"scorer": "forward"}, "is no scorer"),
+        ({"scorer": sb.Stale(sb.Forward())}, "remembers scores itself"),
+        ({"scorer": sb.Proxy(nn.Identity, torch.optim.SGD)}, "a model of its own"),
+        ({"scorer": sb.LowResolution(sb.Synced(sb.Forward(), 2))}, "a copy of the copy"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, found):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
+        sb.Pipelined(**({"scorer": sb.Forward(), "every": 2} | options))
+
+
+class TrainedLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+@pytest.mark.parametrize(
+    ("options", "losses", "found"),
+    [
+        ({"threads": 2, "start_method": "fork"}, losses, r'write start_method="spawn" with it'),
+        ({"device": "cuda:0"}, losses, "the model is on cpu, and cuda:0 is to score"),
+        ({}, ExampleLosses(TrainedLoss()), r"the loss \(TrainedLoss\) has parameters"),
+    ],
+)
+def test_what_cannot_work_in_this_training_is_refused(options, losses, found):
+    with pytest.raises(sb.ConfigurationError, match=found):
+        begin(sb.Pipelined(sb.Forward(), 2, **options), fresh_net(), losses)
+
+
+def test_without_a_model_there_is_nothing_to_copy():
+    with pytest.raises(sb.ConfigurationError, match="there is none"):
+        begin(sb.Pipelined(sb.Forward(), 2), None)
+
+
+def test_a_model_whose_parts_change_is_refused():
+    model = nn.Sequential(nn.Linear(2, 3))
+    running = begin(sb.Pipelined(sb.Forward(), 1, check=None), model)
+    running.score(BATCH, None)
+    model[0] = nn.Linear(2, 5)
+    with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight of the model changed"):
+        running.score(BATCH, None)

@@ -1,0 +1,59 @@
+"""Batches travel through shared memory as they are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import selective_backprop as sb
+from selective_backprop.scorers._shared_memory import Parcel, allocate, read
+
+
+@dataclass
+class Texts:
+    texts: list[str]
+    inputs: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (torch.arange(3), None),
+        {"a": [torch.rand(2, 3), {"b": torch.rand(1) > 2}], "c": "d", "e": 1.5},
+        Texts(["a", "b" * 1000], torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)),
+        torch.rand(3, 1).expand(3, 4),
+        torch.rand(6, 5)[::2, 1:].T,
+        (torch.zeros(0, 3), torch.tensor(2.0, dtype=torch.bfloat16), np.ones(3)),
+        torch.rand(3).requires_grad_(),
+        nn.utils.rnn.pack_sequence([torch.rand(3, 2), torch.rand(1, 2)]),
+        torch.eye(3).to_sparse(),
+        [],
+        torch.randn(2, dtype=torch.complex64).conj(),
+    ],
+    ids=str,
+)
+def test_a_batch_arrives_as_it_was_sent(value):
+    parcel = Parcel(value)
+    buffer = allocate(parcel.size)
+    arrived = read(buffer, *parcel.write(buffer))
+    assert str(arrived).replace(", requires_grad=True", "") == str(value).replace(
+        ", requires_grad=True", ""
+    )
+    if isinstance(value, Texts):
+        assert arrived.inputs.stride() == value.inputs.stride()
+
+
+def test_what_is_elsewhere_is_refused():
+    with pytest.raises(sb.BatchError, match="a tensor on meta, and the process that scores works"):
+        Parcel([torch.zeros(2, device="meta")])
+
+
+def test_too_little_shared_memory_is_told_of(monkeypatch):
+    def fail(tensor):
+        raise RuntimeError("unable to allocate shared memory(shm)")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", fail)
+    with pytest.raises(sb.LoaderError, match=r"^5 bytes.*\(shm\)\. Let the system have more"):
+        allocate(5)

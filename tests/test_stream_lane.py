@@ -1,0 +1,251 @@
+"""Scoring on a second stream: what waits for what, and on CUDA that the host never does."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import Net, fresh_net, same_tensors
+from fixture_pipelined import BATCHES, losses
+from torch import nn
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._losses import ExampleLosses
+from selective_backprop.scorers import _stream_lane
+from selective_backprop.scorers._stream_lane import StreamLane
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")
+
+CPU = torch.device("cpu")
+
+
+def step(model: nn.Module, batch: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer.zero_grad()
+    losses(model, batch).mean().backward()
+    optimizer.step()
+
+
+class Work:
+    """Something that a stream does, and what is done when it begins: so much of each stream."""
+
+    def __init__(self, stream: "Stream") -> None:
+        stream.done[stream] = stream.done.get(stream, 0) + 1
+        self.stream, self.number, self.done = stream, stream.done[stream], dict(stream.done)
+
+    def follows(self, other: "Work") -> bool:
+        return self.done.get(other.stream, 0) >= other.number
+
+
+class Event:
+    def __init__(self) -> None:
+        self.done: dict[Stream, int] = {}
+
+    def record(self, stream: "Stream") -> None:
+        self.done = dict(stream.done)
+
+
+class Stream:
+    """As CUDA's: ordered by itself, and with others by events alone."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.done: dict[Stream, int] = {}
+
+    def wait_event(self, event: Event) -> None:
+        for stream, number in event.done.items():
+            self.done[stream] = max(number, self.done.get(stream, 0))
+
+    def wait_stream(self, stream: "Stream") -> None:
+        self.wait_event(self.record_event() if stream is self else stream.record_event())
+
+    def record_event(self) -> Event:
+        event = Event()
+        event.record(self)
+        return event
+
+
+class Device:
+    """Streams without a device, and what was done on them, in the order of the host."""
+
+    def __init__(self) -> None:
+        self.current: dict[torch.device, Stream] = {}
+        self.log: dict[str, list[Work]] = {"staged": [], "taken": [], "scored": []}
+
+    def current_stream(self, device: torch.device) -> Stream:
+        return self.current.setdefault(device, Stream(device))
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before = self.current_stream(stream.device)
+        self.current[stream.device] = stream
+        yield
+        self.current[stream.device] = before
+
+    def work(self, device: torch.device) -> Work:
+        return Work(self.current_stream(device))
+
+
+@pytest.fixture(params=[CPU, torch.device("cpu", 1)], ids=["one device", "two devices"])
+def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
+    """A lane whose streams are noted, from the CPU to itself or to another device."""
+    device, away, model = Device(), request.param, fresh_net()
+    for name in ("current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(device, name))
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+
+    def noting(twin: nn.Module, source: nn.Module) -> None:
+        staged = source is model
+        device.log["staged" if staged else "taken"].append(device.work(CPU if staged else away))
+        update(twin, source)
+
+    update = _stream_lane.update
+    monkeypatch.setattr(_stream_lane, "update", noting)
+
+    def noted_losses(model, batch):
+        device.log["scored"].append(device.work(away))
+        return losses(model, batch)
+
+    context = sb.Context(8, 16, model, noted_losses)
+    with unhooked():  # streams are not CUDA's
+        lane = StreamLane(sb.Forward(), context, model, home=CPU, away=away)
+        yield SimpleNamespace(lane=lane, model=model, away=away, log=device.log, work=device.work)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(bench, every):
+    log, trained, used, begun = bench.log, [], [], deque()
+    for i, batch in enumerate(BATCHES):
+        before = bench.work(CPU)  # such as the copy of the batch to the device
+        begun.append(bench.lane.begin(batch, None, renew=i % every == 0))
+        assert log["scored"][-1].follows(before)
+        assert log["scored"][-1].follows(log["taken"][-1])
+        trained.append(bench.work(CPU))
+        # The weights of an update wait for the one before, and so for batches begun before that.
+        free = max(len(used), (i // every - 1) * every)
+        assert not any(trained[-1].follows(work) for work in log["scored"][free:])
+        if len(begun) > 3:
+            begun.popleft()()
+            used.append(bench.work(CPU))
+    assert all(work.follows(log["scored"][i]) for i, work in enumerate(used))
+    for i, staged in enumerate(log["staged"]):
+        assert log["taken"][i].follows(staged)
+        assert trained[i * every].follows(staged)  # weights change when they have been read
+        assert not i or staged.follows(log["taken"][i - 1])
+    assert len(log["staged"]) == len(log["taken"]) == -(-len(BATCHES) // every)
+
+
+def test_scores_are_those_of_a_copy_in_line(bench):
+    other = fresh_net()
+    inline = sb.Synced(sb.Forward(), 3, check=None).start(sb.Context(8, 16, other, losses))
+    for i, batch in enumerate(BATCHES):
+        wait = bench.lane.begin(batch, torch.arange(8), renew=i % 3 == 0)
+        assert wait().tolist() == inline.score(batch, None).tolist()
+        for model in (bench.model, other):
+            torch.manual_seed(i)
+            step(model, batch)
+
+
+def test_another_lane_goes_on_from_its_state(bench):
+    bench.lane.begin(BATCHES[0], None, renew=True)
+    weights = bench.lane.weights()
+    step(bench.model, BATCHES[0])
+    expected = bench.lane.begin(BATCHES[1], None, renew=False)()
+    context = sb.Context(8, 16, bench.model, losses)
+    resumed = StreamLane(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
+    resumed.resume(weights, bench.lane.state_dict())
+    assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
+
+
+def test_a_model_that_cannot_be_copied_is_refused(bench):
+    model = fresh_net()
+    model.lock = threading.Lock()
+    with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
+        StreamLane(sb.Forward(), sb.Context(8, 16, model, losses), model, home=CPU, away=CPU)
+
+
+def on(device: str, batch: Any) -> Any:
+    return tuple(column.to(device) for column in batch)
+
+
+def run_ahead(scorer: sb.AbstractScorer, *, ahead: int, device: str = "cuda:0") -> Any:
+    """Scores and final weights of a training; the batch's memory is let go at once."""
+    torch.manual_seed(0)
+    model = fresh_net().to(device)
+    weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to(device)))
+    context = sb.Context(8, 16, model, weighted, device=torch.device(device), rate=1 / 2)
+    running = scorer.start(context)
+    found, begun = [], deque()
+    for i, batch in enumerate(BATCHES):
+        begun.append(running.begin(on(device, batch), None) if ahead else None)
+        if not ahead:
+            found.append(running.score(on(device, batch), None))
+        elif len(begun) > ahead:
+            found.append(begun.popleft()())
+        if i >= ahead:
+            step(model, on(device, batch))
+    found += [wait() for wait in begun if wait is not None]
+    return [scores.tolist() for scores in found], model.state_dict()
+
+
+def in_line(ahead: int, every: int) -> Any:
+    """The same, of a copy that scores in line, trained on from the same batch on."""
+    torch.manual_seed(0)
+    model = fresh_net().to("cuda:0")
+    weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to("cuda:0")))
+    context = sb.Context(8, 16, model, weighted, device=torch.device("cuda:0"), rate=1 / 2)
+    running = sb.Synced(sb.Forward(), every, check=None).start(context)
+    found = []
+    for i, batch in enumerate(BATCHES):
+        found.append(running.score(on("cuda:0", batch), None).tolist())
+        if i >= ahead:
+            step(model, on("cuda:0", batch))
+    return found, model.state_dict()
+
+
+@needs_cuda
+@pytest.mark.parametrize("every", [1, 3])
+def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
+    found, weights = run_ahead(sb.Pipelined(sb.Forward(), every, check=None), ahead=2)
+    expected, others = in_line(2, every)
+    assert found == expected
+    assert same_tensors(weights, others)
+
+
+@needs_two
+def test_another_device_scores_alike():
+    scorer = sb.Pipelined(sb.Forward(), 3, device="cuda:1", check=None)
+    found, weights = run_ahead(scorer, ahead=2)
+    expected, others = in_line(2, 3)
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
+    torch.testing.assert_close(weights, others)
+
+
+@needs_cuda
+def test_on_cuda_the_host_never_waits():
+    model = Net().cuda()
+    context = sb.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
+    running = sb.Pipelined(sb.Forward(), 2, check=None).start(context)
+    batches = [on("cuda:0", batch) for batch in BATCHES]
+    running.score(batches[0], None)  # the first pass finds out which buffers move
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        waits = [running.begin(batch, None) for batch in batches]
+        scores = [wait() for wait in waits]
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    assert all(bool(each.isfinite().all()) for each in scores)
+
+
+@needs_cuda
+def test_on_cuda_there_is_no_process_to_ask_threads_of():
+    with pytest.raises(sb.ConfigurationError, match="of a second process"):
+        sb.Pipelined(sb.Forward(), 2, threads=2).start(sb.Context(8, 16, Net().cuda(), losses))
