@@ -82,7 +82,6 @@ def scorers(recipe: Recipe, classes: int) -> dict[str, sb.AbstractScorer]:
     inner = sb.Forward()
     return {
         "Int8": sb.Int8(inner, check=None),
-        "LowPrecision": sb.LowPrecision(inner, check=None),
         "LowResolution": sb.LowResolution(inner, check=None),
         "Synced, every=6": sb.Synced(inner, every=6, check=None),
         "Synced, every=24": sb.Synced(inner, every=24, check=None),

@@ -2,14 +2,16 @@
 
     python docs/evidence.py
 
-A table stands between `<!-- compare FOLDER -->` or `<!-- gates FILE -->` and `<!-- end -->`, with
-paths from the repository's root. A test fails where a page and its records disagree. The figure of
-each comparison is drawn when the documentation is built.
+A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->` or
+`<!-- agreement FILE -->` and `<!-- end -->`, with paths from the repository's root. A test fails
+where a page and its records disagree. The figure of each comparison is drawn when the
+documentation is built.
 """
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.records import read_runs
@@ -17,7 +19,9 @@ from selective_backprop.lab.tables import summarise, to_markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md")
-BLOCK = re.compile(r"<!-- (compare|gates) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (compare|gates|bench|agreement) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
+)
 
 
 def comparison(folder: str) -> str:
@@ -51,13 +55,67 @@ def gates(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
+def bench(file: str) -> str:
+    """Return the tables of a record of `selective-backprop bench`."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    lines = [
+        _heading(record, f"{record['config']['model']} on {record['config']['data']}"),
+        "",
+        "| scorer | cost, in eval forwards | 95 % interval | overlap of the highest third |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for name, scorer in record["scorers"].items():
+        lines.append(f"| {name} | {_median(scorer['cost'])} | {scorer['overlap']:.1%} |")
+    lines += [
+        "",
+        "| strategy | an epoch, in traditional ones | 95 % interval | over its limit |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for name, strategy in record["strategies"].items():
+        over = strategy["over_limit"]["median"]
+        lines.append(f"| {name} | {_median(strategy['relative'])} | {over:.3f} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def agreement(file: str) -> str:
+    """Return the table of how far cheap scorers agreed with exact scores in training."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    what = f"{record['net']} on {record['examples']} examples of {record['data']}, one seed"
+    epochs = len(record["scorers"][0]["epochs"])
+    lines = [
+        _heading(record, what),
+        "",
+        f"| scorer | mean | {' | '.join(f'epoch {n + 2}' for n in range(epochs))} | a twentieth of "
+        "the batches below | lowest |",
+        "| :-- |" + " --: |" * (epochs + 3),
+    ]
+    for each in record["scorers"]:
+        values = [each["mean"], *each["epochs"], each["twentieth"], each["lowest"]]
+        lines.append(f"| {each['scorer']} | {' | '.join(f'{value:.1%}' for value in values)} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def _median(found: dict[str, float]) -> str:
+    return f"{found['median']:.3f} | {found['low']:.3f} to {found['high']:.3f}"
+
+
+def _heading(record: dict[str, Any], what: str) -> str:
+    hardware, versions = record["hardware"], record["versions"]
+    return (
+        f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
+        f"code {record['code_version']}**"
+    )
+
+
+TABLES = {"compare": comparison, "gates": gates, "bench": bench, "agreement": agreement}
+
+
 def rewritten(page: str) -> str:
     """Return a page with each of its tables as its records have it."""
 
     def fresh(match: re.Match[str]) -> str:
         kind, path = match.groups()
-        table = comparison(path) if kind == "compare" else gates(path)
-        return f"<!-- {kind} {path} -->\n{table}<!-- end -->"
+        return f"<!-- {kind} {path} -->\n{TABLES[kind](path)}<!-- end -->"
 
     return BLOCK.sub(fresh, page)
 
