@@ -1,7 +1,7 @@
 """Measure what selection costs, as ratios within one run, against the gates it has to pass.
 
     scripts/bench                       every gate
-    scripts/bench --only step           the gates whose name begins with "step"
+    scripts/bench --only step stale     the gates whose names begin with "step" or "stale"
     scripts/bench --out bench.json      write a record
 
 Process CPU time, one thread. A gate passes on the upper end of its interval, fails on the lower
@@ -11,11 +11,13 @@ end, and is unresolved in between.
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
-from gate import BATCH
+from gate import BATCH, Gate
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -41,7 +43,7 @@ PARTS = {
 def main() -> int:
     """Measure, print a table, write a record; return 1 if a gate failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="gates whose name begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="gates whose names begin so")
     parser.add_argument("--width", type=int, default=16, help="channels of the net's first layer")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="most per gate")
     parser.add_argument("--out", type=Path, help="write a JSON record")
@@ -50,60 +52,59 @@ def main() -> int:
     console = Console()
     table = Table("gate", "limit", "ratio", "95 % interval", "rounds", "verdict", box=None)
     entries = []
-    # a part is begun only if it may have such a gate, since some take long to prepare
-    parts = [
-        part
-        for name, part in PARTS.items()
-        if name.startswith(options.only) or options.only.startswith(name)
-    ]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        for gate in (gate for part in parts for gate in part(options.width)):
-            if not gate.name.startswith(options.only):
-                continue
-            task = progress.add_task(gate.name)
-
-            def tell(found: Ratio, task: int = task, name: str = gate.name) -> None:
-                text = f"{name}: {found.median:.4f} ({found.low:.4f} to {found.high:.4f})"
-                progress.update(task, description=f"{text}, {found.rounds} rounds")  # ty: ignore
-
-            found = measure(gate.arms, gate.ratio, tell=tell, seconds=options.seconds)
-            progress.remove_task(task)
+        for gate in chosen(options.only, options.width):
+            found = run(gate, progress, options.seconds)
             verdict = gate.verdict(found)
             interval = f"{found.low:.4f} to {found.high:.4f}"
-            table.add_row(
-                gate.name,
-                f"{gate.limit:.4f}",
-                f"{found.median:.4f}",
-                interval,
-                str(found.rounds),
-                verdict,
-            )
+            numbers = f"{gate.limit:.4f}", f"{found.median:.4f}", interval, str(found.rounds)
+            table.add_row(gate.name, *numbers, verdict)
             console.print(f"{gate.name}: {found.median:.4f} ({interval}), {verdict}")
-            entries.append(
-                {
-                    "gate": gate.name,
-                    "claim": gate.claim,
-                    "limit": gate.limit,
-                    "verdict": verdict,
-                    **asdict(found),
-                }
-            )
+            told = {"gate": gate.name, "claim": gate.claim, "limit": gate.limit}
+            entries.append({**told, "verdict": verdict, **asdict(found)})
     console.print(table)
     if options.out:
-        record = {
-            "command": "scripts/bench " + " ".join(sys.argv[1:]),
-            "net": f"resnet9, width {options.width}",
-            "batch_size": BATCH,
-            "clock": "process CPU time, one thread, interleaved rounds",
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
-            "gates": entries,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(options.out, options.width, entries)
     return int(any(entry["verdict"] == "fail" for entry in entries))
+
+
+def chosen(names: Sequence[str], width: int) -> Iterator[Gate]:
+    """Yield the gates whose names begin with one of some; their parts alone are prepared."""
+    for name, part in PARTS.items():
+        if any(name.startswith(wanted) or wanted.startswith(name) for wanted in names):
+            for gate in part(width):
+                if gate.name.startswith(tuple(names)):
+                    yield gate
+
+
+def run(gate: Gate, progress: Progress, seconds: float) -> Ratio:
+    """Measure a gate, and show what is known of it meanwhile."""
+    task = progress.add_task(gate.name)
+
+    def tell(found: Ratio) -> None:
+        text = f"{gate.name}: {found.median:.4f} ({found.low:.4f} to {found.high:.4f})"
+        progress.update(task, description=f"{text}, {found.rounds} rounds")
+
+    found = measure(gate.arms, gate.ratio, tell=tell, seconds=seconds)
+    progress.remove_task(task)
+    return found
+
+
+def write(file: Path, width: int, entries: list[dict[str, Any]]) -> None:
+    """Write a record."""
+    record = {
+        "command": "scripts/bench " + " ".join(sys.argv[1:]),
+        "net": f"resnet9, width {width}",
+        "batch_size": BATCH,
+        "clock": "process CPU time, one thread, interleaved rounds",
+        "code_version": code_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        "gates": entries,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
