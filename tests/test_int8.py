@@ -196,7 +196,8 @@ def test_what_another_reads_is_not_folded():
 def test_weights_are_copied_as_often_as_asked():
     model = convolutional()
     running = begin(sb.Int8(sb.Forward(), every=2, check=None), model)
-    first = running.score(batch(), None)
+    for _ in range(9):  # the next calibration is at batch 15
+        first = running.score(batch(), None)
     with torch.no_grad():
         model[-1].weight.neg_()
         model[1].running_mean.add_(0.1)
@@ -210,7 +211,8 @@ def test_weights_are_copied_as_often_as_asked():
 def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     model = convolutional()
     running = begin(sb.Int8(sb.Forward(), check=None), model)
-    running.score(batch(), None)
+    for _ in range(8):  # the next calibration is at batch 15
+        running.score(batch(), None)
     twin, copies = running._pair.cheap._twin, []
     update = twin.update
     twin.update = lambda: copies.append(update())
@@ -222,7 +224,7 @@ def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     assert len(copies) == 1
     loss.backward()
     torch.optim.SGD(model.parameters(), lr=0.5).step()
-    moved = running.score(batch(), None)  # calibrates too
+    moved = running.score(batch(), None)
     assert len(copies) == 2
     assert torch.allclose(moved, begin(sb.Forward(), model).score(batch(), None), atol=0.1)
 
@@ -230,12 +232,28 @@ def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
 def test_changes_that_torch_does_not_count_are_copied_after_a_while():
     model = convolutional()
     running = begin(sb.Int8(sb.Forward(), check=None), model)
-    for _ in range(13):  # past the calibrations after 4 and 12 batches
+    for _ in range(13):  # the next calibration is at batch 15
         first = running.score(batch(), None)
     model[-1].weight.data.neg_()
-    scores = [running.score(batch(), None).tolist() for _ in range(4)]
-    assert scores[:3] == [first.tolist()] * 3
-    assert scores[3] != first.tolist()
+    scores = [running.score(batch(), None).tolist() for _ in range(3)]
+    assert scores[:2] == [first.tolist()] * 2
+    assert scores[2] != first.tolist()
+
+
+def test_training_that_went_on_unscored_is_followed_by_a_calibration():
+    model = convolutional()
+    running = begin(sb.Int8(sb.Forward(), recalibrate_every=20, check=None), model)
+    for _ in range(32):
+        running.score(batch(), None)
+    twin, calibrated = running._pair.cheap._twin, []
+    observe = twin.observe
+    twin.observe = lambda *, anew: calibrated.append(anew) or observe(anew=anew)
+    for steps, expected in ((20, 0), (1, 1), (5, 1)):
+        with torch.no_grad():
+            for _ in range(steps):
+                model[-1].weight.mul_(1.0)
+        running.score(batch(), None)
+        assert len(calibrated) == expected
 
 
 def test_calibrations_come_ever_further_apart():
@@ -245,7 +263,7 @@ def test_calibrations_come_ever_further_apart():
     twin.observe = lambda *, anew: calibrated.append(scored) or observe(anew=anew)
     for scored in range(70):
         assert running.score(batch(), None).shape == (len(batch()[1]),), scored
-    assert calibrated == [0, 4, 12, 28, 48, 68]
+    assert calibrated == [0, 1, 3, 7, 15, 31, 51]
 
 
 def test_ranges_are_taken_anew_as_often_as_asked():
@@ -257,8 +275,8 @@ def test_ranges_are_taken_anew_as_often_as_asked():
         running.score((images * factor, targets), None)
         return twin.ranges()[0][1] / float(images.max())
 
-    found = [highest(factor) for factor in (1, 3, 9, 9, 2, 1, 9)]
-    assert found == pytest.approx([1, 3, 3, 3, 2, 2, 2])
+    found = [highest(factor) for factor in (1, 3, 9, 5, 2, 1, 2, 4, 9)]
+    assert found == pytest.approx([1, 3, 9, 9, 9, 9, 2, 4, 4])
 
 
 class Counting(sb.AbstractScorer, sb.RunningScorer):

@@ -21,7 +21,7 @@ from selective_backprop.scorers._synced import Synced
 from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
 from selective_backprop.scorers._wrapping import RunningWrapper
 
-FIRST_GAP = 4  # scored batches from the first calibration to the second
+FIRST_GAP = 1  # scored batches from the first calibration to the second
 UNNOTICED = 16  # scored batches after which weights are copied though nothing seems to change
 
 
@@ -32,10 +32,11 @@ class Int8(AbstractScorer):
 
     Convolutions of images and linear layers compute in integers, all else as before. Each output
     channel's weights have a scale of their own, inputs of a layer the range that was seen in the
-    last calibration. Calibrations come 4, 8, 16 and so on scored batches apart, since a young
-    model's activations move fastest. Copying and calibrating are part of the selection pass, and
-    a calibration costs a pass in full precision. The copy takes as much memory as the model's
-    parameters, and a quarter more; saved states hold it too.
+    last calibration. Calibrations come 1, 2, 4, 8 and so on scored batches apart, since a young
+    model's activations move fastest, and after training that went on unscored. Copying and
+    calibrating are part of the selection pass, and a calibration costs a pass in full precision.
+    The copy takes as much memory as the model's parameters, and a quarter more; saved states
+    hold it too.
 
     Args:
         scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
@@ -44,7 +45,7 @@ class Int8(AbstractScorer):
             are scored between two steps. A change that torch keeps no count of, as through
             `.data`, is then noticed within 16 scored batches.
         recalibrate_every: scored batches from one calibration to the next, at least 1, once
-            they are no longer closer together.
+            they are no longer closer together; or as many changes of a weight.
         calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
             `recalibrate_every`.
         check: when to hold the scores against those of the model as it is; None for never. The
@@ -148,10 +149,13 @@ class _WithIntegers(RunningWrapper):
         self._scored = 0
         self._since = 0  # batches since the running calibration began
         self._gap = 0  # batches from it to the next
+        self._before = 0  # changes of a weight since then that were counted elsewhere
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._since == self._gap:
+        if self._since >= self._gap or self._moved > self._spec.recalibrate_every:
             self._since, self._gap = 0, self._next_gap()
+            self._before = 0
+            self._twin.mark()
         calibrating = self._since < self._spec.calibration_batches
         if calibrating or self._copies():
             self._twin.update()
@@ -163,6 +167,11 @@ class _WithIntegers(RunningWrapper):
         self._scored += 1
         self._since += 1
         return scores
+
+    @property
+    def _moved(self) -> int:
+        """How often a weight has changed since the running calibration began."""
+        return self._twin.changes() + self._before
 
     def _next_gap(self) -> int:
         least = max(FIRST_GAP, self._spec.calibration_batches)
@@ -184,6 +193,7 @@ class _WithIntegers(RunningWrapper):
             "scored": self._scored,
             "since": self._since,
             "gap": self._gap,
+            "moved": self._moved,
             "copy": self._twin.weights(),
             "ranges": [list(span) for span in self._twin.ranges()],
             "scorer": self._inner.state_dict(),
@@ -191,5 +201,7 @@ class _WithIntegers(RunningWrapper):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scored, self._since, self._gap = (state[key] for key in ("scored", "since", "gap"))
+        self._before = state["moved"]
+        self._twin.mark()
         self._twin.resume(state["copy"], [(low, high) for low, high in state["ranges"]])
         self._inner.load_state_dict(state["scorer"])

@@ -65,6 +65,7 @@ class Int8Copy:
         self._original = model
         self._tensors = dict(_tensors(self.model))
         self._copied: dict[int, int] = {}
+        self._marked: dict[int, int] = {}
         self._layers = _exchange(self.model)
         if not self._layers:
             raise ConfigurationError(
@@ -91,6 +92,17 @@ class Int8Copy:
         Changes are counted by torch, which is not told of those through `.data`.
         """
         return self._copied != _versions(self._original)
+
+    def mark(self) -> None:
+        """Count changes from now on."""
+        self._marked = _versions(self._original)
+
+    def changes(self) -> int:
+        """Return how often training has written to a weight since `mark()`, to the most written."""
+        known = self._marked
+        return max(
+            (n - known.get(key, n) for key, n in _versions(self._original).items()), default=0
+        )
 
     def observe(self, *, anew: bool) -> None:
         """Compute in full precision and take note of ranges, with the weights as they are.
