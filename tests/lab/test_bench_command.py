@@ -22,17 +22,25 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benching, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
-        outcome = run_command(f"{line} --scorers forward,synced --json all/a.json", folder)
+        options = "--precision bf16 --scorers forward,fp32,synced --json all/a.json"
+        outcome = run_command(f"{line} {options}", folder)
     return folder, outcome
 
 
 def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(measured):
     _, outcome = measured
     assert (outcome.status, outcome.err) == (0, "")
-    assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8" in outcome.text
+    assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
     assert "a rate of 1/3, on cpu; CPU seconds of the process" in outcome.text
     firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
-    assert {"forward", "synced", "traditional", "selective-backprop", "recorded-sb"} <= firsts
+    assert {
+        "forward",
+        "fp32",
+        "synced",
+        "traditional",
+        "selective-backprop",
+        "recorded-sb",
+    } <= firsts
 
 
 def test_it_draws_a_figure_and_writes_a_record(measured):
@@ -40,7 +48,8 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((folder / "all/a.json").read_text())
     assert record["command"].startswith("selective-backprop bench --data 1x8x8/3")
-    assert set(record["scorers"]) == {"forward", "synced"}
+    assert set(record["scorers"]) == {"forward", "fp32", "synced"}
+    assert record["config"]["precision"] == "bf16"
     assert record["rounds"] == 2
     assert outcome.text.endswith("Written: bench.png, all/a.json.")
 
@@ -49,7 +58,9 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     ("options", "message"),
     [
         ("--data 5", "--data 5: there are digits"),
-        ("--data 1x8x8/3 --scorers fp4", "--scorers fp4: for images of 8 pixels there are forward"),
+        ("--data 1x8x8/3 --scorers fp4", "--scorers fp4: for images of 8 pixels and training"),
+        ("--data 1x8x8 --scorers bf16 --precision bf16", "in bf16 on cpu there are forward, fp32"),
+        ("--data 1x8x8 --precision fp16", "fp16"),
         ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "--rate 3: a share in (0, 1] is needed"),
     ],

@@ -49,7 +49,18 @@ def findings(specimen):
 def test_a_scorer_costs_so_many_forward_passes(findings):
     found = findings.scorers["int8"]
     assert found.cost.low == found.cost.high == pytest.approx(3 / 12)
+    assert found.of_full == found.cost
     assert (found.correlation, found.overlap) == (0.9, 0.8)
+
+
+def test_in_another_precision_a_scorer_is_held_against_both_forwards(specimen):
+    found = Contestants(scorers=["int8"], agreements={"int8": sb.Agreement(0.9, 0.8, 1 / 3, 1, 48)})
+    full = {"fp32 forward alone": Spent({"score": 24.0}, 48)}
+    findings = conclude(specimen, found, [a_round() | full], clock="fake seconds")
+    cost = findings.scorers["int8"]
+    assert cost.cost.median == pytest.approx(3 / 12)
+    assert cost.of_full.median == pytest.approx(3 / 24)
+    assert set(findings.strategies) == {"traditional", "selective-backprop", "stale-sb"}
 
 
 def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
@@ -81,6 +92,8 @@ def test_a_record_says_what_ran_on_what(findings):
     assert {"code_version", "versions", "hardware", "written"} <= record.keys()
     assert record["config"]["model"] == "tiny_cnn"
     assert record["config"]["examples"] == 48
+    assert record["config"]["precision"] == "fp32"
+    assert record["config"]["scored_at_once"] == 8
     assert record["strategies"]["stale-sb"]["relative"]["median"] == pytest.approx(18 / 40)
     assert record["remarks"] == {"compiled": "no compiler"}
 

@@ -1,19 +1,14 @@
 """What is timed: each arm does what its name says, and charges every second to a phase."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.contestants import (
-    Spent,
-    cheap_scorers,
-    default_scorers,
-    gather,
-    mean_of,
-)
-from selective_backprop.lab.specimen import bench_recipe, make_specimen
+from selective_backprop.lab.contestants import FULL_FORWARD, Spent, gather, mean_of
+from selective_backprop.lab.specimen import Precision, bench_recipe, make_specimen
 
 CPU = torch.device("cpu")
 
@@ -90,11 +85,62 @@ def test_a_scorer_that_cannot_be_started_is_remarked_on_and_left_out(specimen, m
     assert not any("int8" in name for name in found.arms)
 
 
-def test_scorers_have_names_and_those_that_do_not_pay_must_be_asked_for():
-    assert "half-resolution" not in cheap_scorers(8)
-    assert "compiled" in cheap_scorers(32)
-    assert "compiled" not in default_scorers(32, CPU)
-    assert "compiled" in default_scorers(32, torch.device("cuda"))
+@pytest.fixture(scope="module")
+def in_bf16(specimen):
+    return replace(specimen, precision=Precision.BF16)
+
+
+def test_in_bf16_everything_but_the_fp32_forward_is_computed_in_it(in_bf16):
+    ticks = iter(range(10**9))
+    found = gather(in_bf16, ("forward", "fp32"), clock=lambda: float(next(ticks)))
+    seen = {}
+    with noted_logits(seen):
+        for name in (FULL_FORWARD, "forward alone", "step alone", "traditional"):
+            seen["now"] = name
+            found.arms[name]()
+        for name in ("scorer forward", "scorer fp32", "selective-backprop"):
+            seen["now"] = name
+            found.arms[name]()
+    full = {FULL_FORWARD, "scorer fp32"}
+    del seen["now"]
+    assert {name for name, dtypes in seen.items() if dtypes == {torch.float32}} == full
+    assert all(dtypes == {torch.bfloat16} for name, dtypes in seen.items() if name not in full)
+    assert len(seen) == 7
+    assert found.agreements["fp32"].overlap == 1.0
+
+
+def test_a_full_forward_is_timed_beside_the_trainings_own_only_where_they_differ(found, in_bf16):
+    assert FULL_FORWARD not in found.arms
+    assert FULL_FORWARD in gather(in_bf16, ()).arms
+
+
+@contextmanager
+def noted_logits(seen):
+    def note(module, inputs, outputs):
+        if isinstance(module, torch.nn.Linear):
+            seen.setdefault(seen["now"], set()).add(outputs.dtype)
+
+    handle = torch.nn.modules.module.register_module_forward_hook(note)
+    yield
+    handle.remove()
+
+
+def test_wholes_are_timed_beside_phases_where_looking_would_cost(specimen):
+    ticks = iter(range(10**9))
+    clock = lambda: float(next(ticks))  # noqa: E731
+    found = gather(specimen, (), clock, unwatched=True)
+    for name in ("step alone", "selective-backprop", "stale-sb"):
+        for kind, spent in found.arms[name]().items():
+            assert spent.seconds == 1.0, kind  # one tick from start to stop, whatever the phases
+            assert sum(spent.phases.values()) > 4
+    spent = found.arms["stale-sb"]()
+    assert spent["stale-sb recalled"].scored == 0
+    assert spent["stale-sb scored"].scored == 48
+
+
+def test_the_mean_of_wholes_is_the_whole_of_the_mean():
+    found = mean_of([Spent({"load": 2.0}, whole=1.0), Spent({"load": 2.0}, whole=2.0)])
+    assert (found.whole, found.seconds) == (1.5, 1.5)
 
 
 def test_the_mean_of_epochs_is_over_all_their_phases():

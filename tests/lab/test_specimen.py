@@ -6,7 +6,14 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.specimen import Pupil, bench_recipe, made_up, make_specimen, window_of
+from selective_backprop.lab.specimen import (
+    Precision,
+    Pupil,
+    bench_recipe,
+    made_up,
+    make_specimen,
+    window_of,
+)
 
 CPU = torch.device("cpu")
 SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)
@@ -49,13 +56,33 @@ def test_a_pupil_leaves_the_specimen_alone_and_charges_its_steps():
     stopwatch = sb.Stopwatch(clock=lambda: float(next(ticks)))
     pupil, told = Pupil(specimen, stopwatch), []
     stopwatch.start()
-    pupil.step(*pupil.batches[0], torch.zeros(8), told.append)
+    pupil.step(*specimen.batches()[0], torch.zeros(8), told.append)
     stopwatch.stop()
     assert stopwatch.seconds.keys() == {"other", "forward", "select", "backward", "step"}
     assert told[0].shape == (8,)
     assert not told[0].requires_grad
     after = list(specimen.model.state_dict().values())
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
+)
+def test_steps_compute_in_the_precision_that_is_asked_for(precision, dtype):
+    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU, precision=precision)
+    pupil, seen = Pupil(specimen, sb.Stopwatch()), []
+    pupil.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
+    told = []
+    pupil.step(*specimen.batches()[0], None, told.append)
+    assert seen == [dtype]
+    assert told[0].dtype == torch.float32
+    assert all(weights.dtype == torch.float32 for weights in pupil.model.parameters())
+
+
+def test_batches_can_be_as_large_as_a_window():
+    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
+    assert [len(labels) for _, labels in specimen.batches(24)] == [24, 24]
+    assert (specimen.at_once, replace(specimen, device=torch.device("cuda")).at_once) == (8, 24)
 
 
 def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():

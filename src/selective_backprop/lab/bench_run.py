@@ -10,14 +10,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import selective_backprop as sb
 from selective_backprop.lab.bench_figure import draw_bench
+from selective_backprop.lab.bench_scorers import cheap_scorers, default_scorers
 from selective_backprop.lab.bench_tables import describe, remarks, scorer_table, strategy_table
 from selective_backprop.lab.benching import BASELINE, LEAST, Findings, Round, conclude, run_rounds
-from selective_backprop.lab.contestants import cheap_scorers, default_scorers, gather
+from selective_backprop.lab.contestants import gather
 from selective_backprop.lab.recipes import Recipe
-from selective_backprop.lab.specimen import Specimen, make_specimen
+from selective_backprop.lab.specimen import Precision, Specimen, make_specimen
 
 CPU_CLOCK = "CPU seconds of the process"
-GPU_CLOCK = "wall seconds, synchronised"
+GPU_CLOCK = "wall seconds"
 
 
 def run_bench(
@@ -29,6 +30,7 @@ def run_bench(
     seconds: float,
     device: torch.device,
     root: Path | None,
+    precision: Precision = Precision.FP32,
 ) -> Findings:
     """Measure, and show how far it is.
 
@@ -40,6 +42,7 @@ def run_bench(
         seconds: of wall time after which no further round begins.
         device: where to.
         root: folder of the data set's files.
+        precision: of every training step, whatever the strategy.
 
     Raises:
         ConfigurationError: if there is no such scorer, or the specimen cannot be made.
@@ -53,7 +56,7 @@ def run_bench(
     )
     with bars:
         task = bars.add_task("making and training a model", total=None)
-        specimen = make_specimen(recipe, rate=rate, device=device, root=root)
+        specimen = make_specimen(recipe, rate=rate, device=device, root=root, precision=precision)
         names = _chosen(scorers, specimen)
         bars.update(task, description="starting scorers and strategies")
         found = gather(specimen, names)
@@ -100,13 +103,14 @@ def show_bench(
 
 
 def _chosen(names: Sequence[str] | None, specimen: Specimen) -> tuple[str, ...]:
-    side = specimen.data.image_size
+    side, device, precision = specimen.data.image_size, specimen.device, specimen.precision
     if names is None:
-        return default_scorers(side, specimen.device)
-    known = cheap_scorers(side)
+        return default_scorers(side, device, precision)
+    known = cheap_scorers(side, device, precision)
     for name in names:
         if name not in known:
             raise sb.ConfigurationError(
-                f"--scorers {name}: for images of {side} pixels there are {', '.join(known)}"
+                f"--scorers {name}: for images of {side} pixels and training in {precision} on "
+                f"{device} there are {', '.join(known)}"
             )
     return tuple(dict.fromkeys(names))

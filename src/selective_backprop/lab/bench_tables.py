@@ -18,7 +18,8 @@ def describe(findings: Findings) -> Iterator[str]:
     rate = Fraction(config["rate"]).limit_denominator(100)
     yield (
         f"{config['model']} on {config['data']}, images of {image}, batches of "
-        f"{config['batch_size']}, a rate of {rate}, on {config['device']}; {config['clock']}; "
+        f"{config['batch_size']} in {config['precision']}, a rate of {rate}, on "
+        f"{config['device']}; {config['clock']}; "
         f"median and 95 % interval of {findings.rounds} interleaved rounds."
     )
     shares = ", ".join(f"{name} {value:.4g} ms" for name, value in findings.step.items())
@@ -28,20 +29,24 @@ def describe(findings: Findings) -> Iterator[str]:
 
 def scorer_table(findings: Findings) -> Table:
     """Return one row per scorer: its cost in forward passes, and how far it agrees."""
-    table = _table("scorer", "cost", "95 %", "correlation", "overlap")
+    table = _table("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap")
     for name, found in findings.scorers.items():
         table.add_row(
             name,
             f"{found.cost.median:.3f}",
             _interval(found.cost),
+            f"{found.of_full.median:.3f}",
+            _interval(found.of_full),
             f"{found.correlation:.3f}",
             f"{found.overlap:.1%}",
         )
     return _entitled(
         table,
         "Scoring, in eval forwards over the same candidates",
-        "95 %: the median's interval. Correlation of ranks with exact scores; overlap of the "
-        "highest share that is selected. Taken from a model that was trained for a moment.",
+        f"Cost: of a forward in {findings.config['precision']}, as training has it; of fp32: of "
+        "one in full precision. 95 %: the median's interval. Correlation of ranks with scores in "
+        "full precision; overlap of the highest share that is selected. Taken from a model that "
+        "was trained for a moment.",
     )
 
 

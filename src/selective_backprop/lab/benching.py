@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop.lab.contestants import Arm, Contestants, Spent
+from selective_backprop.lab.contestants import FULL_FORWARD, Arm, Contestants, Spent
 from selective_backprop.lab.provenance import code_version, hardware, versions
 from selective_backprop.lab.records import utc_now
 from selective_backprop.lab.rounds import Median, summarise, take_rounds
@@ -23,12 +23,14 @@ class ScorerCost:
     """What a scorer costs and what it is worth.
 
     Attributes:
-        cost: of scoring, in eval forwards over the same candidates.
+        cost: of scoring, in eval forwards over the same candidates, in the training's precision.
+        of_full: of scoring, in eval forwards over the same candidates in full precision.
         correlation: Spearman's, with exact scores.
         overlap: share of the candidates with the highest exact scores that it finds.
     """
 
     cost: Median
+    of_full: Median
     correlation: float
     overlap: float
 
@@ -43,7 +45,7 @@ class StrategyCost:
             passes over what it scores, ordinary steps on what it keeps, and its own loading.
         over_limit: its epoch, relative to that limit.
         phases: of an epoch, relative to the whole of traditional training's; they add up to
-            about `relative`.
+            about `relative`, and to more where looking at phases makes a GPU wait.
     """
 
     relative: Median
@@ -130,14 +132,17 @@ def conclude(
         phase: 1e6 / rows * _median(rounds, _phase("step alone", phase))
         for phase in ("forward", "backward", "step")
     }
-    names = [name for name in rounds[0] if name not in ("forward alone", "step alone")]
+    alone = ("forward alone", FULL_FORWARD, "step alone")
+    names = [name for name in rounds[0] if name not in alone]
     return Findings(
         config={
             "data": specimen.data.name,
             "image": list(specimen.data.train_images.shape[1:]),
             "classes": specimen.data.classes,
             "model": specimen.recipe.model,
+            "precision": str(specimen.precision),
             "batch_size": specimen.recipe.batch_size,
+            "scored_at_once": specimen.at_once,
             "rate": specimen.rate,
             "window": specimen.window,
             "examples": specimen.examples,
@@ -158,8 +163,12 @@ def conclude(
 
 
 def _scorer(rounds: Sequence[Round], name: str, agreement: sb.Agreement) -> ScorerCost:
-    cost = _ratio(rounds, _total(f"scorer {name}"), _total("forward alone"))
-    return ScorerCost(cost, agreement.correlation, agreement.overlap)
+    full = FULL_FORWARD if FULL_FORWARD in rounds[0] else "forward alone"
+    cost, of_full = (
+        _ratio(rounds, _total(f"scorer {name}"), _total(forward))
+        for forward in ("forward alone", full)
+    )
+    return ScorerCost(cost, of_full, agreement.correlation, agreement.overlap)
 
 
 def _strategy(rounds: Sequence[Round], name: str, specimen: Specimen) -> StrategyCost:

@@ -28,7 +28,7 @@ from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.runs import Plan
-from selective_backprop.lab.specimen import bench_recipe
+from selective_backprop.lab.specimen import Precision, bench_recipe
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
 
 
@@ -182,6 +182,7 @@ def bench(
     seconds: options.Seconds = 120.0,
     root: options.Root = None,
     batch_size: options.BatchSize = None,
+    precision: options.TrainingPrecision = Precision.FP32,
     threads: options.Threads = 1,
     device: options.Device = None,
     out: options.BenchOut = Path("bench.png"),
@@ -202,6 +203,7 @@ def bench(
         seconds=seconds,
         device=torch.device(_device(device)),
         root=root,
+        precision=precision,
     )
     show_bench(console, findings, out, json, command=_command())
 

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop.lab.bench_scorers import STALE, cheap_scorers, strategies
 from selective_backprop.lab.loaders import ImageDataset, make_loader
-from selective_backprop.lab.specimen import Pupil, Specimen
+from selective_backprop.lab.specimen import Precision, Pupil, Specimen
 
-STALE = 3
 Clock = Callable[[], float]
+FULL_FORWARD = "fp32 forward alone"
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,19 @@ class Spent:
         phases: seconds of each phase.
         scored: candidates that were scored.
         steps: training steps.
+        whole: seconds of the same work without a look at phases, for which a GPU would have to
+            be waited for; None where looking costs nothing.
     """
 
     phases: Mapping[str, float]
     scored: float = 0
     steps: float = 0
+    whole: float | None = None
 
     @property
     def seconds(self) -> float:
-        """Of all phases."""
-        return sum(self.phases.values())
+        """Of the whole."""
+        return sum(self.phases.values()) if self.whole is None else self.whole
 
 
 Arm = Callable[[], Mapping[str, Spent]]
@@ -58,50 +62,36 @@ class Contestants:
     remarks: dict[str, str] = field(default_factory=dict)
 
 
-def cheap_scorers(side: int) -> dict[str, sb.AbstractScorer]:
-    """Return the scorers that are timed, by name.
-
-    Args:
-        side: of an image, in pixels.
-    """
-    found: dict[str, sb.AbstractScorer] = {
-        "forward": sb.Forward(),
-        "int8": sb.Int8(sb.Forward(), check=None),
-        "bf16": sb.LowPrecision(sb.Forward(), check=None),
-        "synced": sb.Synced(sb.Forward(), every=8, check=None),
-    }
-    if side >= 16:
-        found["half-resolution"] = sb.LowResolution(sb.Forward(), check=None)
-    found["compiled"] = sb.Compiled(sb.Forward(), check=None)
-    return found
-
-
-def default_scorers(side: int, device: torch.device) -> tuple[str, ...]:
-    """Return the names of the scorers that are timed where none are named.
-
-    On a CPU compiling takes longer than all the rest, so it must be asked for.
-    """
-    names = tuple(cheap_scorers(side))
-    return names if device.type == "cuda" else names[:-1]
-
-
-def gather(specimen: Specimen, scorers: tuple[str, ...], clock: Clock | None = None) -> Contestants:
+def gather(
+    specimen: Specimen,
+    scorers: tuple[str, ...],
+    clock: Clock | None = None,
+    *,
+    unwatched: bool | None = None,
+) -> Contestants:
     """Return all that is timed, ready to run.
 
     Args:
         specimen: what on.
         scorers: names in `cheap_scorers`.
-        clock: returns seconds; None for this process's CPU seconds on a CPU, and for the wall's,
-            synchronised, on a GPU.
+        clock: returns seconds; None for this process's CPU seconds on a CPU, and for the wall's
+            on a GPU.
+        unwatched: whether steps and epochs are also timed as wholes, from one synchronisation to
+            the next; None for on a GPU, where synchronising at every phase would keep what runs
+            beside the training from doing so.
     """
+    on_gpu = specimen.device.type == "cuda"
     if clock is None:
-        clock = time.perf_counter if specimen.device.type == "cuda" else time.process_time
-    stand = _Stand(specimen, clock)
-    found = Contestants({"forward alone": stand.forward(), "step alone": stand.steps()})
-    known = cheap_scorers(specimen.data.image_size)
+        clock = time.perf_counter if on_gpu else time.process_time
+    stand = _Stand(specimen, clock, on_gpu if unwatched is None else unwatched)
+    found = Contestants({"forward alone": stand.forward("forward alone", specimen.precision)})
+    if specimen.precision is not Precision.FP32:
+        found.arms[FULL_FORWARD] = stand.forward(FULL_FORWARD, Precision.FP32)
+    found.arms["step alone"] = stand.steps()
+    known = cheap_scorers(specimen.data.image_size, specimen.device, specimen.precision)
     for name in scorers:
         _enter(found, stand, name, known[name])
-    for name, strategy in _strategies(specimen.rate, found).items():
+    for name, strategy in strategies(specimen.rate, specimen.precision, found.scorers).items():
         found.arms[name] = stand.epochs(name, strategy)
     return found
 
@@ -129,41 +119,37 @@ def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractSc
     found.arms[f"scorer {name}"] = stand.scoring(name, running, model)
 
 
-def _strategies(rate: float, found: Contestants) -> dict[str, sb.Strategy]:
-    strategies = {
-        "traditional": sb.traditional(),
-        "random-backprop": sb.random_backprop(rate),
-        "selective-backprop": sb.selective_backprop(rate),
-        "stale-sb": sb.stale_sb(rate, epochs=STALE),
-        "recorded-sb": sb.recorded_sb(rate),
-    }
-    if "int8" in found.scorers:
-        scorer = sb.Int8(sb.Forward(), check=None)
-        strategies["int8-sb"] = sb.selective_backprop(rate, scorer=scorer)
-        strategies["int8-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
-    return strategies
-
-
 class _Stand:
     """Where arms are made and timed."""
 
-    def __init__(self, specimen: Specimen, clock: Clock) -> None:
+    def __init__(self, specimen: Specimen, clock: Clock, unwatched: bool) -> None:
         self._specimen = specimen
         self._clock = clock
-        self._batches = specimen.batches()
+        self._unwatched = unwatched
+        self._batches = specimen.batches(specimen.at_once)
 
     def _stopwatch(self) -> sb.Stopwatch:
         return sb.Stopwatch(self._specimen.device, clock=self._clock)
 
-    def forward(self) -> Arm:
-        """An eval forward over all candidates, and their losses: F."""
-        model, stopwatch = Pupil(self._specimen, self._stopwatch()).model.eval(), self._stopwatch()
+    def _whole(self, run: Callable[[], None]) -> float:
+        """Return the seconds of what runs, its phases unseen."""
+        stopwatch = self._stopwatch()
+        stopwatch.start()
+        run()
+        stopwatch.stop()
+        return stopwatch.total
+
+    def forward(self, name: str, precision: Precision) -> Arm:
+        """An eval forward over all candidates, and their losses: F, in the training's precision."""
+        specimen, stopwatch = self._specimen, self._stopwatch()
+        model = Pupil(specimen, self._stopwatch()).model.eval()
 
         def run() -> Mapping[str, Spent]:
             with _timed(stopwatch, "score") as spent, torch.no_grad():
                 for batch in self._batches:
-                    _losses(model, batch)
-            return {"forward alone": Spent(spent, scored=self._specimen.examples)}
+                    with precision.autocast(specimen.device):
+                        _losses(model, batch)
+            return {name: Spent(spent, scored=specimen.examples)}
 
         return run
 
@@ -172,12 +158,17 @@ class _Stand:
         stopwatch = self._stopwatch()
         pupil = Pupil(self._specimen, stopwatch)
         count = self._specimen.examples // self._specimen.window
+        batches = self._specimen.batches()[:count]
+
+        def train() -> None:
+            for batch in batches:
+                pupil.step(*batch)
 
         def run() -> Mapping[str, Spent]:
             with _timed(stopwatch) as spent:
-                for batch in self._batches[:count]:
-                    pupil.step(*batch)
-            return {"step alone": Spent(spent, steps=count)}
+                train()
+            whole = self._whole(train) if self._unwatched else None
+            return {"step alone": Spent(spent, steps=count, whole=whole)}
 
         return run
 
@@ -198,7 +189,7 @@ class _Stand:
 
     def agreement(self, running: sb.RunningScorer) -> sb.Agreement:
         """Hold all candidates' scores against exact ones, at once."""
-        exact, _ = self.start(sb.Forward())
+        exact, _ = self.start(sb.Forward())  # in full precision, whatever the training's
         scores, truth = (
             torch.cat([scorer.score(batch, None) for batch in self._batches])
             for scorer in (running, exact)
@@ -226,7 +217,7 @@ class _Stand:
         recipe = self._specimen.recipe
         loader = make_loader(
             self._specimen.data,
-            batch_size=recipe.batch_size,
+            batch_size=recipe.batch_size if strategy.scorer is None else self._specimen.at_once,
             seed=0,
             augmentation=recipe.augmentation,
         )
@@ -235,28 +226,38 @@ class _Stand:
             pupil.model,
             nn.CrossEntropyLoss(),
             strategy,
+            batch_size=recipe.batch_size,
             with_selection=True,
             device=self._specimen.device,
             stopwatch=stopwatch,
         )
         recorded = strategy.scorer is not None and strategy.scorer.needs.recordings
 
-        def epoch() -> Spent:
+        def train() -> None:
             dataset: Any = loader.dataset
             if isinstance(dataset, ImageDataset):
                 dataset.set_epoch(dataset.epoch + 1)
+            for (images, labels), selection in door:
+                told = _recording(door, selection) if recorded else None
+                pupil.step(images, labels, selection.weights.to(labels.device), told)
+
+        def epoch() -> Spent:
             before = door.stats
             with _timed(stopwatch) as spent:
-                for (images, labels), selection in door:
-                    told = _recording(door, selection) if recorded else None
-                    pupil.step(images, labels, selection.weights.to(labels.device), told)
+                train()
             after = door.stats
             return Spent(spent, after.scored - before.scored, after.batches - before.batches)
 
+        def cycle(length: int) -> list[Spent]:
+            epochs = [epoch() for _ in range(length)]
+            if not self._unwatched:
+                return epochs
+            return [replace(each, whole=self._whole(train)) for each in epochs]
+
         epoch()  # the first keeps everything
         if not isinstance(strategy.scorer, sb.Stale):
-            return lambda: {name: epoch()}
-        return lambda: _by_kind(name, [epoch() for _ in range(STALE)])
+            return lambda: {name: cycle(1)[0]}
+        return lambda: _by_kind(name, cycle(STALE))
 
 
 def _by_kind(name: str, epochs: list[Spent]) -> Mapping[str, Spent]:
@@ -273,10 +274,12 @@ def mean_of(epochs: list[Spent]) -> Spent:
     """Return what an epoch took in the mean."""
     count = len(epochs)
     names = dict.fromkeys(name for each in epochs for name in each.phases)
+    wholes = [each.whole for each in epochs if each.whole is not None]
     return Spent(
         {name: sum(each.phases.get(name, 0.0) for each in epochs) / count for name in names},
         sum(each.scored for each in epochs) / count,
         sum(each.steps for each in epochs) / count,
+        sum(wholes) / count if wholes else None,
     )
 
 

@@ -22,8 +22,8 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
     data set, so call `set_epoch` before the pass begins.
 
     Args:
-        images: grey levels 0 to 255. Held, not copied.
-        labels: class numbers from 0.
+        images: grey levels 0 to 255. Held, not copied; where they are, batches are made.
+        labels: class numbers from 0, on the same device.
         mean: per channel, of levels divided by 255.
         std: per channel, of the same; not 0.
         augmentation: what to do to each image; None leaves them as they are.
@@ -51,8 +51,8 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         # (level / 255 - mean) / std, as one multiplication and one addition.
         scales = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
         means = torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1)
-        self._factor = (1 / (255 * scales)).float()
-        self._offset = (-means / scales).float()
+        self._factor = (1 / (255 * scales)).float().to(images.device)
+        self._offset = (-means / scales).float().to(images.device)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next, from 0; order and augmentation follow it."""
@@ -79,6 +79,8 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
             Normalised and augmented images, and labels, in the order of the indices.
         """
         rows = torch.as_tensor(indices, dtype=torch.int64)
+        if self.images.is_cuda:  # pinned, or the host would wait for the copy
+            rows = rows.pin_memory().to(self.images.device, non_blocking=True)
         # Much cheaper than `images[rows]`, and than normalising in the other memory format.
         images = self.images.index_select(0, rows).to(torch.float32)
         images = images.mul_(self._factor).add_(self._offset).contiguous(memory_format=self._format)

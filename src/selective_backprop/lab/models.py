@@ -1,4 +1,4 @@
-"""Networks by name: a small convolutional net, a ResNet-9, or the user's own by import path."""
+"""Networks by name: convolutional nets, a vision transformer, or the user's own by import path."""
 
 import importlib
 import inspect
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.vision_transformer import vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
 """Makes a net from the number of input channels, the number of classes and the image's side."""
@@ -79,6 +80,8 @@ MODELS: Mapping[str, ModelFactory] = {
     "tiny_cnn": partial(small_cnn, width=8),
     "resnet9": resnet9,
     "resnet9_narrow": partial(resnet9, width=16),
+    "vit_small": vision_transformer,
+    "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
 }
 
 

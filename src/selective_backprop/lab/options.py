@@ -12,6 +12,7 @@ from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.models import MODELS
 from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import RECIPES, Rates
+from selective_backprop.lab.specimen import Precision
 
 
 def parse_rate(text: str | float) -> float:
@@ -269,8 +270,17 @@ Scorers = Annotated[
         "--scorers",
         metavar="NAMES",
         help="Scorers to time, separated by commas: forward, int8, bf16, synced, half-resolution "
-        "(of images of 16 pixels or more), compiled. Default: all, but compiled only on a GPU, "
-        "since it takes long to start.",
+        "(of images of 16 pixels or more), pipelined (on a GPU), compiled, compiled-bf16; for "
+        "--precision bf16 fp32, and neither bf16 nor compiled, which forward and compiled-bf16 "
+        "are there. Default: all, but compiled ones only on a GPU, since they take long to start.",
+    ),
+]
+TrainingPrecision = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        metavar="|".join(Precision),
+        help="What training computes in, with every strategy: fp32, or autocast to bf16.",
     ),
 ]
 Seconds = Annotated[

@@ -3,7 +3,9 @@
 import copy
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 import torch
@@ -18,9 +20,25 @@ from selective_backprop.lab.loaders import make_loader
 from selective_backprop.lab.models import make_model
 from selective_backprop.lab.recipes import RECIPES, Recipe, find_recipe
 
-WINDOWS = 2  # that an epoch has: few, so that a round is short
+WINDOWS = {"cpu": 2, "cuda": 6}  # that an epoch has: few, so that a round is short
 STUDIED = 20  # steps after which a model is no longer random, nor done
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
+
+
+class Precision(StrEnum):
+    """The numbers that training computes with; `BF16` is autocast to bfloat16."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What autocast computes in; None without it."""
+        return torch.bfloat16 if self is Precision.BF16 else None
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return what a forward pass runs under."""
+        return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +47,11 @@ class Specimen:
 
     Attributes:
         recipe: of the training, without its learning-rate schedule.
-        data: as many training images as an epoch has.
+        data: as many training images as an epoch has; on a GPU they lie there.
         rate: share of them that selection keeps.
         device: where the model is.
         model: to be copied, and left alone.
+        precision: of every training step.
     """
 
     recipe: Recipe
@@ -40,6 +59,7 @@ class Specimen:
     rate: float
     device: torch.device
     model: nn.Module
+    precision: Precision = Precision.FP32
 
     @property
     def window(self) -> int:
@@ -51,9 +71,19 @@ class Specimen:
         """Training images: candidates of an epoch."""
         return len(self.data.train_labels)
 
-    def batches(self) -> list[tuple[Tensor, Tensor]]:
-        """Return all training images in batches, where the model is."""
-        loader = make_loader(self.data, batch_size=self.recipe.batch_size, seed=0, shuffle=False)
+    @property
+    def at_once(self) -> int:
+        """Candidates of one forward pass: on a GPU, which small batches leave idle, a window."""
+        return self.window if self.device.type == "cuda" else self.recipe.batch_size
+
+    def batches(self, size: int | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Return all training images in batches, where the model is.
+
+        Args:
+            size: of a batch; None for that of a training batch.
+        """
+        size = size or self.recipe.batch_size
+        loader = make_loader(self.data, batch_size=size, seed=0, shuffle=False)
         return [(images.to(self.device), labels.to(self.device)) for images, labels in loader]
 
 
@@ -90,7 +120,12 @@ def bench_recipe(data: str) -> Recipe:
 
 
 def make_specimen(
-    recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
+    recipe: Recipe,
+    *,
+    rate: float,
+    device: torch.device,
+    root: Path | None = None,
+    precision: Precision = Precision.FP32,
 ) -> Specimen:
     """Load or make images, and train a model on them for a moment.
 
@@ -99,20 +134,24 @@ def make_specimen(
         rate: share of the candidates that selection keeps, in (0, 1].
         device: where to train.
         root: folder of the data set's files.
+        precision: of every training step.
 
     Raises:
         ConfigurationError: if the model cannot be made, or the shape or the rate is impossible.
     """
-    count = WINDOWS * window_of(recipe.batch_size, rate)
+    count = WINDOWS.get(device.type, WINDOWS["cpu"]) * window_of(recipe.batch_size, rate)
     if is_shape(recipe.data):
         data = made_up(recipe.data, count)
     else:
         data = datasets.load(recipe.data, root=root, limit=count)
     model = make_model(recipe.model, data, seed=0).to(device)
-    specimen = Specimen(recipe, data, rate, device, model)
-    pupil = Pupil(specimen, sb.Stopwatch())
+    if device.type == "cuda":
+        # What is measured is selection: one process that loads would keep a GPU waiting.
+        images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
+        data = replace(data, train_images=images, train_labels=labels)
+    specimen = Specimen(recipe, data, rate, device, model, precision)
+    pupil, batches = Pupil(specimen, sb.Stopwatch()), specimen.batches()
     for number in range(STUDIED):
-        batches = pupil.batches
         pupil.step(*batches[number % len(batches)])
     return replace(specimen, model=pupil.model)
 
@@ -155,12 +194,11 @@ class Pupil:
 
     Attributes:
         model: the copy.
-        batches: the training images in batches.
     """
 
     def __init__(self, specimen: Specimen, stopwatch: sb.Stopwatch) -> None:
         self.model = copy.deepcopy(specimen.model).train()
-        self.batches = specimen.batches()
+        self._autocast = lambda: specimen.precision.autocast(specimen.device)
         self._optimizer = specimen.recipe.make_optimizer(self.model.parameters())
         self._stopwatch = stopwatch
 
@@ -181,7 +219,8 @@ class Pupil:
         """
         with self._stopwatch.phase("forward"):
             self._optimizer.zero_grad()
-            losses = functional.cross_entropy(self.model(images), labels, reduction="none")
+            with self._autocast():
+                losses = functional.cross_entropy(self.model(images), labels, reduction="none")
             loss = (losses if weights is None else losses * weights).mean()
         if told is not None:
             with self._stopwatch.phase("select"):

@@ -1,0 +1,230 @@
+"""Test and measure on a GPU in one go, within ten minutes, and write records.
+
+    scripts/gpu --out records/gpu                   on the GPU that is there
+    scripts/gpu --device cpu --seconds 5 --out x    the same in small, to see that it works
+
+The tests that need a GPU come first, then `bench` in each precision with each model. Every part has
+a limit of its own, and one that fails or takes too long leaves the others alone. What came of each
+is in gpu.json, written anew after every part; the measurements lie beside it.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from selective_backprop.lab.models import MODELS
+from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.records import utc_now
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+TESTS = ("test_cuda.py", "test_cuda_scorers.py", "test_stream_lane.py", "test_static_shapes.py")
+TESTING = 0.3  # of the time, at most
+LENIENCE = 1.4  # times its share of the time that is left is what a part may take
+LINES = 40  # of a part's output that are kept
+SCORING, EPOCH = 0.3, 0.4  # the most that scoring and a selective epoch may cost
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that is run on its own.
+
+    Attributes:
+        name: what it is.
+        command: its arguments, the interpreter first.
+        record: what it writes, or None.
+    """
+
+    name: str
+    command: Sequence[str]
+    record: Path | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a part.
+
+    Attributes:
+        name: of the part.
+        command: as it was run.
+        status: its exit status; None where it took too long and was ended.
+        seconds: that it took.
+        output: the last lines that it printed.
+    """
+
+    name: str
+    command: str
+    status: int | None
+    seconds: float
+    output: list[str]
+
+
+def main() -> int:
+    """Run every part, and write what came of it; return 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cuda", "cpu"), default=here, help="where to run")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of rounds in each bench")
+    parser.add_argument("--limit", type=float, default=560.0, help="seconds that all may take")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder for records")
+    options = parser.parse_args()
+    out: Path = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    parts = [*tests(), *benches(options.device, options.seconds, out)]
+    end = time.monotonic() + options.limit
+    outcomes: list[Outcome] = []
+    for number, part in enumerate(parts):
+        left = end - time.monotonic()
+        share = TESTING if part.record is None else LENIENCE / (len(parts) - number)
+        outcomes.append(run(part, limit=min(left, share * left)))
+        found = outcomes[-1]
+        print(f"{found.name}: {said(found)}, {found.seconds:.0f} s", flush=True)
+        write(out / "gpu.json", outcomes, parts)
+    for found in outcomes:
+        if found.status != 0:
+            print(f"\n{found.name}: {said(found)}", *found.output, sep="\n")
+    for verdict in json.loads((out / "gpu.json").read_text(encoding="utf-8"))["demands"]:
+        print(*verdict.values(), sep="  ")
+    return int(any(found.status != 0 for found in outcomes))
+
+
+def tests() -> Iterator[Part]:
+    """Yield the tests, if there is something to run them with."""
+    if find_spec("pytest") is None:
+        return
+    # Neither the project's settings nor its checked annotations, whose packages may be missing.
+    options = [
+        "-q",
+        "-c",
+        os.devnull,
+        f"--rootdir={ROOT}",
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+    ]
+    files = [str(ROOT / "tests" / name) for name in TESTS]
+    yield Part("tests", [sys.executable, "-m", "pytest", *options, *files])
+
+
+def benches(device: str, seconds: float, out: Path) -> Iterator[Part]:
+    """Yield `bench` of each model in each precision, those at stake first."""
+    residual = "resnet18" if "resnet18" in MODELS else "resnet9"
+    models, data, batch = (residual, "vit_small"), "3x32x32", 256
+    if device == "cpu":
+        models, data, batch = ("tiny_cnn", "vit_narrow"), "3x16x16", 4
+    for precision in ("bf16", "fp32"):
+        for model in models:
+            record = out / f"{model}-{precision}.json"
+            command = [sys.executable, str(HERE / "gpu_part.py"), f"--model={model}"]
+            command += [f"--precision={precision}", f"--data={data}", f"--batch-size={batch}"]
+            command += [f"--device={device}", f"--seconds={seconds:g}", f"--json={record}"]
+            yield Part(f"{model} in {precision}", command, record)
+
+
+def run(part: Part, *, limit: float) -> Outcome:
+    """Run a part, and end it with all that it started when its time is up.
+
+    Args:
+        part: what to run.
+        limit: seconds.
+    """
+    paths = [str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    begun = time.monotonic()
+    if part.record is not None:
+        part.record.unlink(missing_ok=True)  # of an earlier run
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
+        # A file, since a pipe that a process of the compiler's has inherited never ends.
+        process = subprocess.Popen(
+            part.command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        status: int | None
+        try:
+            status = process.wait(timeout=max(0.0, limit))
+        except subprocess.TimeoutExpired:
+            status = None
+        with suppress(ProcessLookupError):  # nothing that it started may be left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        printed.seek(0)
+        lines = printed.read().splitlines()[-LINES:]
+    seconds = round(time.monotonic() - begun, 1)
+    return Outcome(part.name, shlex.join(["python", *part.command[1:]]), status, seconds, lines)
+
+
+def said(found: Outcome) -> str:
+    """Say in a word or two how a part ended."""
+    if found.status is None:
+        return "took too long"
+    return "done" if found.status == 0 else f"failed with status {found.status}"
+
+
+def write(path: Path, outcomes: Sequence[Outcome], parts: Sequence[Part]) -> None:
+    """Write what came of the parts so far, and how the measured ones stand to the demands."""
+    measured = [part.record for part in parts if part.record is not None and part.record.exists()]
+    record = {
+        "command": shlex.join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
+        "written": utc_now(),
+        "code_version": code_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        "demands": [demand for each in measured for demand in demands(each)],
+        "parts": [asdict(found) for found in outcomes],
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def demands(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what a measurement says of each demand on scoring and on a selective epoch."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    config = found["config"]
+    subject = f"{config['model']} in {config['precision']}"
+    if (scorer := found["scorers"].get("compiled-bf16")) is not None:
+        claim = "scoring with compiled-bf16, of an fp32 forward"
+        yield {
+            "of": subject,
+            "claim": claim,
+            "limit": SCORING,
+            **judged(scorer["of_full"], SCORING),
+        }
+    if config["precision"] != "bf16":
+        return
+    for name, strategy in found["strategies"].items():
+        if name.endswith(("-sb", "selective-backprop")):
+            claim = f"an epoch of {name}, of traditional's"
+            yield {
+                "of": subject,
+                "claim": claim,
+                "limit": EPOCH,
+                **judged(strategy["relative"], EPOCH),
+            }
+
+
+def judged(ratio: dict[str, float], limit: float) -> dict[str, Any]:
+    """Return a ratio with its interval, and whether all of that is within a limit."""
+    verdict = "pass" if ratio["high"] <= limit else "fail" if ratio["low"] > limit else "unresolved"
+    return {**{end: round(ratio[end], 4) for end in ("median", "low", "high")}, "verdict": verdict}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""A vision transformer for small images: patches, pre-norm blocks, and a mean over the patches."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+import selective_backprop as sb
+
+
+def vision_transformer(
+    channels_in: int,
+    classes: int,
+    image_size: int = 32,
+    *,
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 6,
+    patch: int = 4,
+) -> nn.Module:
+    """Make a net that attends to the patches of an image.
+
+    Args:
+        channels_in: of an image.
+        classes: logits to return.
+        image_size: height and width in pixels, a multiple of `patch`.
+        width: features of a patch, a multiple of `heads`. 384 has 21.3 million parameters, at 12
+            blocks.
+        depth: blocks of attention and a perceptron.
+        heads: of each attention.
+        patch: height and width of a patch in pixels.
+
+    Returns:
+        A net from images to logits. It has no BatchNorm and no dropout.
+
+    Raises:
+        ConfigurationError: if the image has no whole number of patches, or the width no whole
+            number of heads.
+
+    Source:
+        Dosovitskiy et al. 2021, arXiv:2010.11929; the mean over patches in place of a class token
+        as in Beyer et al. 2022, arXiv:2205.01580, with positions that are learned.
+    """
+    if image_size % patch or not image_size:
+        raise sb.ConfigurationError(
+            f"images of {image_size} pixels a side have no whole number of patches of {patch}; "
+            "take images whose side is a multiple of it, or another model"
+        )
+    if width % heads:
+        raise sb.ConfigurationError(
+            f"width={width}, heads={heads}: the width must be a multiple of the heads"
+        )
+    return nn.Sequential(
+        _Patches(channels_in, width, patch, (image_size // patch) ** 2),
+        *(_Block(width, heads) for _ in range(depth)),
+        nn.LayerNorm(width),
+        _Mean(),
+        nn.Linear(width, classes),
+    )
+
+
+class _Patches(nn.Module):
+    """Each patch as a vector of features, to which its place is added."""
+
+    def __init__(self, channels_in: int, width: int, patch: int, count: int) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(channels_in, width, patch, stride=patch)
+        self.places = nn.Parameter(nn.init.trunc_normal_(torch.empty(count, width), std=0.02))
+
+    def forward(
+        self, images: Float[Tensor, "candidate channel height width"]
+    ) -> Float[Tensor, "candidate patch feature"]:
+        return self.embed(images).flatten(2).transpose(1, 2) + self.places
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention = nn.LayerNorm(width)
+        self.inward = nn.Linear(width, 3 * width)
+        self.outward = nn.Linear(width, width)
+        self.perceptron = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(
+        self, patches: Float[Tensor, "candidate patch feature"]
+    ) -> Float[Tensor, "candidate patch feature"]:
+        patches = patches + self._attended(self.before_attention(patches))
+        return patches + self.perceptron(patches)
+
+    def _attended(
+        self, patches: Float[Tensor, "candidate patch feature"]
+    ) -> Float[Tensor, "candidate patch feature"]:
+        parts = self.inward(patches).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(*parts.unbind())
+        return self.outward(found.transpose(1, 2).flatten(2))
+
+
+class _Mean(nn.Module):
+    def forward(
+        self, patches: Float[Tensor, "candidate patch feature"]
+    ) -> Float[Tensor, "candidate feature"]:
+        return patches.mean(dim=1)

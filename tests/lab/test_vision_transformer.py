@@ -1,0 +1,63 @@
+"""A vision transformer: its size, what it sees, and what it refuses."""
+
+import pytest
+import torch
+
+import selective_backprop as sb
+from selective_backprop.lab.vision_transformer import vision_transformer
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return vision_transformer(3, 5, 8, width=12, depth=2, heads=3).double()
+
+
+def test_the_small_one_is_of_width_384_and_has_21_3_million_parameters():
+    with torch.device("meta"):
+        net = vision_transformer(3, 10, 32)
+    count = sum(parameter.numel() for parameter in net.parameters())
+    block = 12 * 384**2 + 13 * 384  # three for attention's inputs, one for its output, eight
+    assert count == 12 * block + (48 + 1 + 64) * 384 + 2 * 384 + 3850
+    assert round(count / 1e6, 1) == 21.3
+
+
+def test_every_patch_reaches_every_logit(net):
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64, requires_grad=True)
+    net(images)[0].sum().backward()
+    assert (images.grad[0] != 0).all()
+    assert (images.grad[1] == 0).all()
+
+
+def test_places_tell_patches_apart(net):
+    images = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    turned = images.roll(4, dims=3)  # the same patches in other places
+    assert not torch.allclose(net(images), net(turned))
+    with torch.no_grad():
+        net[0].places.zero_()
+    torch.testing.assert_close(net(images), net(turned))
+
+
+def test_a_block_attends_as_its_formula_says(net):
+    block, patches = net[1], torch.randn(2, 4, 12, dtype=torch.float64)
+    normal = block.before_attention(patches)
+    queries, keys, values = block.inward(normal).chunk(3, dim=2)
+    heads = []
+    for head in range(3):
+        mine = slice(4 * head, 4 * head + 4)
+        scores = queries[..., mine] @ keys[..., mine].mT / 2.0
+        heads.append(scores.softmax(2) @ values[..., mine])
+    attended = patches + block.outward(torch.cat(heads, dim=2))
+    torch.testing.assert_close(block(patches), attended + block.perceptron(attended))
+
+
+@pytest.mark.parametrize(
+    ("side", "options", "message"),
+    [
+        (9, {}, "images of 9 pixels a side have no whole number of patches of 4"),
+        (8, {"width": 32, "heads": 5}, "the width must be a multiple of the heads"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(side, options, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        vision_transformer(3, 10, side, **options)

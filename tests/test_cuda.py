@@ -1,0 +1,253 @@
+"""On a CUDA device: exact draws without a waiting host, copies ahead, memory and resuming."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fixture_cuda import (
+    BATCH,
+    EXACT,
+    EXAMPLES,
+    LOSS,
+    WINDOW,
+    by_rule,
+    examples,
+    make_door,
+    needs_cuda,
+    net,
+    no_waiting,
+    scored,
+    take_step,
+    train,
+    train_without_waiting,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+import selective_backprop as sb
+
+pytestmark = needs_cuda
+
+
+def test_what_makes_the_host_wait_is_noticed():
+    with pytest.raises(RuntimeError, match="synchroniz"), no_waiting():
+        torch.ones(1, device="cuda").item()
+
+
+@pytest.mark.parametrize("rows", [WINDOW, BATCH])
+@pytest.mark.parametrize("nonfinite", ["raise", "select"])
+@pytest.mark.parametrize("name", EXACT)
+def test_with_exact_draws_the_host_never_waits_within_an_epoch(name, nonfinite, rows):
+    model, strategy = net(), scored(EXACT[name])
+    reweights = strategy.selector.terms.reweights
+    door = make_door(model, strategy, rows=rows, nonfinite=nonfinite, with_selection=reweights)
+    if reweights:
+        door = Unweighted(door)
+    losses = train_without_waiting(model, door)
+    assert len(losses) == EXAMPLES // WINDOW
+    assert bool(torch.stack(losses).isfinite().all())
+
+
+class Unweighted:
+    """A loader whose batches come with their selection, which training leaves alone here."""
+
+    def __init__(self, door: sb.SelectiveLoader) -> None:
+        self.door = door
+
+    def __len__(self) -> int:
+        return len(self.door)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch, selection in self.door:
+            assert selection.weights.is_cuda
+            yield batch
+
+
+def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
+    passes: list[int] = []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        passes.append(len(batch[0]))
+        return by_rule(model, batch) * (1.0 if len(passes) <= EXAMPLES // WINDOW else torch.nan)
+
+    door = make_door(net(), scored(sb.Top(1 / 3)), losses=losses)
+    list(door)
+    with pytest.raises(sb.LossError, match=r"24 of 24 losses are not finite: examples \["):
+        list(door)
+
+
+def test_losses_that_are_not_finite_are_selected_first_without_waiting():
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        return by_rule(model, batch).where(batch[1] != 0, torch.inf)
+
+    door = make_door(net(), scored(sb.Percentile(2.0)), losses=losses, nonfinite="select")
+    list(door)
+    batches = iter(door)
+    first = next(batches)
+    with no_waiting():
+        rest = [next(batches) for _ in range(len(door) - 1)]
+    for inputs, targets in (first, *rest):
+        assert len(inputs) == BATCH
+        assert bool((targets == 0).any())
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.traditional(), sb.random_backprop(1 / 3), scored(sb.Top(1 / 3)), scored(sb.Bottom(1 / 3))],
+    ids=["traditional", "random", "top", "bottom"],
+)
+def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cpu(strategy):
+    losses = {} if strategy.scorer is None else {"losses": by_rule}
+    doors = [
+        make_door(nn.Identity(), strategy, device=device, **losses) for device in ("cpu", "cuda")
+    ]
+    for _ in range(2):
+        expected, found = ([inputs.cpu() for inputs, _ in door] for door in doors)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("selector", [sb.Percentile(2.0), sb.Proportional(3.0, 0.0)])
+def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selector):
+    def run(device: str) -> list[list[float]]:
+        door = make_door(nn.Identity(), scored(selector), device=device, losses=by_rule)
+        return [inputs[:, 0].tolist() for _ in range(2) for inputs, _ in door]
+
+    once, again, on_host = run("cuda"), run("cuda"), run("cpu")
+    assert once == again
+    assert [len(batch) for batch in once] == [len(batch) for batch in on_host]
+
+
+def test_coins_keep_what_batches_are_filled_with():
+    strategy = scored(sb.BelowMean(0.5, longer_steps=True))
+    door = make_door(net(), strategy, with_selection=True)
+    kept = [len(targets) for _ in range(2) for (_, targets), _ in door]
+    assert set(kept) == {BATCH}
+    assert 0.5 < sum(kept) / (2 * EXAMPLES) <= 1.0
+
+
+def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
+    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
+    models = net().double(), net().double()
+    steps = [
+        sb.SelectiveStep(model, LOSS, scored(sb.Top(1 / 4)), reuse_activations=reuse)
+        for model, reuse in zip(models, (False, True), strict=True)
+    ]
+    inputs, targets = (column.cuda() for column in examples().tensors)
+    for seed in range(3):
+        for model, step in zip(models, steps, strict=True):
+            model.zero_grad()
+            step(((inputs + seed).double(), targets)).loss.backward()
+        for one, other in zip(*(model.parameters() for model in models), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-10)
+    assert steps[1].stats.reused > 0
+
+
+STRATEGIES = {
+    "percentile": sb.selective_backprop(1 / 3, warmup_epochs=0),
+    "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
+    "synced": scored(sb.Percentile(2.0), sb.Synced(sb.Forward(), 3, check=None)),
+    "pipelined": scored(sb.Percentile(2.0), sb.Pipelined(sb.Forward(), 3, ahead=1, check=None)),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_training_goes_on_from_a_saved_state_as_if_it_had_never_stopped(name, tmp_path):
+    def begin() -> tuple[nn.Module, sb.SelectiveLoader]:
+        model = net()
+        return model, make_door(model, STRATEGIES[name])
+
+    model, door = begin()
+    train(model, door, epochs=2)
+    torch.save({"model": model.state_dict(), "door": door.state_dict()}, tmp_path / "state")
+    sampler = door.sampler.generator.get_state()
+    expected = train(model, door, epochs=2)
+    other, resumed = begin()
+    state = torch.load(tmp_path / "state", weights_only=True)
+    other.load_state_dict(state["model"])
+    resumed.load_state_dict(state["door"])
+    resumed.sampler.generator.set_state(sampler)
+    found = train(other, resumed, epochs=2)
+    torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_remembered_scores_spare_the_loading_of_what_is_left_out():
+    model = net()
+    door = make_door(model, STRATEGIES["stale"], with_selection=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loaded = []
+    for _ in range(4):
+        before = door.stats.loaded
+        for batch, selection in door:
+            assert selection.indices.is_cuda
+            take_step(model, optimizer, batch)
+        loaded.append(door.stats.loaded - before)
+    assert loaded == [EXAMPLES, EXAMPLES // 3] * 2
+
+
+def test_recorded_losses_stay_on_the_device_and_select():
+    model = net()
+    door = make_door(model, sb.recorded_sb(1 / 3), with_selection=True)
+    kept = []
+    for _ in range(3):
+        before = door.stats.kept
+        for (inputs, targets), selection in door:
+            losses = functional.cross_entropy(model(inputs), targets, reduction="none")
+            with no_waiting():
+                door.record(selection, losses)
+        kept.append(door.stats.kept - before)
+    assert kept == [EXAMPLES, EXAMPLES // 3, EXAMPLES // 3]
+
+
+def test_a_stale_epoch_makes_the_host_wait_at_its_start_alone():
+    model = net()
+    train_without_waiting(model, make_door(model, STRATEGIES["stale"]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_copies_of_pinned_batches_that_go_ahead_bring_the_same_numbers(workers):
+    model = net()
+    door = make_door(model, scored(sb.Top(1 / 3)), losses=by_rule, workers=workers)
+    found = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in door]
+    plain = make_door(nn.Identity(), scored(sb.Top(1 / 3)), losses=by_rule, device="cpu")
+    expected = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in plain]
+    torch.testing.assert_close([each.cpu() for each in found], expected, rtol=0, atol=0)
+
+
+def test_with_workers_and_pinned_memory_no_host_waits():
+    model = net()
+    door = make_door(model, scored(sb.Percentile(2.0)), workers=2)
+    train_without_waiting(model, door)
+
+
+def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
+    model = net()
+    door = make_door(model, scored(sb.Percentile(2.0)), workers=2)
+    for _ in range(3):
+        for inputs, _ in door:
+            assert inputs.is_cuda
+            break
+    assert sum(1 for _ in door) >= EXAMPLES // WINDOW
+
+
+def test_autocast_around_the_loop_trains_in_bf16():
+    model = net()
+    door = make_door(model, scored(sb.Percentile(2.0), sb.Forward(autocast=torch.bfloat16)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, targets in door:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        assert model.head.weight.grad is not None
+        optimizer.step()
+
+
+def test_a_stopwatch_charges_the_device_with_what_it_did():
+    stopwatch = sb.Stopwatch(torch.device("cuda"))
+    model = net()
+    door = make_door(model, scored(sb.Percentile(2.0)), stopwatch=stopwatch)
+    stopwatch.start()
+    train(model, door, epochs=1)
+    stopwatch.stop()
+    assert {"load", "score", "select", "other"} <= stopwatch.seconds.keys()

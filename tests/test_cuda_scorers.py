@@ -1,0 +1,166 @@
+"""On a CUDA device: every way to score, and scoring and training under compilers and graphs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fixture_cuda import (
+    BATCH,
+    EXACT,
+    EXAMPLES,
+    WINDOW,
+    Net,
+    examples,
+    make_door,
+    needs_cuda,
+    net,
+    no_waiting,
+    scored,
+    take_step,
+    train,
+    train_without_waiting,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+import selective_backprop as sb
+
+pytestmark = needs_cuda
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled() -> Iterator[None]:
+    """Compilers give up on code that they have met too often."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+SCORERS = {
+    "forward": sb.Forward(),
+    "error norm": sb.Forward(measure="error-norm"),
+    "bf16": sb.LowPrecision(sb.Forward(), check=None),
+    "compiled": sb.Compiled(sb.Forward(), check=None),
+    "compiled-bf16": sb.Compiled(sb.LowPrecision(sb.Forward(), check=None), check=None),
+    "graphs": sb.Compiled(sb.Forward(), mode="reduce-overhead", check=None),
+    "synced": sb.Synced(sb.Forward(), every=2, check=None),
+    "pipelined": sb.Pipelined(sb.Forward(), every=2, ahead=1, check=None),
+    "pipelined-bf16": sb.Pipelined(
+        sb.LowPrecision(sb.Forward(), check=None), every=2, ahead=1, check=None
+    ),
+}
+
+
+def start(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    def outputs(model: nn.Module, batch: Any) -> Any:
+        return model(batch[0]), batch[1]
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    return scorer.start(
+        sb.Context(BATCH, WINDOW, model, losses, outputs, device=device, rate=1 / 3)
+    )
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_scores_on_the_device_are_those_of_the_cpu(name):
+    exact = SCORERS["error norm"] if name == "error norm" else sb.Forward()
+    columns = examples().tensors
+    model = net()
+    expected = torch.cat(
+        [
+            score_on_host(exact, model, tuple(column[i : i + WINDOW] for column in columns))
+            for i in range(0, EXAMPLES, WINDOW)
+        ]
+    )
+    running = start(SCORERS[name], model)
+    found = torch.cat(
+        [
+            running.score(tuple(column[i : i + WINDOW].cuda() for column in columns), None)
+            for i in range(0, EXAMPLES, WINDOW)
+        ]
+    )
+    assert found.is_cuda
+    assert found.dtype == torch.float32
+    close = 5e-2 if "bf16" in name else 2e-3
+    torch.testing.assert_close(found.cpu(), expected, rtol=close, atol=close)
+
+
+def score_on_host(scorer: sb.Forward, model: nn.Module, batch: Any) -> Tensor:
+    twin = Net()
+    twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    def outputs(model: nn.Module, batch: Any) -> Any:
+        return model(batch[0]), batch[1]
+
+    return scorer.start(sb.Context(BATCH, WINDOW, twin, losses, outputs)).score(batch, None)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
+    model = net()
+    losses = train_without_waiting(
+        model, make_door(model, scored(EXACT["percentile"], SCORERS[name]))
+    )
+    assert bool(torch.stack(losses).isfinite().all())
+
+
+def test_an_early_exit_scores_and_learns():
+    scorer = sb.EarlyExit(
+        after="body",
+        make_head=lambda: nn.LazyLinear(3),
+        make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        check=None,
+    )
+    model = net()
+    strategy = sb.selective_backprop(1 / 3, scorer=scorer, warmup_epochs=1)
+    door = make_door(model, strategy)
+    losses = train(model, door, epochs=3)
+    assert bool(torch.stack(losses).isfinite().all())
+    assert door.stats.scored >= 2 * EXAMPLES
+
+
+def test_a_check_is_made_without_waiting_until_it_ends():
+    check = sb.Check(batches=4, least=0.0)
+    scorer = sb.LowPrecision(sb.Forward(), check=check)
+    model = net()
+    door = make_door(model, scored(sb.Top(1 / 3), scorer))
+    train(model, door, epochs=2)
+    assert door.agreement is not None
+    assert door.agreement.overlap > 0.5
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
+    plain, twin = net(), net()
+    expected = train(plain, make_door(plain, scored(sb.Top(1 / 3)), losses=None), epochs=4)
+    compiled = torch.compile(twin, mode=mode, dynamic=False)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+    door, found = make_door(compiled, scored(sb.Top(1 / 3))), []
+    for _ in range(4):
+        for batch in door:
+            torch.compiler.cudagraph_mark_step_begin()
+            found.append(take_step(compiled, optimizer, batch).clone())
+    torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-2, atol=1e-2)
+
+
+def test_scoring_and_training_by_graphs_make_no_host_wait():
+    model = net()
+    compiled = torch.compile(model, mode="reduce-overhead", dynamic=False)
+    scorer = sb.Compiled(sb.Forward(), mode="reduce-overhead", dynamic=False, check=None)
+    door = make_door(model, scored(sb.Percentile(2.0), scorer))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):  # compiled in the first steps, and captured in those after them
+        for batch in door:
+            take_step(compiled, optimizer, batch)
+    batches = iter(door)
+    take_step(compiled, optimizer, next(batches))
+    with no_waiting():
+        for _ in range(len(door) - 1):
+            take_step(compiled, optimizer, next(batches))

@@ -1,0 +1,143 @@
+"""Candidate batches as large as a window: one pass each, and every batch of one shape."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+BATCH, WINDOW, WINDOWS, EPOCHS = 4, 12, 3, 4
+EXACT = {
+    "percentile": sb.Percentile(2.0),
+    "top": sb.Top(1 / 3),
+    "bottom": sb.Bottom(1 / 3),
+    "uniform": sb.Uniform(1 / 3),
+    "proportional": sb.Proportional(presample=3.0, bias=0.0),
+}
+
+
+class Net(nn.Module):
+    """A net whose modes differ, so that scoring and training are not the same graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)
+
+
+def make_door(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
+    generator = torch.Generator().manual_seed(0)
+    # 5 more than whole windows, so that there is something to leave out
+    inputs = torch.randn(WINDOWS * WINDOW + 5, 3, generator=generator)
+    data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    loader = DataLoader(data, WINDOW, shuffle=True, drop_last=True, generator=generator)
+    return sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), strategy, batch_size=BATCH, **options
+    )
+
+
+def train(
+    model: Callable[[Tensor], Tensor],
+    parameters: list[nn.Parameter],
+    door: sb.SelectiveLoader,
+    epochs: int = EPOCHS,
+) -> list[tuple[int, ...]]:
+    """Train, and return the shapes of what was trained on."""
+    optimizer, shapes = torch.optim.SGD(parameters, lr=0.1), []
+    for _ in range(epochs):
+        for inputs, targets in door:
+            shapes.append((*inputs.shape, *targets.shape))
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return shapes
+
+
+def scored(selector: sb.AbstractSelector) -> sb.Strategy:
+    return sb.Strategy("exact", sb.Forward(), selector)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
+    model, passes = Net(), []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        passes.append(tuple(batch[0].shape))
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    strategy = scored(EXACT[name])
+    door = make_door(model, strategy, losses=losses)
+    shapes = train(model, list(model.parameters()), door)
+    assert len(shapes) == EPOCHS * WINDOWS
+    assert set(shapes) == {(BATCH, 3, BATCH)}
+    assert set(passes) == {(WINDOW, 3)}
+    assert len(passes) == EPOCHS * WINDOWS
+
+
+def test_a_window_in_pieces_takes_a_pass_for_each():
+    passes = []
+    model = Net()
+    model.register_forward_hook(
+        lambda net, inputs, _: passes.append((len(inputs[0]), net.training))
+    )
+    inputs = torch.randn(WINDOWS * WINDOW, 3)
+    loader = DataLoader(TensorDataset(inputs, (inputs[:, 0] > 0).long()), BATCH)
+    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), scored(sb.Top(1 / 3)))
+    train(model, list(model.parameters()), door, epochs=1)
+    assert Counter(passes) == {(BATCH, False): 3 * WINDOWS, (BATCH, True): WINDOWS}
+
+
+@pytest.fixture
+def graphs():
+    """What was compiled: the rows of each graph's inputs, and whether with gradients."""
+    found: list[tuple[int, bool]] = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 3), (WINDOW, 3)))
+        found.append((len(batch), torch.is_grad_enabled()))
+        return graph.forward
+
+    torch.compiler.reset()
+    yield found, count
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", ["percentile", "proportional"])
+def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(name, graphs):
+    found, count = graphs
+    model = Net()
+    compiled = torch.compile(model, backend=count, dynamic=False)
+    with unhooked():  # as users run it
+        train(compiled, list(model.parameters()), make_door(compiled, scored(EXACT[name])))
+    assert sorted(found) == [(BATCH, True), (WINDOW, False)]
+
+
+def test_a_warm_up_brings_no_other_shape(graphs):
+    found, count = graphs
+    model = Net()
+    compiled = torch.compile(model, backend=count, dynamic=False)
+    strategy = sb.selective_backprop(1 / 3, warmup_epochs=1)
+    with unhooked():
+        shapes = train(compiled, list(model.parameters()), make_door(compiled, strategy))
+    assert set(shapes) == {(BATCH, 3, BATCH)}
+    assert sorted(found) == [(BATCH, True), (WINDOW, False)]
+
+
+def test_a_scorer_that_compiles_leaves_training_as_it_is(graphs):
+    found, count = graphs
+    torch._dynamo.register_backend(count, name="counted")
+    model = Net()
+    scorer = sb.Compiled(sb.Forward(), dynamic=False, backend="counted", check=None)
+    strategy = sb.Strategy("compiled", scorer, sb.Percentile(2.0))
+    with unhooked():
+        train(model, list(model.parameters()), make_door(model, strategy))
+    assert found == [(WINDOW, False)]
