@@ -4,8 +4,8 @@
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->` or
 `<!-- agreement FILE -->` and `<!-- end -->`, with paths from the repository's root. A test fails
-where a page and its records disagree. The figure of each comparison is drawn when the
-documentation is built.
+where a page and its records disagree. The figure of each comparison, and of each record of
+`bench`, is drawn when the documentation is built.
 """
 
 import json
@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from selective_backprop.lab.bench_figure import draw_bench
+from selective_backprop.lab.benching import Findings
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.tables import summarise, to_markdown
@@ -121,11 +123,14 @@ def rewritten(page: str) -> str:
 
 
 def draw_figures(folder: Path) -> None:
-    """Draw a figure for each comparison that a page shows, named as the folder of its records."""
+    """Draw a figure for each comparison and bench that a page shows, named as its records are."""
     for page in PAGES:
         for kind, path in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "compare":
                 draw_comparison(read_runs(ROOT / path), folder / f"{Path(path).name}.png")
+            elif kind == "bench":
+                record = json.loads((ROOT / path).read_text(encoding="utf-8"))
+                draw_bench(Findings.read(record), folder / f"bench-{Path(path).stem}.png")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """From rounds to findings: ratios within rounds, limits from what was done, and when to stop."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.benching import LEAST, conclude, run_rounds
+from selective_backprop.lab.benching import LEAST, Findings, conclude, run_rounds
 from selective_backprop.lab.contestants import Contestants, Spent
 from selective_backprop.lab.specimen import bench_recipe, make_specimen
 
@@ -84,6 +85,13 @@ def test_a_step_divides_into_its_parts_per_1000_examples(findings):
         "step": pytest.approx(1_000 / 16 * 1000),
     }
     assert findings.backward.median == pytest.approx(7 / 4)
+
+
+def test_findings_are_read_back_from_their_record(findings):
+    record = json.loads(json.dumps(findings.record("selective-backprop bench")))
+    assert Findings.read(record).record("again") | {"command": "", "written": ""} == (
+        record | {"command": "", "written": ""}
+    )
 
 
 def test_a_record_says_what_ran_on_what(findings):

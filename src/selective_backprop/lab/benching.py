@@ -88,6 +88,33 @@ class Findings:
             **asdict(self),
         }
 
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> "Findings":
+        """Return the findings that `record` made a record of."""
+        scorers = {
+            name: ScorerCost(
+                Median(**each["cost"]),
+                Median(**each["of_full"]),
+                each["correlation"],
+                each["overlap"],
+            )
+            for name, each in record["scorers"].items()
+        }
+        ratios = ("relative", "limit", "over_limit")
+        strategies = {
+            name: StrategyCost(*(Median(**each[key]) for key in ratios), phases=each["phases"])
+            for name, each in record["strategies"].items()
+        }
+        return cls(
+            config=record["config"],
+            rounds=record["rounds"],
+            step=record["step"],
+            backward=Median(**record["backward"]),
+            scorers=scorers,
+            strategies=strategies,
+            remarks=record["remarks"],
+        )
+
 
 def run_rounds(
     arms: Mapping[str, Arm],
