@@ -14,6 +14,7 @@ from selective_backprop.lab._cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop.lab._digits import read_digits
 from selective_backprop.lab._idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop.lab._splits import Splits, limited
+from selective_backprop.lab._svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
@@ -81,6 +82,8 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
     "cifar100": partial(read_cifar_splits, CIFAR100),
+    "svhn": partial(read_svhn_splits, SVHN),
+    "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
 }
 
 

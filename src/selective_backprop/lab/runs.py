@@ -81,7 +81,7 @@ class Plan:
 
     def config(self) -> dict[str, Any]:
         """Return the plan as a record keeps it."""
-        recipe = asdict(self.recipe)
+        recipe = self.recipe.config()
         length = (
             {"epochs": self.length.value}
             if self.length.unit == "epochs"
