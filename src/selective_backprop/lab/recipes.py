@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
+from selective_backprop.lab._hub import HUB
 from selective_backprop.lab.augment import Augmentation
 
 
@@ -166,11 +167,19 @@ RECIPES: Mapping[str, Recipe] = {
 def find_recipe(data: str) -> Recipe:
     """Return the recipe of a data set.
 
+    One of the hub has that of the data set whose name it bears, such as `hub:uoft-cs/cifar10` that
+    of `cifar10`. Where there is none it is trained on as `svhn` is, since flipping may not do.
+
     Raises:
         ConfigurationError: if there is none.
     """
+    if data.startswith(HUB):
+        path, _, _ = data.removeprefix(HUB).partition(":")
+        bare = path.rpartition("/")[2].replace("_", "-")
+        return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
     if data not in RECIPES:
         raise sb.ConfigurationError(
-            f"there is no data set {data!r}; there are {', '.join(RECIPES)}"
+            f"there is no data set {data!r}; there are {', '.join(RECIPES)}, and {HUB}NAME for one "
+            "of the Hugging Face hub"
         )
     return RECIPES[data]
