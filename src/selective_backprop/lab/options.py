@@ -46,7 +46,13 @@ def parse_budget(text: str) -> Length:
 
 
 Data = Annotated[
-    str, typer.Option("--data", metavar="NAME", help=f"Data set: {', '.join(RECIPES)}.")
+    str,
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, such "
+        "as hub:uoft-cs/cifar10.",
+    ),
 ]
 Strategies = Annotated[
     str,
@@ -65,7 +71,7 @@ Root = Annotated[
         "--root",
         metavar="FOLDER",
         help="Folder that holds the data set's files, as its publisher ships it; digits needs "
-        "none.",
+        "none. For hub:NAME, the folder in which fetched files are kept.",
     ),
 ]
 Limit = Annotated[
@@ -256,8 +262,8 @@ BenchData = Annotated[
     typer.Option(
         "--data",
         metavar="NAME",
-        help=f"Data set: {', '.join(RECIPES)}. Or the shape of images that are made up: 3x32x32, "
-        "or 1x28x28/5 for 5 classes.",
+        help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or the "
+        "shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
     ),
 ]
 BenchOut = Annotated[
