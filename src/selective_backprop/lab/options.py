@@ -11,6 +11,8 @@ from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.models import MODELS
 from selective_backprop.lab.pacing import Follows
+from selective_backprop.lab.papers.registry import ITEMS
+from selective_backprop.lab.papers.scales import ScaleName
 from selective_backprop.lab.recipes import RECIPES, Rates
 
 
@@ -292,6 +294,34 @@ Seconds = Annotated[
 Json = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write a record of what was found."),
+]
+Reproduced = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help=f"What to redo: {', '.join(ITEMS)}; all of them; or list."
+    ),
+]
+ScaleOption = Annotated[
+    ScaleName,
+    typer.Option(
+        "--scale",
+        metavar="|".join(ScaleName),
+        help="small: small nets on parts of real data, all within about two hours on two cores. "
+        "full: the papers' own nets, data and lengths, for a GPU and days.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Runs at a time, each in a process of its own. Default: as many as the cores have room "
+        "for; 1 on a GPU.",
+    ),
+]
+ReproduceOut = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables.")
 ]
 Records = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of records, as compare writes it.")

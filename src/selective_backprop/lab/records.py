@@ -48,6 +48,11 @@ class Point:
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
 
+    @property
+    def forwards(self) -> int:
+        """Forward passes so far, in examples: for scoring and for training."""
+        return self.scored + self.trained
+
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
@@ -99,10 +104,15 @@ class Run:
 
 def record_path(folder: Path, header: Header) -> Path:
     """Return the file in which a run is recorded: same arm, seed and configuration, same file."""
-    identity = encode({"arm": header.arm, "config": header.config}, sort=True)
+    return Path(folder) / record_name(header.config, arm=header.arm, seed=header.seed)
+
+
+def record_name(config: Mapping[str, Any], *, arm: str, seed: int) -> str:
+    """Return the name of that file."""
+    identity = encode({"arm": arm, "config": config}, sort=True)
     key = hashlib.sha256(identity).hexdigest()[:8]
-    arm = re.sub(r"[^A-Za-z0-9._-]+", "_", header.arm)[:60]
-    return Path(folder) / f"{arm}-seed{header.seed}-{key}{SUFFIX}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", arm)[:60]
+    return f"{name}-seed{seed}-{key}{SUFFIX}"
 
 
 def read_run(path: str | Path) -> Run:
