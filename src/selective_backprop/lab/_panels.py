@@ -130,24 +130,18 @@ def label_ends(
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])
-    heights = [float(to_share.transform((x, y))[1]) for *_, x, y in ends]
-    for (label, style, x, y), height in zip(ends, spread(heights, line), strict=True):
-        axes.annotate(
-            label,
-            xy=(x, y),
-            xytext=(1.03, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            arrowprops={
-                "arrowstyle": "-",
-                "relpos": (0, 0.5),  # from where the label begins
-                "color": style.colour,
-                "linewidth": 0.8,
-                "linestyle": (0, (1, 2)),
-                "shrinkA": 1,
-                "shrinkB": 3,
-            },
+    places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]
+    heights = spread([height for _, height in places], line)
+    for (label, style, x, y), (across, up), height in zip(ends, places, heights, strict=True):
+        axes.text(1.03, height, label, transform=axes.transAxes, va="center", fontsize=8)
+        axes.plot(
+            (across, 1.02),
+            (up, height),
+            transform=axes.transAxes,
+            clip_on=False,
+            color=style.colour,
+            linewidth=0.8,
+            linestyle=(0, (1, 2)),
         )
         axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
 

@@ -316,7 +316,7 @@ Jobs = Annotated[
         "--jobs",
         metavar="N",
         min=1,
-        help="Runs at a time, each in a process of its own. Default: as many as the cores have room "
+        help="Runs at a time, each in a process of its own. Default: as many as there are cores "
         "for; 1 on a GPU.",
     ),
 ]

@@ -5,6 +5,7 @@ arm and its configuration:
 
     {"kind": "run", "schema": 1, "arm": …, "seed": …, "config": {…}, …}     what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
+    {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
     {"kind": "end", "status": "finished", "meters": {…}, …}                 only if it got there
 
 The first line appears together with the file, whole or not at all; each later line is appended and
@@ -83,11 +84,21 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a probe saw at one moment of a run."""
+
+    probe: str  # in its own words
+    progress: float  # share of the run, 0 to 1
+    seen: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One record, as read."""
 
     header: Header
     points: tuple[Point, ...]
+    observations: tuple[Observation, ...] = ()
     end: Mapping[str, Any] | None = None
     path: Path | None = None
 
@@ -133,6 +144,7 @@ def read_run(path: str | Path) -> Run:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
     points: list[Point] = []
+    observations: list[Observation] = []
     end = None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
@@ -141,13 +153,21 @@ def read_run(path: str | Path) -> Run:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
         if entry.get("kind") == "point":
             points.append(_read_point(entry, where))
+        elif entry.get("kind") == "observation":
+            observations.append(_read_observation(entry, where))
         elif entry.get("kind") == "end":
             end = {key: value for key, value in entry.items() if key != "kind"}
         else:
             raise sb.RecordError(
-                f"{where}: kind is {entry.get('kind')!r}, expected 'point' or 'end'."
+                f"{where}: kind is {entry.get('kind')!r}, expected 'point', 'observation' or 'end'."
             )
-    return Run(header=header, points=tuple(points), end=end, path=path)
+    return Run(
+        header=header,
+        points=tuple(points),
+        observations=tuple(observations),
+        end=end,
+        path=path,
+    )
 
 
 def read_runs(folder: str | Path) -> list[Run]:
@@ -210,6 +230,17 @@ def _read_point(entry: dict[str, Any], where: str) -> Point:
             raise sb.RecordError(f"{where}: {field.name} is {value!r}, which no point can hold.")
         values[field.name] = float(value) if field.type is float else value
     return Point(**values)
+
+
+def _read_observation(entry: dict[str, Any], where: str) -> Observation:
+    probe, seen = entry.get("probe"), entry.get("seen")
+    progress: Any = entry.get("progress")
+    if not (isinstance(probe, str) and _is_number(progress) and isinstance(seen, dict)):
+        raise sb.RecordError(
+            f"{where}: probe {probe!r}, progress {progress!r}, seen {seen!r:.40}; an observation "
+            "has a text, a number and a mapping."
+        )
+    return Observation(probe=probe, progress=float(progress), seen=seen)
 
 
 def _is_number(value: Any) -> bool:

@@ -40,7 +40,9 @@ def presenter(factor: float) -> Callable[[Found], Presentation]:
         with sheet(1, len(found.panels), height=2.1) as (figure, grid):
             for panel, filled in zip(grid[0], found.panels, strict=True):
                 _draw(panel, filled, factor)
-            under(figure, f"Mean over the seeds that reached the target. {caption(found)}")
+            under(
+                figure, f"Mean over the seeds that reached the target. {caption(found, timed=True)}"
+            )
         return Presentation(
             figure=figure,
             tables=tuple(_table(filled, factor) for filled in found.panels),

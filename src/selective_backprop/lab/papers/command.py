@@ -63,7 +63,13 @@ class Order:
 
     def needs(self, items: Sequence[Item]) -> list[Need]:
         """Return what items need, each thing once."""
-        return needs_of(items, self.scale, seeds=self.seeds, device=self.device)
+        return needs_of(
+            items,
+            self.scale,
+            seeds=self.seeds,
+            device=self.device,
+            others=ITEMS.values(),
+        )
 
 
 def default_jobs(device: str, threads: int) -> int:

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _WHISKER: dict[str, Any] = {"elinewidth": 1.0, "capsize": 2.0}
 @contextmanager
 def sheet(
     rows: int, columns: int, *, height: float = HEIGHT
-) -> Iterator[tuple[Figure, list[list[Axes]]]]:
+) -> Generator[tuple[Figure, list[list[Axes]]]]:
     """Give a figure with a grid of panels, in the looks that all figures share."""
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(
@@ -60,7 +60,7 @@ def draw_curves(found: Found, axes: Sequence[Axis]) -> Figure:
             row[0].set_ylabel("test error (%)")
         for panel, filled in zip(grid[0], found.panels, strict=True):
             panel.set_title(filled.panel.title, loc="left", fontsize=9)
-        under(figure, caption(found, curves=True))
+        under(figure, caption(found, curves=True, timed="seconds" in axes))
     return figure
 
 
@@ -108,8 +108,14 @@ def under(figure: Figure, text: str) -> None:
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), x=0.01, ha="left", fontsize=7.5)
 
 
-def caption(found: Found, *, curves: bool = False) -> str:
-    """Say what a figure shows: data, nets, lengths, seeds, spread, machine and code."""
+def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
+    """Say what a figure shows: data, nets, lengths, seeds, spread, machine and code.
+
+    Args:
+        found: what is shown.
+        curves: whether as lines with their spread.
+        timed: whether seconds are shown.
+    """
     runs = found.runs
     seeds = sorted({run.header.seed for run in runs})
     parts = []
@@ -119,6 +125,8 @@ def caption(found: Found, *, curves: bool = False) -> str:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
     if curves:
         parts.append(_spread(len(seeds), max(len(each.pairs) for each in found.panels)))
+    if timed:
+        parts.append("Runs took turns: seconds depend on what else the machine did.")
     parts += [*_made(found), *found.missing]
     return " ".join(part for part in parts if part)
 
@@ -154,8 +162,6 @@ def _made(found: Found) -> Iterator[str]:
     machines += [machine_of(timing.hardware) for timing in found.timings]
     code = [run.header.code_version for run in runs]
     code += [timing.code_version for timing in found.timings]
-    if len(runs) > 1 and any("cpu" in run.header.config["device"] for run in runs):
-        yield "Runs took turns on a machine that may have had other work: seconds vary with that."
     if machines:
         yield f"{listed(dict.fromkeys(machines))}; code {listed(dict.fromkeys(code))}."
     yield from origins(runs)

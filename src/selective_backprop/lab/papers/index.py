@@ -58,8 +58,9 @@ def _section(item: Item, found: Found, shown: Presentation) -> str:
     for grid in shown.tables:
         lines += [grid.as_markdown(), ""]
     lines += [f"Verdict: {tally(shown.findings)}.", ""]
-    lines += ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]
-    lines += [_row(finding) for finding in shown.findings]
+    if shown.findings:
+        lines += ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]
+        lines += [_row(finding) for finding in shown.findings]
     lines += ["", escaped(caption(found))]
     return "\n".join([*lines, ""])
 

@@ -10,6 +10,7 @@ from selective_backprop.lab.comparison import BASELINE, Length
 from selective_backprop.lab.papers.costs import cost
 from selective_backprop.lab.papers.items import Entry
 from selective_backprop.lab.papers.settings import Setting
+from selective_backprop.lab.probing import Probe
 from selective_backprop.lab.recipes import Recipe
 from selective_backprop.lab.runs import Plan
 
@@ -107,6 +108,11 @@ def kath18(setting: Setting, *, rate: float | None = None, recipe: Recipe | None
     rate = setting.kath18_rate if rate is None else rate
     it = plan(setting, KATH18, rate=rate, recipe=recipe)
     return Entry("Kath18", it, _style("kath18"), "kath18")
+
+
+def probed(entry: Entry, *probes: Probe) -> Entry:
+    """Return an entry whose runs are looked into."""
+    return replace(entry, plan=replace(entry.plan, probes=probes))
 
 
 def everyone(setting: Setting) -> tuple[Entry, ...]:

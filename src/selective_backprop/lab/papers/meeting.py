@@ -3,7 +3,7 @@
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -65,7 +65,7 @@ class _Worker:
 
 
 @contextmanager
-def _crew(count: int, place: Place, threads: int) -> Iterator[list[_Worker]]:
+def _crew(count: int, place: Place, threads: int) -> Generator[list[_Worker]]:
     # Forking a process whose libraries have started threads may hang.
     context = multiprocessing.get_context("spawn")
     workers: list[_Worker] = []

@@ -1,20 +1,20 @@
 """What has to be on record before something can be drawn: training runs, and timed steps."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab import datasets
-from selective_backprop.lab.comparing import run_plans
+from selective_backprop.lab.comparing import is_whole, run_plans
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.papers.costs import seconds, work
 from selective_backprop.lab.papers.items import Entry, Item
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import StepTiming, read_step_times
-from selective_backprop.lab.records import read_run, record_name
+from selective_backprop.lab.records import record_name
 from selective_backprop.lab.runs import Plan
 
 Tell = Callable[[str], None]
@@ -75,16 +75,12 @@ class Trained:
         return folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)
 
     def is_met(self, folder: Path) -> bool:
-        """Return whether the record is there, and finished.
+        """Return whether the record is there, finished, with what its probes saw.
 
         Raises:
             RecordError: if there is one that was damaged.
         """
-        path = self.file(folder)
-        try:
-            return path.exists() and read_run(path).finished
-        except sb.RecordError as error:
-            raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
+        return is_whole(self.plan, self.file(folder))
 
     def meet(self, place: Place, tell: Tell) -> None:
         """Train; an unfinished record of the same run is set aside."""
@@ -159,7 +155,14 @@ def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
     return datasets.load(name, root=root, limit=limit)
 
 
-def needs_of(items: Iterable[Item], scale: Scale, *, seeds: int, device: str) -> list[Need]:
+def needs_of(
+    items: Iterable[Item],
+    scale: Scale,
+    *,
+    seeds: int,
+    device: str,
+    others: Iterable[Item] = (),
+) -> list[Need]:
     """Return everything that items need, each thing once, in an order that suits comparison.
 
     Runs of one data set and seed lie beside each other, so that a machine which changes its speed
@@ -170,18 +173,34 @@ def needs_of(items: Iterable[Item], scale: Scale, *, seeds: int, device: str) ->
         scale: at which.
         seeds: how many.
         device: where to train.
+        others: what may be drawn later; a run that they share has their probes too, so that it
+            need not be repeated for them.
     """
     found: dict[Path, Need] = {}
     for item in items:
-        runs = (
-            need
-            for panel in item.panels(scale)
-            for entry in panel.entries
-            for need in seeds_of(entry, seeds=seeds, device=device)
-        )
+        runs = _runs_of(item, scale, seeds=seeds, device=device)
         for need in (*runs, *timed_of(item, scale, device)):
-            found.setdefault(need.file(Path()), need)
+            _enter(found, need)
+    for item in others:
+        for run in _runs_of(item, scale, seeds=seeds, device=device):
+            if run.plan.probes and run.file(Path()) in found:
+                _enter(found, run)
     return sorted(found.values(), key=_turn)
+
+
+def _runs_of(item: Item, scale: Scale, *, seeds: int, device: str) -> Iterator[Trained]:
+    for panel in item.panels(scale):
+        for entry in panel.entries:
+            yield from seeds_of(entry, seeds=seeds, device=device)
+
+
+def _enter(found: dict[Path, Need], need: Need) -> None:
+    """Add a need; a run that is there already gets its probes."""
+    file = need.file(Path())
+    there = found.setdefault(file, need)
+    if isinstance(there, Trained) and isinstance(need, Trained):
+        probes = tuple(dict.fromkeys((*there.plan.probes, *need.plan.probes)))
+        found[file] = Trained(replace(there.plan, probes=probes))
 
 
 def seeds_of(entry: Entry, *, seeds: int, device: str) -> list[Trained]:

@@ -49,7 +49,7 @@ def present(found: Found) -> Presentation:
             "Points: evaluations of every configuration, mean over seeds; filled: nothing is both "
             "sooner and lower."
         )
-        under(figure, f"{words} {caption(found)}")
+        under(figure, f"{words} {caption(found, timed=True)}")
     return Presentation(
         figure=figure,
         tables=tuple(_table(filled) for filled in found.panels),

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import selective_backprop as sb
-from selective_backprop.lab.papers import breakdown, curves, lineup, pareto, speedups, steps
+from selective_backprop.lab.papers import breakdown, curves, lineup, losses, pareto, speedups, steps
 from selective_backprop.lab.papers.items import Entry, Item, Panel, Source
+from selective_backprop.lab.papers.probes import LossQuantiles
 from selective_backprop.lab.papers.settings import Scale, Setting
 from selective_backprop.lab.papers.text import percent
 from selective_backprop.lab.papers.timing import StepTiming
@@ -24,6 +25,11 @@ def _three(setting: Setting) -> tuple[Entry, ...]:
 
 def _redundant(scale: Scale) -> tuple[Panel, ...]:
     return (Panel(scale.redundant.title, scale.redundant, _three(scale.redundant)),)
+
+
+def _looked_into(scale: Scale) -> tuple[Panel, ...]:
+    entry = lineup.probed(lineup.selective(scale.noisy), LossQuantiles())
+    return (Panel(scale.noisy.title, scale.noisy, (entry,)),)
 
 
 def _broken_down(scale: Scale) -> tuple[Panel, ...]:
@@ -159,6 +165,25 @@ _ALL = (
         ),
         breakdown.presenter(1.2),
         _redundant,
+    ),
+    Item(
+        "fig-3",
+        "The distribution of losses",
+        Source.PAPER,
+        ("A snapshot of the losses' CDF while MobileNetV2 trains on CIFAR-10.",),
+        losses.present_cdf,
+        _looked_into,
+    ),
+    Item(
+        "fig-4",
+        "Odds of selection by loss",
+        Source.PAPER,
+        (
+            "An example's odds are the share of the recent losses that are lower than its own, to "
+            "the power of β: the larger β, the fewer are selected.",
+        ),
+        losses.present_odds,
+        _looked_into,
     ),
     Item(
         "fig-6",
