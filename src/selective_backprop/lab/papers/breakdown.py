@@ -10,7 +10,7 @@ from selective_backprop.lab._styles import PHASE_COLOURS
 from selective_backprop.lab.comparison import Arm
 from selective_backprop.lab.papers.drawing import caption, sheet, under
 from selective_backprop.lab.papers.items import Filled, Found, Presentation
-from selective_backprop.lab.papers.judging import Finding, below_zero, paired
+from selective_backprop.lab.papers.judging import Finding, below_zero, paired, reaches_sooner
 from selective_backprop.lab.papers.text import Grid
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.statistics import estimate, final_error
@@ -138,6 +138,10 @@ def _judge(filled: Filled, factor: float) -> Iterator[Finding]:
         return difference
 
     title = filled.panel.title
+    for arm, other in ((ours, base), (stale, ours)):
+        if arm is not None:
+            claim = f"{title}: {arm.label} gets there sooner than {other.label}"
+            yield reaches_sooner(claim, arm, other, target, "seconds")
     claim = f"{title}: SB spends less time in backward passes than Traditional"
     yield below_zero(claim, paired(ours, base, spent("backward")), "s of backward passes")
     if stale is not None:

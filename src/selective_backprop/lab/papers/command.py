@@ -22,6 +22,7 @@ from selective_backprop.lab.papers.needs import (
     seeds_of,
     timed_of,
 )
+from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
 from selective_backprop.lab.papers.registry import ITEMS
 from selective_backprop.lab.papers.settings import Scale
@@ -83,7 +84,9 @@ def list_items(console: Console, items: Sequence[Item], order: Order) -> None:
     """Print what each item needs, what of it is on record, and how long the rest takes."""
     every = order.needs(items)
     absent = missing_data(every, order.root)
-    met = {need.file(Path()): need.is_met(order.place.folder) for need in every}
+    folder = order.place.folder
+    met = {need.file(Path()): need.is_met(folder) for need in every}
+    pace = Pace([need for need in every if met[need.file(Path())]], folder)
     table = Table(
         title=Text(f"{order.scale.name} scale, {_seeds(order)}, {order.jobs} at a time"),
         title_justify="left",
@@ -94,9 +97,9 @@ def list_items(console: Console, items: Sequence[Item], order: Order) -> None:
     for name in ("name", "shows", "needs", "done", "missing", "time left", "data"):
         table.add_column(name, justify="left" if name in {"name", "shows", "data"} else "right")
     for item in items:
-        table.add_row(*_row(item, order.needs([item]), met, absent, order))
+        table.add_row(*_row(item, order.needs([item]), met, absent, pace, order))
     table.add_section()
-    table.add_row(*_row(None, every, met, absent, order))
+    table.add_row(*_row(None, every, met, absent, pace, order))
     console.print(table)
     for name, why in absent.items():
         console.print(f"{name} is not at hand: {why}", soft_wrap=True)
@@ -117,8 +120,11 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
             raise sb.DataError(f"{item.name}: {absent[min(names)]}")
     folder = order.place.folder
     _make_folder(folder)
-    waiting = [need for need in every if need.data not in absent and not need.is_met(folder)]
-    console.print(_announced(every, waiting, order), soft_wrap=True)
+    possible = [need for need in every if need.data not in absent]
+    met = [need for need in possible if need.is_met(folder)]
+    waiting = [need for need in possible if need not in met]
+    lacking = len(every) - len(possible)
+    console.print(_announced(met, waiting, lacking, order), soft_wrap=True)
     if waiting:
         with Shown(console, waiting) as shown:
             meet_all(waiting, order.place, jobs=order.jobs, threads=order.threads, watch=shown)
@@ -165,13 +171,14 @@ def _records(entry: Entry, order: Order) -> list[Run]:
     return [read_run(need.file(order.place.folder)) for need in seeds]
 
 
-def _announced(every: Sequence[Need], waiting: Sequence[Need], order: Order) -> str:
-    done = len(every) - len(waiting)
-    rest = spell(_time(waiting, order)) if waiting else "no time"
-    return (
-        f"{len(every)} runs and measurements are needed, {done} are on record or without their "
-        f"data; the rest takes about {rest}."
-    )
+def _announced(met: Sequence[Need], waiting: Sequence[Need], absent: int, order: Order) -> str:
+    parts = [f"{len(met)} on record"]
+    if absent:
+        parts.append(f"{absent} left out for want of their data")
+    if waiting:
+        time = Pace(met, order.place.folder).total(waiting, jobs=order.jobs)
+        parts.append(f"{len(waiting)} to do, about {spell(time)}")
+    return f"{len(met) + len(waiting) + absent} runs and measurements: {', '.join(parts)}"
 
 
 def _row(
@@ -179,6 +186,7 @@ def _row(
     needs: Sequence[Need],
     met: Mapping[Path, bool],
     absent: Mapping[str, str],
+    pace: Pace,
     order: Order,
 ) -> list[str]:
     waiting = [need for need in needs if not met[need.file(Path())]]
@@ -192,17 +200,9 @@ def _row(
         str(len(needs)),
         str(len(needs) - len(waiting)),
         str(len(waiting)),
-        spell(_time(waiting, order)) if waiting else "–",
+        spell(pace.total(waiting, jobs=order.jobs)) if waiting else "–",
         data,
     ]
-
-
-def _time(needs: Sequence[Need], order: Order) -> float | None:
-    times = [need.seconds for need in needs]
-    if any(time is None for time in times):
-        return None
-    known = [time for time in times if time is not None]
-    return max([sum(known) / order.jobs, *known])
 
 
 def _seeds(order: Order) -> str:

@@ -143,5 +143,7 @@ def _side(claimed: float, found: Estimate) -> Verdict:
 
 
 def _words(found: Estimate, unit: str) -> str:
+    if not found.seeds:
+        return "no seed with both"
     seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
     return f"{with_interval(found, signed=True)} {unit} ({seeds})"

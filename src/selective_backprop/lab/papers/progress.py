@@ -77,7 +77,8 @@ class Shown:
         """Seconds until all is met at the pace so far; None before anything is known."""
         if not self._done:
             return None
-        return (self._now() - self._begun) * (self._total - self._done) / self._done
+        left = max(0.0, self._total - self._done)
+        return (self._now() - self._begun) * left / self._done
 
     def _under_way(self, need: Need, words: str) -> None:
         if id(need) not in self._tasks:

@@ -13,6 +13,7 @@ from selective_backprop.lab.statistics import (
     estimate,
     final_error,
     speedups,
+    time_to,
 )
 from selective_backprop.lab.tables import with_interval
 
@@ -61,17 +62,24 @@ def _judge(filled: Filled) -> Iterator[Finding]:
         if arm is None:
             continue
         for factor, said in zip(FACTORS, factors, strict=True):
-            yield _one(filled, key, arm, base, factor, factor * final, said)
+            where = f"{filled.panel.title}: {arm.label} to {factor:g}×"
+            yield _one(where, arm, base, factor * final, said)
 
 
-def _one(
-    filled: Filled, key: str, arm: Arm, base: Arm, factor: float, target: float, said: float | None
-) -> Finding:
-    name = arm.label
-    where = f"{filled.panel.title}: {name} to {factor:g}×"
-    found = reaches_sooner(where, arm, base, target, "seconds")
-    if said is not None and said > 1.0:
-        return Finding(f"{where} is faster ({_said(said)})", found.verdict, found.words)
+def _one(where: str, arm: Arm, base: Arm, target: float, said: float | None) -> Finding:
+    if said is None:
+        return _never(f"{where} is not reached", arm, target)
+    found = reaches_sooner(f"{where} is faster ({_said(said)})", arm, base, target, "seconds")
+    if said > 1.0:
+        return found
     flipped = {Verdict.AGREES: Verdict.DISAGREES, Verdict.DISAGREES: Verdict.AGREES}
-    words = "is not reached" if said is None else f"is no faster ({_said(said)})"
-    return Finding(f"{where} {words}", flipped.get(found.verdict, found.verdict), found.words)
+    claim = f"{where} is no faster ({_said(said)})"
+    return Finding(claim, flipped.get(found.verdict, found.verdict), found.words)
+
+
+def _never(claim: str, arm: Arm, target: float) -> Finding:
+    reached = sum(time_to(run, target) is not None for run in arm.runs)
+    verdict = Verdict.UNCLEAR
+    if len(arm.runs) > 1 and reached in (0, len(arm.runs)):
+        verdict = Verdict.DISAGREES if reached else Verdict.AGREES
+    return Finding(claim, verdict, f"{reached} of {len(arm.runs)} seeds reached {target:.2f} %")
