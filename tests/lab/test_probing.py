@@ -75,6 +75,14 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     }
 
 
+def test_a_probe_leaves_the_global_random_stream_where_it_was():
+    run = TrainingRun(replace(fixture_plan(), probes=(Restless(),)), few_digits())
+    run.advance()
+    before = torch.get_rng_state()
+    assert run.look()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_run_that_is_asked_for_nothing_sees_nothing():
     run = TrainingRun(fixture_plan(), few_digits())
     run.advance()

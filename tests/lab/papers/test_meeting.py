@@ -112,6 +112,7 @@ def test_a_process_says_what_went_wrong_and_goes_on(line, tmp_path):
     for need in (bad, good, None):
         ours.send(need)
     meeting._work(theirs, place(tmp_path), 1)
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # Ctrl-C is its parent's to decide
     kind, error = ours.recv()
     assert kind == "failed"
     assert isinstance(error, sb.ConfigurationError)
