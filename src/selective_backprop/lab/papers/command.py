@@ -134,7 +134,7 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
         if presented.figure is None:
             for grid in presented.tables:
                 console.print(grid.as_text(), soft_wrap=True)
-    page = write_index(order.out, list(ITEMS.values()), scale=order.scale.name)
+    page = write_index(order.out, list(ITEMS.values()))
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 

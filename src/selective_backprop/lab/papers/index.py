@@ -28,7 +28,7 @@ def write_item(item: Item, found: Found, folder: Path) -> Presentation:
     return shown
 
 
-def write_index(folder: Path, items: list[Item], *, scale: str) -> Path:
+def write_index(folder: Path, items: list[Item]) -> Path:
     """Collect the sections of all items that were written into the folder, in order.
 
     Returns:
@@ -38,8 +38,7 @@ def write_index(folder: Path, items: list[Item], *, scale: str) -> Path:
     parts = [
         _TITLE,
         "",
-        f"Figures and tables of the source papers at the {scale} scale, drawn from the records in "
-        "`runs`. A claim *agrees* where the 95 % interval over seeds lies on the side that its "
+        "Figures and tables of the source papers, drawn from the records in `runs`. A claim *agrees* where the 95 % interval over seeds lies on the side that its "
         "source says, *disagrees* where it lies on the other, and *cannot say* where it holds "
         "both.",
         "",
@@ -51,7 +50,12 @@ def write_index(folder: Path, items: list[Item], *, scale: str) -> Path:
 
 
 def _section(item: Item, found: Found, shown: Presentation) -> str:
-    lines = [f"## {item.name}: {item.title}", "", f"Source: {item.source}.", ""]
+    lines = [
+        f"## {item.name}: {item.title}",
+        "",
+        f"Source: {item.source}. Scale: {found.scale.name}.",
+        "",
+    ]
     lines += ["Reported:", "", *(f"- {escaped(said)}" for said in item.reported), ""]
     if shown.figure is not None:
         lines += [f"![{item.title}]({item.name}.png)", ""]
