@@ -38,9 +38,9 @@ def write_index(folder: Path, items: list[Item]) -> Path:
     parts = [
         _TITLE,
         "",
-        "Figures and tables of the source papers, drawn from the records in `runs`. A claim *agrees* where the 95 % interval over seeds lies on the side that its "
-        "source says, *disagrees* where it lies on the other, and *cannot say* where it holds "
-        "both.",
+        "Figures and tables of the source papers, drawn from the records in `runs`. A claim "
+        "*agrees* where the 95 % interval over seeds lies on the side that its source says, "
+        "*disagrees* where it lies on the other, and *cannot say* where it holds both.",
         "",
         *(path.read_text(encoding="utf-8") for path in sections if path.exists()),
     ]
