@@ -53,7 +53,14 @@ def fixture_scale(*settings: Setting) -> Scale:
         nets=main[:1],
         poster=main[:1],
         timed=(main[0].recipe,),
+        pruned=main[0],
+        scored=(young("tiny_cnn"), young("fixture_lab:small_net")),
     )
+
+
+def young(model: str) -> Setting:
+    """A setting of one evaluation, on the examples that the others have."""
+    return fixture_setting(f"digits, young {model}", model=model, evaluations=1)
 
 
 def fixture_order(out: Path, scale: Scale | None = None, **changes: object) -> Order:

@@ -70,6 +70,19 @@ class Probe(ABC):
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
 
+    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
+        """Return how many examples are passed for a whole run, to say beforehand how long it takes.
+
+        Args:
+            trained: training examples there are.
+            tested: test examples there are.
+            looks: how often the probe is asked.
+
+        Returns:
+            Without gradients, and with them.
+        """
+        return 0, 0
+
     @property
     def words(self) -> str:
         """The probe as records name it."""

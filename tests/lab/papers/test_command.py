@@ -12,6 +12,9 @@ from selective_backprop.lab.papers.judging import Verdict
 from selective_backprop.lab.papers.registry import ITEMS, find_items
 from selective_backprop.lab.records import read_runs
 
+# So few digits are scored by so young a net that pruning may leave nothing of a class.
+pytestmark = pytest.mark.filterwarnings("ignore:no example of class")
+
 
 class Screen(Console):
     """A console whose words can be read."""
@@ -39,7 +42,7 @@ def test_every_item_is_drawn_and_written_from_records(made, name):
     page = (out / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"## {name}: {ITEMS[name].title}\n")
     assert all(words[:40] in page for words in ITEMS[name].reported)
-    claims = name not in ("fig-3", "fig-4")  # which show what losses are like
+    claims = name not in ("fig-3", "fig-4", "diet-images")  # which show what is there
     assert any(f"**{verdict}**" in page for verdict in Verdict) == claims
     assert page in (out / "index.md").read_text(encoding="utf-8")
     assert f"\n{name}, " in said

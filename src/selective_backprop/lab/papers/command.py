@@ -163,7 +163,7 @@ def gather(item: Item, order: Order, absent: Mapping[str, str]) -> Found:
         for name, why in absent.items()
         if name in needed
     )
-    return Found(order.scale, panels, timings, missing)
+    return Found(order.scale, panels, timings, missing, order.root)
 
 
 def _records(entry: Entry, order: Order) -> list[Run]:

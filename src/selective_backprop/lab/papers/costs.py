@@ -1,7 +1,7 @@
 """How long a run takes, from what its passes were measured to take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selective_backprop.lab.runs import Plan
 
@@ -25,6 +25,8 @@ _SPEEDS: Mapping[tuple[str, bool], Speed] = {
     ("tiny_cnn", True): Speed(0.017, 0.053),
     ("small_cnn", True): Speed(0.077, 0.220),
     ("resnet9_narrow", True): Speed(0.652, 2.252),
+    ("resnet18_narrow", True): Speed(1.0, 3.2),
+    ("googlenet_narrow", True): Speed(5.0, 18.0),
     ("tiny_cnn", False): Speed(0.012, 0.040),
     ("small_cnn", False): Speed(0.046, 0.167),
 }
@@ -41,11 +43,21 @@ _EXAMPLES = {  # training, test
 _NORMALISING, _LOADING = 0.01, 0.045
 _WITHOUT_SCORING = {"traditional", "random-backprop"}
 _REMEMBERING = {"stale-sb"}
+# What they are on what pruning leaves.
+_PRUNED = {
+    "el2n": "traditional",
+    "el2n-random": "random-backprop",
+    "diet-sb": "selective-backprop",
+}
 
 
 def passes(plan: Plan) -> tuple[float, float]:
     """Return how many passes over the data a run scores, and how many it trains on."""
     rate, length = plan.settings.rate, plan.length.value
+    if plan.arm in _PRUNED:
+        scored, trained = passes(replace(plan, arm=_PRUNED[plan.arm]))
+        keep, models = plan.settings.keep, plan.settings.models
+        return keep * scored + models, keep * trained + models * plan.settings.young * length
     if plan.arm == "traditional":
         return 0.0, length
     warmup = 0.0 if plan.arm in {"random-backprop", "random-scored"} else plan.settings.warmup
@@ -63,7 +75,7 @@ def cost(plan: Plan) -> float:
 
 
 def seconds(plan: Plan) -> float | None:
-    """Return how long a run takes on one thread of a CPU, evaluations included.
+    """Return how long a run takes on one thread of a CPU, evaluations and probes included.
 
     Returns:
         None where nothing is known of the net.
@@ -79,7 +91,11 @@ def seconds(plan: Plan) -> float | None:
     training = examples * (scored * speed.forward + trained * speed.step)
     loading = examples * max(scored, trained) * _LOADING
     evaluating = plan.evaluations * tested * (speed.forward + _NORMALISING)
-    return (training + loading + evaluating) / 1000
+    looking = 0.0
+    for probe in plan.probes:
+        forward, backward = probe.passes(examples, tested, plan.evaluations)
+        looking += forward * (speed.forward + _NORMALISING) + backward * speed.step
+    return (training + loading + evaluating + looking) / 1000
 
 
 def work(plan: Plan) -> float:

@@ -136,7 +136,7 @@ def describe(panel: Panel) -> str:
     setting, recipe = panel.setting, panel.setting.recipe
     amount = "all" if setting.limit is None else f"{setting.limit:,}"
     stands = ""
-    if setting.paper_data != setting.title:
+    if not setting.title.startswith(setting.paper_data):
         stands = f" (in place of {setting.paper_data})"
     return (
         f"{setting.title}{stands}: {amount} training examples, {recipe.model}, "

@@ -5,6 +5,8 @@ each number comes from, stands in `paper_recipes`. Runs end after the epochs of 
 not by the clock.
 """
 
+from dataclasses import replace
+
 from selective_backprop.lab.paper_recipes import (
     EXPERIMENTS,
     OTHER_NETS,
@@ -41,6 +43,26 @@ _MNIST = Setting(
     paper_data="MNIST",
     evaluations=_EVALUATIONS,
 )
+# Of Diet-SB only the nets are known; EL2N after 20 epochs is that of its source, arXiv:2107.07075.
+_RESNET18 = Setting(
+    "CIFAR-10, resnet18",
+    OTHER_NETS["resnet18"],
+    rate=1 / 3,
+    kath18_rate=1 / 3,
+    paper_data="CIFAR-10",
+    evaluations=_EVALUATIONS,
+)
+_YOUNG = replace(
+    _RESNET18,
+    title="CIFAR-10, young resnet18",
+    recipe=replace(OTHER_NETS["resnet18"], epochs=20),
+    evaluations=1,
+)
+_YOUNG_GOOGLENET = replace(
+    _YOUNG,
+    title="CIFAR-10, young googlenet",
+    recipe=replace(_YOUNG.recipe, model="googlenet"),
+)
 
 FULL = Scale(
     name="full",
@@ -62,4 +84,6 @@ FULL = Scale(
     ),
     poster=(_CIFAR10, _MNIST),
     timed=(OTHER_NETS["mobilenet_v2"], OTHER_NETS["resnet18"], _CIFAR10.recipe),
+    pruned=_RESNET18,
+    scored=(_YOUNG_GOOGLENET, _YOUNG),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -98,12 +99,14 @@ class Found:
         panels: with their records.
         timings: of training steps.
         missing: what could not be run, and what to do about it.
+        root: folder of the data sets' files, for figures that show images.
     """
 
     scale: Scale
     panels: tuple[Filled, ...] = ()
     timings: tuple[StepTimes, ...] = ()
     missing: tuple[str, ...] = ()
+    root: Path | None = None
 
     @property
     def runs(self) -> list[Run]:

@@ -28,6 +28,10 @@ class LossQuantiles(Probe):
         """Begin to look at a run."""
         return _RunningLossQuantiles(self, scene)
 
+    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
+        """Each example at each look, forward."""
+        return looks * min(self.examples, trained), 0
+
 
 class _RunningLossQuantiles(RunningProbe):
     def __init__(self, spec: LossQuantiles, scene: Scene) -> None:

@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import selective_backprop as sb
-from selective_backprop.lab.papers import breakdown, curves, lineup, losses, pareto, speedups, steps
+from selective_backprop.lab.papers import (
+    breakdown,
+    curves,
+    diet,
+    inside,
+    lineup,
+    losses,
+    pareto,
+    speedups,
+    steps,
+)
 from selective_backprop.lab.papers.items import Entry, Item, Panel, Source
 from selective_backprop.lab.papers.probes import LossQuantiles
 from selective_backprop.lab.papers.settings import Scale, Setting
@@ -166,6 +176,7 @@ _ALL = (
         breakdown.presenter(1.2),
         _redundant,
     ),
+    inside.FIG_2,
     Item(
         "fig-3",
         "The distribution of losses",
@@ -185,6 +196,7 @@ _ALL = (
         losses.present_odds,
         _looked_into,
     ),
+    inside.FIG_5,
     Item(
         "fig-6",
         "Error against updates of the net",
@@ -221,6 +233,8 @@ _ALL = (
         speedups.present,
         _everyone,
     ),
+    inside.FIG_8,
+    inside.FIG_9,
     Item(
         "fig-10",
         "Where the time to 1.4 times Traditional's final error goes",
@@ -278,6 +292,7 @@ _ALL = (
         pareto.present,
         _swept,
     ),
+    inside.FIG_15,
     Item(
         "fig-16",
         "Other nets",
@@ -320,6 +335,7 @@ _ALL = (
         curves.present_poster,
         _poster,
     ),
+    *diet.DIET,
 )
 
 ITEMS: Mapping[str, Item] = {item.name: item for item in _ALL}

@@ -49,6 +49,8 @@ class Scale:
         nets: one data set with several nets.
         poster: what the poster trained on.
         timed: recipes whose steps are timed.
+        pruned: where a part of the data set is left out from the start.
+        scored: two nets, young, whose EL2N scores of that data set's examples are compared.
     """
 
     name: str
@@ -60,3 +62,5 @@ class Scale:
     nets: tuple[Setting, ...]
     poster: tuple[Setting, ...]
     timed: tuple[Recipe, ...]
+    pruned: Setting
+    scored: tuple[Setting, Setting]
