@@ -22,8 +22,8 @@ _PROBE = "LossBands("
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
 _ARMS = {"sb": "solid", "traditional": "dash"}
 _WORDS = (
-    "Solid: SB; dashed: Traditional. At most 4,000 test examples, in five bands of equally many "
-    "by their loss at that moment. Means over seeds; their intervals stand in the table."
+    "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
+    "Means over seeds; their intervals stand in the table."
 )
 Judge = Callable[[Filled], Iterator[Finding]]
 
@@ -35,7 +35,8 @@ def presenter(key: str, what: str, judge: Judge) -> Callable[[Found], Presentati
         with sheet(1, len(found.panels), height=3.2) as (figure, grid):
             for panel, filled in zip(grid[0], found.panels, strict=True):
                 _draw(panel, filled, key)
-                panel.set_title(filled.panel.title, loc="left", fontsize=9)
+                title = f"{filled.panel.title}: SB solid, Traditional dashed"
+                panel.set_title(title, loc="left", fontsize=9)
             grid[0][0].set_ylabel(f"{what} (%)")
             under(figure, f"{_WORDS} {caption(found)}")
         return Presentation(
@@ -97,7 +98,8 @@ def _draw(panel: Axes, filled: Filled, key: str) -> None:
             style = Style(_COLOURS[band % len(_COLOURS)], dash, 2.0)
             label = name if dash == "solid" else ""
             shown.append(follow(label, style, arm, _PROBE, _pick(key, band)))
-    draw_series(panel, shown, limits=(-2, 102))
+    top = max(value.mean for each in shown for value in each.y)
+    draw_series(panel, shown, limits=(-0.02 * top, min(102.0, 1.1 * top)))
 
 
 def _names(count: int) -> list[str]:
