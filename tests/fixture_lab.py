@@ -30,6 +30,21 @@ def few_digits(examples: int = EXAMPLES) -> ImageData:
     )
 
 
+def blank_data(channels: int, side: int, classes: int = 10) -> ImageData:
+    """Return two black images, for what only asks how large images are, and of how many classes."""
+    images = torch.zeros(2, channels, side, side, dtype=torch.uint8)
+    return ImageData(
+        name="blank",
+        train_images=images,
+        train_labels=torch.zeros(2, dtype=torch.int64),
+        test_images=images,
+        test_labels=torch.zeros(2, dtype=torch.int64),
+        class_names=tuple(f"class {number}" for number in range(classes)),
+        mean=(0.5,) * channels,
+        std=(1.0,) * channels,
+    )
+
+
 def fixture_plan(
     arm: str = "selective-backprop",
     *,

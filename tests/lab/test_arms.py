@@ -26,7 +26,7 @@ FITTED = Outfit(
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-OWN_SCHEDULE = {"kath18", "infobatch", "easy-skip"}
+OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "infobatch", "easy-skip"}
 
 
 def strategy(name, chosen=CHOSEN):
@@ -162,7 +162,7 @@ def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
 
 @pytest.mark.parametrize("name", ARMS)
 def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than_a_batch(name):
-    if name in ("kath18", "kath18-loss"):
+    if name in ("kath18", "kath18-loss", "kath18-loss-gated"):
         with pytest.raises(sb.ConfigurationError, match=r"presample=1\.0"):
             fixture_plan(name, rate=1.0)
     else:
@@ -173,7 +173,7 @@ BY_LOSS = {name for name in ARMS if name not in UNWARMED | OWN_SCHEDULE}
 STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp", "predicted-sb-crossing"}
 RANKED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
 DRAWN = RANKED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}
-RATED = (DRAWN | BY_LOSS | {"kath18"}) - {"kakurenbo"}
+RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.augment import Augmentation
+from selective_backprop.lab.augment import Augmentation, Border
 
 AUGMENTATIONS = st.builds(
-    Augmentation, shift=st.integers(0, 3), flip=st.booleans(), cutout=st.integers(0, 6)
+    Augmentation,
+    shift=st.integers(0, 3),
+    flip=st.booleans(),
+    cutout=st.integers(0, 6),
+    border=st.sampled_from(Border),
 )
+BLACK = torch.tensor([-1.5, -2.5]).view(2, 1, 1)
 
 
 def images_of(count: int, *, channels: int = 2, height: int = 5, width: int = 6) -> torch.Tensor:
@@ -19,16 +24,18 @@ def images_of(count: int, *, channels: int = 2, height: int = 5, width: int = 6)
     return torch.arange(1.0, size + 1).view(count, channels, height, width)
 
 
-def padded(image: torch.Tensor, shift: int) -> torch.Tensor:
+def padded(image: torch.Tensor, shift: int, border: Border) -> torch.Tensor:
     if shift == 0:
         return image
+    if border is Border.BLACK:
+        return torch.nn.functional.pad(image - BLACK, [shift] * 4) + BLACK
     return torch.nn.functional.pad(image[None], [shift] * 4, mode="reflect")[0]
 
 
-def crops(image: torch.Tensor, shift: int, *, flip: bool) -> list[torch.Tensor]:
+def crops(image: torch.Tensor, shift: int, *, flip: bool, border: Border) -> list[torch.Tensor]:
     """Return every image that padding, cropping and flipping may give."""
     _, height, width = image.shape
-    wide = padded(image, shift)
+    wide = padded(image, shift, border)
     found = [
         wide[:, top : top + height, left : left + width]
         for top in range(2 * shift + 1)
@@ -37,19 +44,57 @@ def crops(image: torch.Tensor, shift: int, *, flip: bool) -> list[torch.Tensor]:
     return found + [crop.flip(2) for crop in found] * flip
 
 
+@pytest.mark.parametrize("border", Border)
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("shift", [0, 1, 2])
-def test_every_reflected_crop_occurs_equally_often_and_nothing_else(shift, flip):
+def test_every_crop_of_a_padded_image_occurs_equally_often_and_nothing_else(shift, flip, border):
     image = images_of(1)[0]
     count = 400 * (2 * shift + 1) ** 2 * (1 + flip)
-    out = Augmentation(shift=shift, flip=flip)(
-        image.expand(count, -1, -1, -1), torch.arange(count), seed=0, epoch=0
+    out = Augmentation(shift=shift, flip=flip, border=border)(
+        image.expand(count, -1, -1, -1), torch.arange(count), seed=0, epoch=0, black=BLACK
     )
     occurrences = [
-        (out == crop).flatten(1).all(1).sum().item() for crop in crops(image, shift, flip=flip)
+        (out == crop).flatten(1).all(1).sum().item()
+        for crop in crops(image, shift, flip=flip, border=border)
     ]
     assert sum(occurrences) == count
     assert all(abs(occurrence - 400) < 100 for occurrence in occurrences)
+
+
+def test_black_is_0_where_it_is_not_given():
+    images, indices = images_of(50), torch.arange(50)
+    augmentation = Augmentation(shift=2, border=Border.BLACK)
+    assert torch.equal(
+        augmentation(images, indices, seed=0, epoch=0),
+        augmentation(images, indices, seed=0, epoch=0, black=torch.zeros(2, 1, 1)),
+    )
+
+
+def test_another_border_moves_images_alike():
+    images, indices = images_of(50), torch.arange(50)
+    mirrored, black = (
+        Augmentation(shift=2, flip=True, border=border)(images, indices, seed=0, epoch=0)
+        for border in Border
+    )
+    assert torch.equal(mirrored[black != 0], black[black != 0])
+    assert (black == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "config"),
+    [
+        (Augmentation(shift=4), {"shift": 4, "flip": False, "cutout": 0}),
+        (Augmentation(flip=True, border=Border.BLACK), {"shift": 0, "flip": True, "cutout": 0}),
+        (
+            Augmentation(shift=4, cutout=16, border=Border.BLACK),
+            {"shift": 4, "flip": False, "cutout": 16, "border": "black"},
+        ),
+    ],
+)
+def test_a_record_names_the_border_only_where_it_is_another_than_there_always_was(
+    augmentation, config
+):
+    assert augmentation.config() == config
 
 
 def test_shift_moves_no_further_than_it_says_and_each_way_alike():

@@ -369,12 +369,12 @@ def page():
 def test_every_command_and_option_is_documented():
     text = (DOCS / "command.md").read_text(encoding="utf-8")
     commands = typer.main.get_command(cli.app).commands
-    assert set(commands) == {"compare", "train", "bench", "report"}
+    assert set(commands) == {"compare", "train", "bench", "reproduce", "report"}
     for name, command in commands.items():
         _, _, section = text.partition(f"\n## {name}\n")
         section, _, _ = section.partition("\n## ")
         for parameter in command.params:
-            names = parameter.opts if parameter.param_type_name == "option" else ["FOLDER"]
+            names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar]
             assert all(f"`{option}" in section for option in names)
 
 

@@ -31,6 +31,9 @@ class FakeRun:
         self.log.append(("advanced", self.plan))
         return self.points[-1]
 
+    def look(self):
+        return []
+
     def meters(self):
         return {"arm": self.plan.arm}
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.figures import _LINE, _spread, draw_comparison
+from selective_backprop.lab._panels import LINE, spread
+from selective_backprop.lab.figures import draw_comparison
 
 
 def text_of(path):
@@ -139,7 +140,7 @@ def test_runs_that_cannot_be_compared_leave_no_file(tmp_path):
 
 @given(st.lists(st.floats(-0.2, 1.2), max_size=9).map(sorted))
 def test_labels_do_not_overlap_and_keep_their_order(heights):
-    placed = _spread(heights)
+    placed = spread(heights)
     assert len(placed) == len(heights)
-    assert all(b - a >= _LINE - 1e-9 for a, b in pairwise(placed))
+    assert all(b - a >= LINE - 1e-9 for a, b in pairwise(placed))
     assert all(-1e-9 <= height <= 1 for height in placed)

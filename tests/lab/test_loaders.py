@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab.augment import Augmentation
+from selective_backprop.lab.augment import Augmentation, Border
 from selective_backprop.lab.datasets import ImageData, channel_statistics
 from selective_backprop.lab.loaders import EpochSampler, ImageDataset, make_loader, make_test_loader
 
@@ -108,6 +108,20 @@ def test_batches_are_channels_last_unless_told_otherwise(channels, augmentation)
         channels_last=False,
     )
     assert plain.__getitems__([1, 2])[0].is_contiguous()
+
+
+def test_a_black_border_is_as_black_as_a_black_pixel():
+    dark = torch.zeros(20, 3, 6, 6, dtype=torch.uint8)
+    dataset = ImageDataset(
+        dark,
+        torch.zeros(20, dtype=torch.int64),
+        mean=(0.2, 0.4, 0.6),
+        std=(0.3, 0.2, 0.1),
+        augmentation=Augmentation(shift=3, border=Border.BLACK),
+    )
+    images, _ = dataset.__getitems__(range(20))
+    wanted = torch.tensor([-0.2 / 0.3, -0.4 / 0.2, -0.6 / 0.1]).view(3, 1, 1)
+    torch.testing.assert_close(images, wanted.expand_as(images))
 
 
 def test_the_bytes_are_held_and_never_changed():

@@ -2,34 +2,21 @@
 
 import pytest
 import torch
+from fixture_lab import blank_data
 
 import selective_backprop as sb
-from selective_backprop.lab.datasets import ImageData, load
+from selective_backprop.lab.datasets import load
 from selective_backprop.lab.loaders import make_loader, make_test_loader
-from selective_backprop.lab.models import MODELS, make_model, resnet9, small_cnn
+from selective_backprop.lab.models import make_model, resnet9, small_cnn
+
+# The full nets are their narrow twins in everything but size, and slow.
+OWN = ["small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
 
 
-def data_of(channels: int, side: int, classes: int = 10) -> ImageData:
-    images = torch.zeros(2, channels, side, side, dtype=torch.uint8)
-    return ImageData(
-        name="blank",
-        train_images=images,
-        train_labels=torch.zeros(2, dtype=torch.int64),
-        test_images=images,
-        test_labels=torch.zeros(2, dtype=torch.int64),
-        class_names=tuple(f"class {number}" for number in range(classes)),
-        mean=(0.5,) * channels,
-        std=(1.0,) * channels,
-    )
-
-
-FULL = ("resnet9", "vit_small")  # like their narrow twins in everything but size, and slow
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in FULL])
+@pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize(("channels", "side", "classes"), [(1, 8, 10), (1, 28, 10), (3, 32, 100)])
-def test_every_net_fits_every_data_set(name, channels, side, classes):
-    model = make_model(name, data_of(channels, side, classes), seed=0)
+def test_every_net_of_the_labs_own_fits_every_data_set(name, channels, side, classes):
+    model = make_model(name, blank_data(channels, side, classes), seed=0)
     logits = model(torch.randn(4, channels, side, side))
     assert logits.shape == (4, classes)
     logits.sum().backward()
@@ -37,9 +24,9 @@ def test_every_net_fits_every_data_set(name, channels, side, classes):
     assert model.training
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("vit")])
-def test_every_convolutional_net_has_batchnorm_and_channels_last_weights(name):
-    model = make_model(name, data_of(3, 32), seed=0)
+@pytest.mark.parametrize("name", ["small_cnn", "tiny_cnn", "resnet9", "resnet9_narrow"])
+def test_every_net_of_the_labs_own_has_batchnorm_and_channels_last_weights(name):
+    model = make_model(name, blank_data(3, 32), seed=0)
     convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
     norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     assert len(norms) == len(convolutions) == (3 if name.endswith("_cnn") else 8)
@@ -48,7 +35,7 @@ def test_every_convolutional_net_has_batchnorm_and_channels_last_weights(name):
 
 
 def test_channels_last_can_be_left():
-    model = make_model("resnet9_narrow", data_of(3, 32), seed=0, channels_last=False)
+    model = make_model("resnet9_narrow", blank_data(3, 32), seed=0, channels_last=False)
     assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
@@ -59,12 +46,12 @@ def test_width_64_is_the_resnet9_of_6_6_million_parameters():
 
 def test_the_width_scales_every_layer():
     assert small_cnn(1, 10, 8, width=4)[-1].in_features == 8
-    narrow = make_model("resnet9_narrow", data_of(3, 32), seed=0)
+    narrow = make_model("resnet9_narrow", blank_data(3, 32), seed=0)
     assert sum(parameter.numel() for parameter in narrow.parameters()) == 412_944
 
 
 def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
-    data = data_of(1, 8)
+    data = blank_data(1, 8)
     before = torch.get_rng_state()
     first = make_model("small_cnn", data, seed=1).state_dict()
     assert torch.equal(before, torch.get_rng_state())
@@ -110,9 +97,9 @@ def users_module(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("users_module")
 def test_the_users_own_net_is_made_by_its_import_path():
-    model = make_model("my_nets_for_tests:factory", data_of(1, 8), seed=0)
+    model = make_model("my_nets_for_tests:factory", blank_data(1, 8), seed=0)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
-    again = make_model("my_nets_for_tests:factory", data_of(1, 8), seed=0)
+    again = make_model("my_nets_for_tests:factory", blank_data(1, 8), seed=0)
     assert torch.equal(model[1].weight, again[1].weight)
 
 
@@ -134,4 +121,4 @@ def test_the_users_own_net_is_made_by_its_import_path():
 )
 def test_a_name_that_makes_no_net_is_refused_with_the_reason(name, message):
     with pytest.raises(sb.ConfigurationError, match=message):
-        make_model(name, data_of(1, 8), seed=0)
+        make_model(name, blank_data(1, 8), seed=0)

@@ -7,13 +7,35 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from selective_backprop.lab._styles import PHASE_COLOURS, Span, phases_of
+from selective_backprop.lab._styles import PHASE_COLOURS, Span, Style, phases_of
 from selective_backprop.lab.comparison import Arm
 from selective_backprop.lab.statistics import phase_seconds
 
 INK, FAINT = "#222222", "#d9d9d9"
+LINE = 0.052  # height of a label, as a share of a panel's
 HALF, FULL = 4.4, 9.0  # inches of a panel that shares its line, and of one that does not
 _HANDLE, _LETTER = 0.38, 0.056  # inches of a legend's entry
+DASHES = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1, 1.5)),
+    "dashdot": (0, (5, 2, 1, 2)),
+    "longdash": (0, (9, 3)),
+    "longdashdot": (0, (9, 3, 1, 3)),
+}
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,  # a name with dollar signs is a name
+    "svg.hashsalt": "selective-backprop",  # the same records give the same file
+    "svg.fonttype": "none",
+}
 
 
 def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
@@ -94,3 +116,44 @@ def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> Non
             handletextpad=0.5,
             columnspacing=1,
         )
+
+
+def label_ends(
+    axes: Axes, ends: Sequence[tuple[str, Style, float, float]], *, line: float = LINE
+) -> None:
+    """Name each curve beside the panel, at the height where it ends or as near as there is room.
+
+    Args:
+        axes: the panel, with its limits set.
+        ends: name, style, and the place of each curve's end.
+        line: height of a label, as a share of the panel's.
+    """
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = sorted(ends, key=lambda end: end[3])
+    places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]
+    heights = spread([height for _, height in places], line)
+    for (label, style, x, y), (across, up), height in zip(ends, places, heights, strict=True):
+        axes.text(1.03, height, label, transform=axes.transAxes, va="center", fontsize=8)
+        axes.plot(
+            (across, 1.02),
+            (up, height),
+            transform=axes.transAxes,
+            clip_on=False,
+            color=style.colour,
+            linewidth=0.8,
+            linestyle=(0, (1, 2)),
+        )
+        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
+
+
+def spread(heights: Sequence[float], line: float = LINE) -> list[float]:
+    """Move rising heights apart until no two labels overlap, keeping their order and the panel."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + line if placed else 0.0))
+    # Whatever was pushed out at the top comes back down, and pushes those below it.
+    ceiling = 1.0
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], ceiling)
+        ceiling = placed[i] - line
+    return placed

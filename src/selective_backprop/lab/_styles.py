@@ -32,6 +32,7 @@ _OWN = {
     "grand": "#c94fe0",
     "kath18": "#e69f00",
     "kath18-loss": "#cfb53b",
+    "kath18-loss-gated": "#a08a1f",
     "top-k": "#ff4f7b",
     "low-k": "#4a63d9",
     "rho-loss": "#00b5c4",

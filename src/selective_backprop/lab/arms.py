@@ -225,6 +225,7 @@ ARMS: Mapping[str, Arm] = {
     "kath18-loss": _simple(
         lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule)
     ),
+    "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0)),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule)),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule)),
     "rho-loss": Arm(

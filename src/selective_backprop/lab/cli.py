@@ -1,6 +1,5 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
-import importlib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 import typer
 from rich.console import Console
-from threadpoolctl import threadpool_limits
 from typer.core import TyperGroup
 
 import selective_backprop as sb
@@ -24,12 +22,17 @@ from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.live import Live
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.pacing import Follows
+from selective_backprop.lab.papers.command import Order, default_jobs, list_items
+from selective_backprop.lab.papers.command import reproduce as run_order
+from selective_backprop.lab.papers.registry import find_items
+from selective_backprop.lab.papers.scales import SCALES, ScaleName
 from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.runs import Plan
 from selective_backprop.lab.specimen import Precision, bench_recipe
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
+from selective_backprop.lab.threads import limit_threads
 
 
 class Commands(TyperGroup):
@@ -97,7 +100,7 @@ def compare(
     """
     recipe = _recipe(data, model, batch_size, lr, lr_schedule)
     lengths = _lengths(recipe, epochs, budget)
-    _prepare(threads)
+    limit_threads(threads)
     plans = [
         Plan(
             recipe=recipe,
@@ -148,7 +151,7 @@ def train(
     """Train one recipe with one strategy and seed, into a record."""
     recipe = _recipe(data, model, batch_size, lr, lr_schedule)
     (length,) = _lengths(recipe, epochs, None if budget is None else [budget])
-    _prepare(threads)
+    limit_threads(threads)
     arm = _one_arm(strategy)
     plan = Plan(
         recipe=recipe,
@@ -193,7 +196,7 @@ def bench(
     Times forward and backward passes, every scorer, and an epoch of several strategies, against
     the least that each can cost. Prints tables and draws a figure.
     """
-    _prepare(threads)
+    limit_threads(threads)
     _look_here(model)
     findings = run_bench(
         console,
@@ -206,6 +209,44 @@ def bench(
         precision=precision,
     )
     show_bench(console, findings, out, json, command=_command())
+
+
+@app.command()
+def reproduce(
+    names: options.Reproduced,
+    scale: options.ScaleOption = ScaleName.SMALL,
+    seeds: options.Seeds = 3,
+    root: options.Root = None,
+    threads: options.Threads = 1,
+    jobs: options.Jobs = None,
+    device: options.Device = None,
+    out: options.ReproduceOut = Path("runs/papers"),
+) -> None:
+    """Redo figures and tables of the source papers: train what is missing, then draw.
+
+    Every run is trained once and shared by all that need it; what was interrupted goes on with the
+    runs that are missing. Writes records into --out, and beside them each figure as PNG and SVG,
+    each table as text and Markdown, and index.md, which says of every claim what was reported,
+    what was measured, and whether the direction agrees.
+
+    list trains nothing: it says what each needs, what is on record, and how long the rest takes.
+    """
+    limit_threads(threads)
+    order = Order(
+        scale=SCALES[scale],
+        seeds=seeds,
+        device=_device(device),
+        threads=threads,
+        jobs=jobs or default_jobs(_device(device), threads),
+        root=root,
+        out=out,
+        command=_command(),
+    )
+    if "list" in names:
+        others = [name for name in names if name != "list"]
+        list_items(console, find_items(others or ["all"]), order)
+    else:
+        run_order(console, find_items(names), order)
 
 
 @app.command()
@@ -284,14 +325,6 @@ def _device(name: str | None) -> str:
             f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
         )
     return name
-
-
-def _prepare(threads: int) -> None:
-    torch.set_num_threads(threads)
-    # A library that is loaded later would not be limited, and threads that wait for one another
-    # make a Gaussian process ten times slower.
-    importlib.import_module("scipy.linalg")
-    threadpool_limits(threads)
 
 
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:

@@ -50,7 +50,7 @@ def run_plans(
     paths = {plan: record_path(folder, headers[plan]) for plan in plans}
     missing: list[Plan] = []
     for plan in plans:
-        if not replace and _is_recorded(paths[plan]):
+        if not replace and is_whole(plan, paths[plan]):
             watch(plan, None)
         else:
             missing.append(plan)
@@ -59,11 +59,20 @@ def run_plans(
     return [read_run(paths[plan]) for plan in plans]
 
 
-def _is_recorded(path: Path) -> bool:
+def is_whole(plan: Plan, path: Path) -> bool:
+    """Return whether a plan's record is finished, and holds what its probes saw.
+
+    Raises:
+        RecordError: if there is one that was damaged.
+    """
     try:
-        return path.exists() and read_run(path).finished
+        run = read_run(path) if path.exists() else None
     except sb.RecordError as error:
         raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
+    if run is None or not run.finished:
+        return False
+    seen = {observation.probe for observation in run.observations}
+    return all(probe.words in seen for probe in plan.probes)
 
 
 def _rivals(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
@@ -74,6 +83,11 @@ def _rivals(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
 
     for _, group in groupby(sorted(plans, key=together), key=together):
         yield list(group)
+
+
+def _open(plan: Plan, folder: Path, header: Header, *, replace: bool) -> RunWriter:
+    # A finished record that lacks what a probe would have seen makes room as well.
+    return RunWriter.open(folder, header, replace=replace or bool(plan.probes))
 
 
 def _take_turns(
@@ -87,13 +101,15 @@ def _take_turns(
     runs = [TrainingRun(plan, data) for plan in plans]  # before anything is written
     with ExitStack() as stack:
         writers = {
-            plan: stack.enter_context(RunWriter.open(folder, headers[plan], replace=replace))
+            plan: stack.enter_context(_open(plan, folder, headers[plan], replace=replace))
             for plan in plans
         }
         while runs:
             run = min(runs, key=lambda run: len(run.points) / run.plan.evaluations)
             point = run.advance()
             writers[run.plan].point(point)
+            for observation in run.look():
+                writers[run.plan].observation(observation)
             watch(run.plan, point)
             if run.finished:
                 writers[run.plan].end(run.meters())

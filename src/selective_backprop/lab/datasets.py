@@ -12,8 +12,10 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop.lab._cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop.lab._digits import read_digits
+from selective_backprop.lab._hub import HUB, read_hub_splits
 from selective_backprop.lab._idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop.lab._splits import Splits, limited
+from selective_backprop.lab._svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
@@ -81,6 +83,8 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
     "cifar100": partial(read_cifar_splits, CIFAR100),
+    "svhn": partial(read_svhn_splits, SVHN),
+    "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
 }
 
 
@@ -89,12 +93,14 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
 
     `digits` is embedded in scikit-learn. The others are read from disk in their publishers'
     layouts, which torchvision's root folder also has; nothing is fetched. Every file is checked:
-    magic numbers, dimensions, exact lengths, the range of the labels.
+    magic numbers, dimensions, exact lengths, the range of the labels. `hub:NAME` is one of the
+    Hugging Face hub, which the package `datasets` fetches, where it is installed.
 
     Args:
-        name: a key of `DATASETS`.
+        name: a key of `DATASETS`, or `hub:NAME`, or `hub:NAME:CONFIGURATION`.
         root: the folder that holds the data set's files, or one that holds the publisher's or
-            torchvision's folder of them. `digits` needs none.
+            torchvision's folder of them. `digits` needs none. For the hub, the folder in which
+            fetched files are kept; None for the package's own.
         limit: how many training examples to keep; None keeps all. They are the first of one
             fixed, stratified order: each class keeps its share to within one example, a smaller
             limit's examples are a prefix of a larger one's, and every seed gets the same.
@@ -103,14 +109,11 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         The data set. Mean and standard deviation are those of the training images kept.
 
     Raises:
-        ConfigurationError: if the name is unknown or the limit out of range.
+        ConfigurationError: if the name is unknown, the limit out of range, or `datasets` is needed
+            and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
-    if name not in DATASETS:
-        raise sb.ConfigurationError(
-            f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}"
-        )
-    splits = DATASETS[name](root)
+    splits = _reader(name)(root)
     if limit is not None:
         splits = limited(splits, limit)
     mean, std = channel_statistics(splits.train_images)
@@ -124,6 +127,17 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         mean=mean,
         std=std,
     )
+
+
+def _reader(name: str) -> Callable[[Path | None], Splits]:
+    if name.startswith(HUB):
+        return partial(read_hub_splits, name)
+    if name not in DATASETS:
+        raise sb.ConfigurationError(
+            f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}, or {HUB}NAME for "
+            "one of the Hugging Face hub"
+        )
+    return DATASETS[name]
 
 
 def channel_statistics(

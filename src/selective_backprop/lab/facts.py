@@ -42,9 +42,9 @@ def facts(comparison: Comparison) -> dict[str, str]:
         "data": ", ".join(_data(first.config)),
         "model": name_of(first.config.get("model")),
         "length": _lengths(comparison.lengths),
-        "seeds": _seeds(sorted({run.header.seed for run in runs})),
+        "seeds": seeds_of(sorted({run.header.seed for run in runs})),
         "runs": f"{sum(map(counts, runs))} finished of {len(runs)}",
-        "hardware": listed(dict.fromkeys(_machine(run.header.hardware) for run in runs)),
+        "hardware": listed(dict.fromkeys(machine_of(run.header.hardware) for run in runs)),
         "code": listed(dict.fromkeys(run.header.code_version for run in runs)),
         "versions": ", ".join(f"{name} {version}" for name, version in first.versions.items()),
         "started": min(run.header.started for run in runs),
@@ -95,6 +95,11 @@ def _differing(runs: Sequence[Run]) -> Iterable[str]:
         found = (flat(run.header.config, ignore=OF_THE_ARM).get(key) for run in runs)
         values = dict.fromkeys("unset" if value is None else as_text(value) for value in found)
         yield f"The runs do not share one recipe: {_spoken(key)} is {listed(values)}."
+    yield from origins(runs)
+
+
+def origins(runs: Sequence[Run]) -> Iterable[str]:
+    """Say what of the runs' code, libraries and hardware differs, or is not pinned down."""
     if len({run.header.code_version for run in runs}) > 1:
         versions = listed(dict.fromkeys(run.header.code_version for run in runs))
         yield f"The runs come from different code: {versions}."
@@ -148,7 +153,8 @@ def _spoken(key: str) -> str:
     return key.removeprefix("recipe.").replace("_", " ").replace(".", " ")
 
 
-def _machine(hardware: Mapping[str, Any]) -> str:
+def machine_of(hardware: Mapping[str, Any]) -> str:
+    """Describe a machine as a header holds it."""
     memory = hardware.get("memory_gib")
     parts = [
         hardware.get("gpu"),
@@ -173,6 +179,7 @@ def _lengths(lengths: Sequence[Length]) -> str:
     return listed(words)
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def seeds_of(seeds: Sequence[int]) -> str:
+    """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
     consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))

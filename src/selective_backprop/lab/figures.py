@@ -3,14 +3,22 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from selective_backprop.lab._crowd import draw_crowd
-from selective_backprop.lab._panels import FULL, HALF, INK, draw_phases, entitle, scale_error
+from selective_backprop.lab._panels import (
+    DASHES,
+    FULL,
+    HALF,
+    SETTINGS,
+    draw_phases,
+    entitle,
+    label_ends,
+    scale_error,
+)
 from selective_backprop.lab._styles import Style, aside, span, strategy_colours, styles
 from selective_backprop.lab.comparison import CROWD, Arm, Comparison, gather
 from selective_backprop.lab.facts import headline, notes
@@ -23,31 +31,9 @@ from selective_backprop.lab.statistics import (
     leaders,
 )
 
-_DASHES = {
-    "solid": "-",
-    "dash": (0, (5, 2)),
-    "dot": (0, (1, 1.5)),
-    "dashdot": (0, (5, 2, 1, 2)),
-    "longdash": (0, (9, 3)),
-    "longdashdot": (0, (9, 3, 1, 3)),
-}
-_LINE = 0.052  # height of a label, as a share of a panel's
 _MOST_BARS = 16  # more are drawn of the longest runs alone
 _LEADERS = 5  # whose curves are drawn where there are too many arms for all
 _AXES: tuple[Axis, ...] = ("cost", "seconds")
-_SETTINGS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.edgecolor": "#888888",
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.parse_math": False,  # a name with dollar signs is a name
-    "svg.hashsalt": "selective-backprop",  # the same records give the same file
-    "svg.fonttype": "none",
-}
 
 
 def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
@@ -65,7 +51,7 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
     """
     path = Path(path)
     comparison = gather(runs)
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(SETTINGS):
         figure = _crowded(comparison) if comparison.is_crowd else _usual(comparison)
         figure.suptitle(
             "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
@@ -133,7 +119,7 @@ def _draw_error(axes: Axes, comparison: Comparison, arms: Sequence[Arm], axis: A
                 line.x,
                 line.mean,
                 color=style.colour,
-                linestyle=_DASHES[style.dash],
+                linestyle=DASHES[style.dash],
                 linewidth=style.width * (0.8 if arm.length == comparison.lengths[0] else 0.55),
                 label=arm.label,
             )
@@ -154,48 +140,9 @@ def _draw_error(axes: Axes, comparison: Comparison, arms: Sequence[Arm], axis: A
     axes.set_xlim(left=0)
     scale_error(axes, span(means))
     if 0 < len(ends) <= CROWD:
-        _label_ends(axes, ends)
+        label_ends(axes, ends)
     elif ends:
         axes.legend(frameon=False, fontsize=7, ncols=2)
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[str, Style, float, float]]) -> None:
-    """Name each curve beside the panel, at the height where it ends or as near as there is room."""
-    to_share = axes.transData + axes.transAxes.inverted()
-    ends = sorted(ends, key=lambda end: end[3])
-    heights = [float(to_share.transform((x, y))[1]) for *_, x, y in ends]
-    for (label, style, x, y), height in zip(ends, _spread(heights), strict=True):
-        axes.annotate(
-            label,
-            xy=(x, y),
-            xytext=(1.03, height),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            arrowprops={
-                "arrowstyle": "-",
-                "relpos": (0, 0.5),  # from where the label begins
-                "color": style.colour,
-                "linewidth": 0.8,
-                "linestyle": (0, (1, 2)),
-                "shrinkA": 1,
-                "shrinkB": 3,
-            },
-        )
-        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
-
-
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Move rising heights apart until no two labels overlap, keeping their order and the panel."""
-    placed: list[float] = []
-    for height in heights:
-        placed.append(max(height, placed[-1] + _LINE if placed else 0.0))
-    # Whatever was pushed out at the top comes back down, and pushes those below it.
-    ceiling = 1.0
-    for i in reversed(range(len(placed))):
-        placed[i] = min(placed[i], ceiling)
-        ceiling = placed[i] - _LINE
-    return placed
 
 
 def _draw_budgets(axes: Axes, comparison: Comparison) -> None:

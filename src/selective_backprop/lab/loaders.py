@@ -85,7 +85,10 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         images = self.images.index_select(0, rows).to(torch.float32)
         images = images.mul_(self._factor).add_(self._offset).contiguous(memory_format=self._format)
         if self.augmentation is not None:
-            images = self.augmentation(images, rows, seed=self.seed, epoch=self.epoch)
+            # Black is level 0, which leaves only the offset.
+            images = self.augmentation(
+                images, rows, seed=self.seed, epoch=self.epoch, black=self._offset
+            )
         return images, self.labels.index_select(0, rows)
 
 

@@ -1,4 +1,4 @@
-"""Networks by name: convolutional nets, a vision transformer, or the user's own by import path."""
+"""Networks by name: small ones of the lab, published ones, or the user's own by import path."""
 
 import importlib
 import inspect
@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
-from selective_backprop.lab.vision_transformer import vision_transformer
+from selective_backprop.lab.nets.densenet import densenet
+from selective_backprop.lab.nets.googlenet import googlenet
+from selective_backprop.lab.nets.mobilenet_v2 import mobilenet_v2
+from selective_backprop.lab.nets.resnet import resnet18, resnet20
+from selective_backprop.lab.nets.vision_transformer import vision_transformer
+from selective_backprop.lab.nets.wide_resnet import wide_resnet
 
 ModelFactory = Callable[[int, int, int], nn.Module]
 """Makes a net from the number of input channels, the number of classes and the image's side."""
@@ -82,7 +87,22 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet9_narrow": partial(resnet9, width=16),
     "vit_small": vision_transformer,
     "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
+    "resnet20": resnet20,
+    "resnet8": partial(resnet20, depth=8),
+    "resnet18": resnet18,
+    "resnet18_narrow": partial(resnet18, width=16),
+    "wide_resnet_28_10": wide_resnet,
+    "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
+    "wide_resnet_10_2": partial(wide_resnet, depth=10, width=2),
+    "densenet_121": densenet,
+    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12),
+    "densenet_narrow": partial(densenet, depth=(2, 4, 4, 2), width=8),
+    "mobilenet_v2": mobilenet_v2,
+    "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
+    "googlenet": googlenet,
+    "googlenet_narrow": partial(googlenet, width=0.25),
 }
+"""The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
 
 
 def make_model(name: str, data: ImageData, *, seed: int, channels_last: bool = True) -> nn.Module:

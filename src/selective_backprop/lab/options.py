@@ -11,6 +11,8 @@ from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.models import MODELS
 from selective_backprop.lab.pacing import Follows
+from selective_backprop.lab.papers.registry import ITEMS
+from selective_backprop.lab.papers.scales import ScaleName
 from selective_backprop.lab.recipes import RECIPES, Rates
 from selective_backprop.lab.specimen import Precision
 
@@ -47,7 +49,13 @@ def parse_budget(text: str) -> Length:
 
 
 Data = Annotated[
-    str, typer.Option("--data", metavar="NAME", help=f"Data set: {', '.join(RECIPES)}.")
+    str,
+    typer.Option(
+        "--data",
+        metavar="NAME",
+        help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, such "
+        "as hub:uoft-cs/cifar10.",
+    ),
 ]
 Strategies = Annotated[
     str,
@@ -66,7 +74,7 @@ Root = Annotated[
         "--root",
         metavar="FOLDER",
         help="Folder that holds the data set's files, as its publisher ships it; digits needs "
-        "none.",
+        "none. For hub:NAME, the folder in which fetched files are kept.",
     ),
 ]
 Limit = Annotated[
@@ -257,8 +265,8 @@ BenchData = Annotated[
     typer.Option(
         "--data",
         metavar="NAME",
-        help=f"Data set: {', '.join(RECIPES)}. Or the shape of images that are made up: 3x32x32, "
-        "or 1x28x28/5 for 5 classes.",
+        help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or the "
+        "shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
     ),
 ]
 BenchOut = Annotated[
@@ -296,6 +304,34 @@ Seconds = Annotated[
 Json = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write a record of what was found."),
+]
+Reproduced = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...", help=f"What to redo: {', '.join(ITEMS)}; all of them; or list."
+    ),
+]
+ScaleOption = Annotated[
+    ScaleName,
+    typer.Option(
+        "--scale",
+        metavar="|".join(ScaleName),
+        help="small: small nets on parts of real data, all within about two hours on two cores. "
+        "full: the papers' own nets, data and lengths, for a GPU and days.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Runs at a time, each in a process of its own. Default: as many as there are cores "
+        "for; 1 on a GPU.",
+    ),
+]
+ReproduceOut = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables.")
 ]
 Records = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of records, as compare writes it.")

@@ -5,6 +5,7 @@ arm and its configuration:
 
     {"kind": "run", "schema": 1, "arm": …, "seed": …, "config": {…}, …}     what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
+    {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
     {"kind": "end", "status": "finished", "meters": {…}, …}                 only if it got there
 
 The first line appears together with the file, whole or not at all; each later line is appended and
@@ -48,6 +49,11 @@ class Point:
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
 
+    @property
+    def forwards(self) -> int:
+        """Forward passes so far, in examples: for scoring and for training."""
+        return self.scored + self.trained
+
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
@@ -78,11 +84,21 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a probe saw at one moment of a run."""
+
+    probe: str  # in its own words
+    progress: float  # share of the run, 0 to 1
+    seen: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One record, as read."""
 
     header: Header
     points: tuple[Point, ...]
+    observations: tuple[Observation, ...] = ()
     end: Mapping[str, Any] | None = None
     path: Path | None = None
 
@@ -99,10 +115,15 @@ class Run:
 
 def record_path(folder: Path, header: Header) -> Path:
     """Return the file in which a run is recorded: same arm, seed and configuration, same file."""
-    identity = encode({"arm": header.arm, "config": header.config}, sort=True)
+    return Path(folder) / record_name(header.config, arm=header.arm, seed=header.seed)
+
+
+def record_name(config: Mapping[str, Any], *, arm: str, seed: int) -> str:
+    """Return the name of that file."""
+    identity = encode({"arm": arm, "config": config}, sort=True)
     key = hashlib.sha256(identity).hexdigest()[:8]
-    arm = re.sub(r"[^A-Za-z0-9._-]+", "_", header.arm)[:60]
-    return Path(folder) / f"{arm}-seed{header.seed}-{key}{SUFFIX}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", arm)[:60]
+    return f"{name}-seed{seed}-{key}{SUFFIX}"
 
 
 def read_run(path: str | Path) -> Run:
@@ -123,6 +144,7 @@ def read_run(path: str | Path) -> Run:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
     points: list[Point] = []
+    observations: list[Observation] = []
     end = None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
@@ -131,13 +153,21 @@ def read_run(path: str | Path) -> Run:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
         if entry.get("kind") == "point":
             points.append(_read_point(entry, where))
+        elif entry.get("kind") == "observation":
+            observations.append(_read_observation(entry, where))
         elif entry.get("kind") == "end":
             end = {key: value for key, value in entry.items() if key != "kind"}
         else:
             raise sb.RecordError(
-                f"{where}: kind is {entry.get('kind')!r}, expected 'point' or 'end'."
+                f"{where}: kind is {entry.get('kind')!r}, expected 'point', 'observation' or 'end'."
             )
-    return Run(header=header, points=tuple(points), end=end, path=path)
+    return Run(
+        header=header,
+        points=tuple(points),
+        observations=tuple(observations),
+        end=end,
+        path=path,
+    )
 
 
 def read_runs(folder: str | Path) -> list[Run]:
@@ -200,6 +230,17 @@ def _read_point(entry: dict[str, Any], where: str) -> Point:
             raise sb.RecordError(f"{where}: {field.name} is {value!r}, which no point can hold.")
         values[field.name] = float(value) if field.type is float else value
     return Point(**values)
+
+
+def _read_observation(entry: dict[str, Any], where: str) -> Observation:
+    probe, seen = entry.get("probe"), entry.get("seen")
+    progress: Any = entry.get("progress")
+    if not (isinstance(probe, str) and _is_number(progress) and isinstance(seen, dict)):
+        raise sb.RecordError(
+            f"{where}: probe {probe!r}, progress {progress!r}, seen {seen!r:.40}; an observation "
+            "has a text, a number and a mapping."
+        )
+    return Observation(probe=probe, progress=float(progress), seen=seen)
 
 
 def _is_number(value: Any) -> bool:

@@ -26,8 +26,9 @@ from selective_backprop.lab.pacing import (
     followed,
     schedule_share,
 )
+from selective_backprop.lab.probing import Probe, Scene
 from selective_backprop.lab.recipes import Recipe
-from selective_backprop.lab.records import Point
+from selective_backprop.lab.records import Observation, Point
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Plan:
         device: where to train.
         noise: share of the training labels that `UniformFlip` replaced by wrong ones.
         lr_follows: what the learning rate follows; selection follows the run in any case.
+        probes: what to look for on the way; no part of what is trained, nor of `config`.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class Plan:
     device: str = "cpu"
     noise: float = 0.0
     lr_follows: Follows = Follows.RUN
+    probes: tuple[Probe, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.length.value < math.inf:
@@ -81,7 +84,7 @@ class Plan:
 
     def config(self) -> dict[str, Any]:
         """Return the plan as a record keeps it."""
-        recipe = asdict(self.recipe)
+        recipe = self.recipe.config()
         length = (
             {"epochs": self.length.value}
             if self.length.unit == "epochs"
@@ -145,6 +148,8 @@ class TrainingRun:
         self._trained = 0
         self._seen = sb.Stats()
         self.points: list[Point] = []
+        scene = Scene(self.model, data, self._device)
+        self._probes = {probe.words: probe.start(scene) for probe in plan.probes}
 
     @property
     def progress(self) -> float:
@@ -171,6 +176,18 @@ class TrainingRun:
             point = self._evaluate()
         self.points.append(point)
         return point
+
+    def look(self) -> list[Observation]:
+        """Ask the plan's probes what they see, after an evaluation."""
+        progress = self.points[-1].progress
+        self.model.eval()
+        with torch.random.fork_rng(self._gpus):
+            seen = {words: probe.look(progress) for words, probe in self._probes.items()}
+        return [
+            Observation(probe=words, progress=progress, seen=found)
+            for words, found in seen.items()
+            if found is not None
+        ]
 
     def meters(self) -> dict[str, Any]:
         """Return what the whole run was metered at, for the end of its record."""
@@ -246,6 +263,8 @@ class TrainingRun:
             loader.set_epoch(epoch)
             for (inputs, targets), selection in loader:
                 self._seen = loader.stats
+                for probe in self._probes.values():
+                    probe.selected(selection.indices)
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))

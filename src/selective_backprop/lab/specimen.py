@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.lab import datasets
+from selective_backprop.lab._hub import HUB
 from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader
@@ -111,10 +112,10 @@ def bench_recipe(data: str) -> Recipe:
     """
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
-    if data not in RECIPES:
+    if data not in RECIPES and not data.startswith(HUB):
         raise sb.ConfigurationError(
-            f"--data {data}: there are {', '.join(RECIPES)}; or describe images, such as 3x32x32, "
-            "or 1x28x28/5 for 5 classes"
+            f"--data {data}: there are {', '.join(RECIPES)}, and {HUB}NAME for one of the Hugging "
+            "Face hub; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         )
     return find_recipe(data)
 

@@ -19,13 +19,16 @@ import selective_backprop as sb
 from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.records import Point, Run
 
-Axis = Literal["cost", "seconds", "cpu_seconds", "trained", "scored", "updates", "epoch"]
+Axis = Literal[
+    "cost", "seconds", "cpu_seconds", "trained", "scored", "forwards", "updates", "epoch"
+]
 AXIS_WORDS: dict[Axis, str] = {
     "cost": "cost",
     "seconds": "wall seconds",
     "cpu_seconds": "CPU seconds",
     "trained": "examples trained",
     "scored": "examples scored",
+    "forwards": "forward passes, in examples",
     "updates": "updates",
     "epoch": "epochs",
 }

@@ -14,6 +14,7 @@ from selective_backprop.lab._lines import encode
 from selective_backprop.lab.records import (
     SCHEMA,
     Header,
+    Observation,
     Point,
     read_run,
     record_path,
@@ -74,6 +75,10 @@ class RunWriter:
     def point(self, point: Point) -> None:
         """Record an evaluation; it is on the disk when this returns."""
         _append(self._file, encode({"kind": "point", **asdict(point)}))
+
+    def observation(self, observation: Observation) -> None:
+        """Record what a probe saw; it is on the disk when this returns."""
+        _append(self._file, encode({"kind": "observation", **asdict(observation)}))
 
     def end(self, meters: Mapping[str, Any]) -> None:
         """Record that the run is finished, with whatever was metered over the whole of it."""

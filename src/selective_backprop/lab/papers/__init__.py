@@ -1,0 +1,1 @@
+"""The source papers' figures and tables, redone from records of runs."""

@@ -1,0 +1,74 @@
+"""What is written for each item, and the page that collects them all."""
+
+from pathlib import Path
+
+from selective_backprop.lab.papers.drawing import caption, save
+from selective_backprop.lab.papers.items import Found, Item, Presentation
+from selective_backprop.lab.papers.judging import Finding, tally
+from selective_backprop.lab.papers.text import escaped
+
+_TITLE = "# The papers, redone"
+
+
+def write_item(item: Item, found: Found, folder: Path) -> Presentation:
+    """Draw an item's figure and write its tables, as text and as Markdown.
+
+    Args:
+        item: what to make.
+        found: the records it is made of.
+        folder: where to.
+    """
+    shown = item.present(found)
+    if shown.figure is not None:
+        save(shown.figure, folder / item.name)
+    text = "\n".join(grid.as_text() for grid in shown.tables)
+    (folder / f"{item.name}.txt").write_text(text, encoding="utf-8")
+    page = _section(item, found, shown)
+    (folder / f"{item.name}.md").write_text(page, encoding="utf-8")
+    return shown
+
+
+def write_index(folder: Path, items: list[Item]) -> Path:
+    """Collect the sections of all items that were written into the folder, in order.
+
+    Returns:
+        The page.
+    """
+    sections = [folder / f"{item.name}.md" for item in items]
+    parts = [
+        _TITLE,
+        "",
+        "Figures and tables of the source papers, drawn from the records in `runs`. A claim "
+        "*agrees* where the 95 % interval over seeds lies on the side that its source says, "
+        "*disagrees* where it lies on the other, and *cannot say* where it holds both.",
+        "",
+        *(path.read_text(encoding="utf-8") for path in sections if path.exists()),
+    ]
+    page = folder / "index.md"
+    page.write_text("\n".join(parts), encoding="utf-8")
+    return page
+
+
+def _section(item: Item, found: Found, shown: Presentation) -> str:
+    lines = [
+        f"## {item.name}: {item.title}",
+        "",
+        f"Source: {item.source}. Scale: {found.scale.name}.",
+        "",
+    ]
+    lines += ["Reported:", "", *(f"- {escaped(said)}" for said in item.reported), ""]
+    if shown.figure is not None:
+        lines += [f"![{item.title}]({item.name}.png)", ""]
+    for grid in shown.tables:
+        lines += [grid.as_markdown(), ""]
+    lines += [f"Verdict: {tally(shown.findings)}.", ""]
+    if shown.findings:
+        lines += ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]
+        lines += [_row(finding) for finding in shown.findings]
+    lines += ["", escaped(caption(found))]
+    return "\n".join([*lines, ""])
+
+
+def _row(finding: Finding) -> str:
+    cells = (finding.claim, f"**{finding.verdict}**", finding.words)
+    return "| " + " | ".join(map(escaped, cells)) + " |"

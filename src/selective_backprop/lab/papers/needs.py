@@ -1,0 +1,230 @@
+"""What has to be on record before something can be drawn: training runs, and timed steps."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import selective_backprop as sb
+from selective_backprop.lab import datasets
+from selective_backprop.lab.comparing import is_whole, run_plans
+from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.noise import UniformFlip
+from selective_backprop.lab.papers.costs import seconds, work
+from selective_backprop.lab.papers.items import Entry, Item
+from selective_backprop.lab.papers.settings import Scale
+from selective_backprop.lab.papers.timing import StepTiming, read_step_times
+from selective_backprop.lab.records import record_name
+from selective_backprop.lab.runs import Plan
+
+Tell = Callable[[str], None]
+"""Told after each step of a need's work, in words."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where needs are met.
+
+    Attributes:
+        folder: of the records.
+        root: of the data sets' files; None for those that need none.
+        command: what was typed, for the records.
+    """
+
+    folder: Path
+    root: Path | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run, recorded to its end."""
+
+    plan: Plan
+
+    @property
+    def data(self) -> str:
+        """Name of the data set."""
+        return self.plan.recipe.data
+
+    @property
+    def words(self) -> str:
+        """Data, strategy and seed."""
+        plan = self.plan
+        noise = f", {100 * plan.noise:g} % flipped" if plan.noise else ""
+        return f"{plan.recipe.data}{noise}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
+
+    @property
+    def steps(self) -> int:
+        """One for each evaluation."""
+        return self.plan.evaluations
+
+    @property
+    def seconds(self) -> float | None:
+        """As the passes of its net were measured."""
+        return seconds(self.plan)
+
+    @property
+    def work(self) -> float:
+        """Examples passed."""
+        return work(self.plan)
+
+    def file(self, folder: Path) -> Path:
+        """Return the run's record."""
+        plan = self.plan
+        return folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)
+
+    def is_met(self, folder: Path) -> bool:
+        """Return whether the record is there, finished, with what its probes saw.
+
+        Raises:
+            RecordError: if there is one that was damaged.
+        """
+        return is_whole(self.plan, self.file(folder))
+
+    def meet(self, place: Place, tell: Tell) -> None:
+        """Train; an unfinished record of the same run is set aside."""
+        clean = load_data(self.plan.recipe.data, place.root, self.plan.limit)
+        run_plans(
+            [self.plan],
+            UniformFlip(self.plan.noise)(clean),
+            place.folder,
+            command=place.command,
+            watch=lambda plan, point: tell(
+                "" if point is None else f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Times of a training step."""
+
+    timing: StepTiming
+
+    @property
+    def data(self) -> str:
+        """Name of the data set."""
+        return self.timing.recipe.data
+
+    @property
+    def words(self) -> str:
+        """Data and net."""
+        return f"{self.data}, steps of {self.timing.recipe.model}"
+
+    @property
+    def steps(self) -> int:
+        """One, at the end."""
+        return 1
+
+    @property
+    def seconds(self) -> float | None:
+        """About half a minute."""
+        return 30.0
+
+    @property
+    def work(self) -> float:
+        """Of no weight beside a run."""
+        return 1.0
+
+    def file(self, folder: Path) -> Path:
+        """Return where the times are recorded."""
+        return self.timing.path(folder)
+
+    def is_met(self, folder: Path) -> bool:
+        """Return whether they are; what is recorded is whole."""
+        path = self.file(folder)
+        return path.exists() and bool(read_step_times(path).phases)
+
+    def meet(self, place: Place, tell: Tell) -> None:
+        """Time them."""
+        self.timing.measure(place.folder, root=place.root, command=place.command)
+        tell("timed")
+
+
+Need = Trained | Timed
+"""Something that is computed once, into a file of its own, and shared by all that need it.
+
+It is known by that file: equal configurations have the same one.
+"""
+
+
+@lru_cache(maxsize=2)
+def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
+    """Return a data set, remembering the last two."""
+    return datasets.load(name, root=root, limit=limit)
+
+
+def needs_of(
+    items: Iterable[Item],
+    scale: Scale,
+    *,
+    seeds: int,
+    device: str,
+    others: Iterable[Item] = (),
+) -> list[Need]:
+    """Return everything that items need, each thing once, in an order that suits comparison.
+
+    Runs of one data set and seed lie beside each other, so that a machine which changes its speed
+    does so for all strategies.
+
+    Args:
+        items: what is to be drawn.
+        scale: at which.
+        seeds: how many.
+        device: where to train.
+        others: what may be drawn later; a run that they share has their probes too, so that it
+            need not be repeated for them.
+    """
+    found: dict[Path, Need] = {}
+    for item in items:
+        runs = _runs_of(item, scale, seeds=seeds, device=device)
+        for need in (*runs, *timed_of(item, scale, device)):
+            _enter(found, need)
+    for item in others:
+        for run in _runs_of(item, scale, seeds=seeds, device=device):
+            if run.plan.probes and run.file(Path()) in found:
+                _enter(found, run)
+    return sorted(found.values(), key=_turn)
+
+
+def _runs_of(item: Item, scale: Scale, *, seeds: int, device: str) -> Iterator[Trained]:
+    for panel in item.panels(scale):
+        for entry in panel.entries:
+            yield from seeds_of(entry, seeds=seeds, device=device)
+
+
+def _enter(found: dict[Path, Need], need: Need) -> None:
+    """Add a need; a run that is there already gets its probes."""
+    file = need.file(Path())
+    there = found.setdefault(file, need)
+    if isinstance(there, Trained) and isinstance(need, Trained):
+        probes = tuple(dict.fromkeys((*there.plan.probes, *need.plan.probes)))
+        found[file] = Trained(replace(there.plan, probes=probes))
+
+
+def seeds_of(entry: Entry, *, seeds: int, device: str) -> list[Trained]:
+    """Return the runs of one entry, a seed each."""
+    return [Trained(replace(entry.plan, seed=seed, device=device)) for seed in range(seeds)]
+
+
+def timed_of(item: Item, scale: Scale, device: str) -> list[Timed]:
+    """Return the timings of one item."""
+    return [Timed(replace(timing, device=device)) for timing in item.timings(scale)]
+
+
+def missing_data(needs: Sequence[Need], root: Path | None) -> dict[str, str]:
+    """Return why each data set that is not at hand is not, and what to do about it."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(need.data for need in needs):
+        try:
+            datasets.load(name, root=root, limit=None)
+        except (sb.DataError, sb.ConfigurationError) as error:
+            found[name] = str(error)
+    return found
+
+
+def _turn(need: Need) -> tuple[bool, int, str]:
+    if isinstance(need, Trained):
+        return False, need.plan.seed, need.data
+    return True, 0, need.data

@@ -1,0 +1,15 @@
+"""How many CPU threads an operation takes, in whatever library computes it."""
+
+import importlib
+
+import torch
+from threadpoolctl import threadpool_limits
+
+
+def limit_threads(threads: int) -> None:
+    """Let operations of this process take so many threads."""
+    torch.set_num_threads(threads)
+    # A library that is loaded later would not be limited, and threads that wait for one another
+    # make a Gaussian process ten times slower.
+    importlib.import_module("scipy.linalg")
+    threadpool_limits(threads)

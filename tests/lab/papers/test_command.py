@@ -1,0 +1,148 @@
+import io
+import re
+
+import pytest
+from fixture_papers import fixture_order, fixture_scale, fixture_setting
+from rich.console import Console
+
+import selective_backprop as sb
+from selective_backprop.lab.papers import needs
+from selective_backprop.lab.papers.command import list_items, reproduce
+from selective_backprop.lab.papers.judging import Verdict
+from selective_backprop.lab.papers.registry import ITEMS, find_items
+from selective_backprop.lab.records import read_runs
+
+# So few digits are scored by so young a net that pruning may leave nothing of a class.
+pytestmark = pytest.mark.filterwarnings("ignore:no example of class")
+
+
+class Screen(Console):
+    """A console whose words can be read."""
+
+    def __init__(self):
+        super().__init__(file=io.StringIO(), width=160, markup=False, emoji=False)
+
+    @property
+    def text(self):
+        return self.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Everything, drawn from real runs."""
+    out, screen = tmp_path_factory.mktemp("papers"), Screen()
+    order = fixture_order(out, seeds=1)
+    reproduce(screen, find_items(["all"]), order)
+    return out, screen.text, order
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_is_drawn_and_written_from_records(made, name):
+    out, said, _ = made
+    page = (out / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"## {name}: {ITEMS[name].title}\n")
+    assert all(words[:40] in page for words in ITEMS[name].reported)
+    claims = name not in ("fig-3", "fig-4", "diet-images")  # which show what is there
+    assert any(f"**{verdict}**" in page for verdict in Verdict) == claims
+    assert page in (out / "index.md").read_text(encoding="utf-8")
+    assert f"\n{name}, " in said
+    if name == "table-1":
+        assert "paper 1.1×" in (out / "table-1.txt").read_text(encoding="utf-8")
+        assert "speed-up in wall seconds" in said
+        return
+    drawn = re.findall(r">([^<]+)</t", (out / f"{name}.svg").read_text(encoding="utf-8"))
+    caption = "digits, batch 32" if name == "fig-18" else "192 training examples, fixture_lab"
+    assert caption in " ".join(drawn)
+    assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_is_the_same_file_each_time_and_nothing_is_trained_again(made, monkeypatch):
+    out, _, order = made
+    monkeypatch.setattr(needs.Trained, "meet", None)
+    drawn = (out / "fig-7.svg").read_bytes()
+    reproduce(Screen(), find_items(["fig-7"]), order)
+    assert (out / "fig-7.svg").read_bytes() == drawn
+
+
+def test_a_run_that_several_items_share_is_trained_once(made):
+    _, _, order = made
+    runs = read_runs(order.place.folder)
+    single = [len(order.needs([item])) for item in ITEMS.values()]
+    assert len(runs) + 1 == len(order.needs(list(ITEMS.values()))) < sum(single)
+    assert not list(order.place.folder.glob("*.partial"))
+
+
+def test_records_of_other_code_are_told_of(made, tmp_path):
+    _, _, order = made
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    for path in order.place.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    path = next(folder.glob("stale-sb-seed0*"))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r'"code_version": "[^"]*"', '"code_version": "git 0"', text, count=1))
+    named = [
+        each.name
+        for each in ITEMS.values()
+        if path.name in {need.file(folder).name for need in order.needs([each])}
+    ]
+    reproduce(Screen(), find_items(named), fixture_order(tmp_path, seeds=1))
+    told = [
+        name
+        for name in named
+        if "come from different code" in (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    ]
+    assert told == named
+
+
+def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):
+    _, _, order = made
+    done, fresh = Screen(), Screen()
+    list_items(done, find_items(["fig-1", "fig-18"]), order)
+    list_items(fresh, find_items(["fig-1", "fig-18"]), fixture_order(tmp_path, seeds=1))
+    assert re.search(r"fig-1 .* 3 +3 +0 +– +digits", done.text)
+    assert re.search(r"fig-1 .* 3 +0 +3 +\S.*digits", fresh.text)
+    assert re.search(r"all .* 4 +0 +4 ", fresh.text)
+    assert not list(tmp_path.iterdir())
+
+
+ABSENT = fixture_setting("SVHN", data="cifar10")
+
+
+def test_data_that_are_not_at_hand_are_told_of_and_the_rest_is_drawn(tmp_path):
+    order = fixture_order(
+        tmp_path, fixture_scale(fixture_setting(), ABSENT), root=tmp_path / "nowhere", seeds=1
+    )
+    reproduce(Screen(), find_items(["fig-10"]), order)
+    page = (tmp_path / "fig-10.md").read_text(encoding="utf-8")
+    assert "Left out, since cifar10 is not at hand" in page
+    assert "nowhere" in page
+    assert "CIFAR-10" in page
+    screen = Screen()
+    list_items(screen, find_items(["fig-10"]), order)
+    assert "cifar10 missing" in screen.text
+    assert "cs.toronto.edu" in screen.text
+
+
+def test_an_item_without_any_data_stops_before_anything_is_trained(tmp_path):
+    order = fixture_order(tmp_path, fixture_scale(ABSENT), root=tmp_path / "nowhere")
+    with pytest.raises(sb.DataError, match=r"^fig-1: .*nowhere.*--root"):
+        reproduce(Screen(), find_items(["fig-1"]), order)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told_of(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(sb.ConfigurationError, match="name another"):
+        reproduce(Screen(), find_items(["fig-1"]), fixture_order(tmp_path))
+
+
+@pytest.mark.parametrize("names", [[], ["fig-99"], ["fig-1", "tabel-1"]])
+def test_what_does_not_exist_is_refused_with_what_does(names):
+    with pytest.raises(sb.ConfigurationError, match=r"list, all, or fig-1|there are fig-1.*all"):
+        find_items(names)
+
+
+def test_items_come_once_and_in_the_order_asked_for():
+    assert [item.name for item in find_items(["fig-7", "fig-1", "fig-7"])] == ["fig-7", "fig-1"]
+    assert find_items(["fig-1", "all"]) == list(ITEMS.values())
