@@ -25,8 +25,8 @@ _SPEEDS: Mapping[tuple[str, bool], Speed] = {
     ("tiny_cnn", True): Speed(0.017, 0.053),
     ("small_cnn", True): Speed(0.077, 0.220),
     ("resnet9_narrow", True): Speed(0.652, 2.252),
-    ("resnet18_narrow", True): Speed(1.0, 3.2),
-    ("googlenet_narrow", True): Speed(5.0, 18.0),
+    ("resnet18_narrow", True): Speed(1.2, 4.2),
+    ("googlenet_narrow", True): Speed(6.0, 22.0),
     ("tiny_cnn", False): Speed(0.012, 0.040),
     ("small_cnn", False): Speed(0.046, 0.167),
 }

@@ -1,4 +1,4 @@
-"""The small scale: the whole budget of runs that two cores finish in well under two hours.
+"""The small scale: the whole budget of runs that two cores finish in less than two hours.
 
 Nets are small and lengths short, but every net is trained until its last learning rate has done
 its work. One run of traditional training takes, on one thread of an AMD EPYC, evaluations included:
@@ -12,10 +12,10 @@ its work. One run of traditional training takes, on one thread of an AMD EPYC, e
 | CIFAR-10 | tiny_cnn | 8,000 | 20 | 12 | 19 |
 | CIFAR-10 | resnet9_narrow | 4,000 | 12 | 6 | 150 |
 | CIFAR-10 | tiny_cnn | 3,000 | 20 | 6 | 8 |
-| CIFAR-10 | resnet18_narrow | 3,000 | 2 | 1 | 30 |
-| CIFAR-10 | googlenet_narrow | 3,000 | 2 | 1 | 158 |
+| CIFAR-10 | resnet18_narrow | 3,000 | 2 | 1 | 38 |
+| CIFAR-10 | googlenet_narrow | 3,000 | 2 | 1 | 192 |
 
-Three seeds of everything take 137 minutes of one core: 15 of them are those of Diet-SB, which the
+Three seeds of everything take 140 minutes of one core: 17 of them are those of Diet-SB, which the
 last three lines belong to, and 3 are what figures 2, 5, 8, 9 and 15 look for inside shared runs.
 
 `selective-backprop reproduce list` counts the runs, and says what each figure takes of the budget.
