@@ -35,8 +35,8 @@ class Splits:
 def limited(splits: Splits, limit: int) -> Splits:
     """Return the splits with only the first `limit` training examples in stratified order.
 
-    Each class keeps its share of the training set to within one example, and a smaller limit
-    gives a prefix of what a larger one gives. The test split stays whole.
+    Each class keeps its share of the training set as nearly as `stratified_order` promises, and
+    a smaller limit gives a prefix of what a larger one gives. The test split stays whole.
 
     Args:
         splits: the whole data set.
@@ -61,7 +61,9 @@ def limited(splits: Splits, limit: int) -> Splits:
 
 
 def stratified_order(labels: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
-    """Order examples so that every prefix has each class's share, to within one example.
+    """Order examples so that every prefix has each class's share: of equal classes to within one.
+
+    A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
 
     Within a class the order is random but always the same: it depends on the example's index
     alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way.

@@ -102,8 +102,9 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
             torchvision's folder of them. `digits` needs none. For the hub, the folder in which
             fetched files are kept; None for the package's own.
         limit: how many training examples to keep; None keeps all. They are the first of one
-            fixed, stratified order: each class keeps its share to within one example, a smaller
-            limit's examples are a prefix of a larger one's, and every seed gets the same.
+            fixed, stratified order: each class keeps its share (of equally large ones to within one
+            example), a smaller limit's examples are a prefix of a larger one's, and every seed
+            gets the same.
 
     Returns:
         The data set. Mean and standard deviation are those of the training images kept.
