@@ -43,9 +43,8 @@ def write(folder: Path, *, compressed: bool = True, **changed: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("folder", [".", "svhn", "SVHN"])
-@pytest.mark.parametrize("compressed", [False, True])
-def test_every_pixel_and_digit_comes_out_where_it_belongs(tmp_path, compressed, folder):
-    write(tmp_path / folder, compressed=compressed)
+def test_every_pixel_and_digit_comes_out_where_it_belongs(tmp_path, folder):
+    write(tmp_path / folder)
     splits = read_svhn_splits(TINY, tmp_path)
     for images, labels, variables in (
         (splits.train_images, splits.train_labels, digits(TRAIN, seed=0)),
@@ -143,7 +142,9 @@ def test_what_is_not_svhn_is_refused_by_name_with_what_was_found(tmp_path, kind)
 def test_what_is_no_matlab_file_is_refused_by_name(tmp_path, content):
     path = write(tmp_path) / "test_32x32.mat"
     path.write_bytes(content)
-    with pytest.raises(sb.DataError, match=r"cannot be read as a MATLAB file|holds nothing") as no:
+    with pytest.raises(
+        sb.DataError, match=r"cannot be read as a MATLAB file|holds nothing|not compressed"
+    ) as no:
         read_svhn_splits(TINY, tmp_path)
     assert str(path) in str(no.value)
     assert "--root" in str(no.value)
@@ -178,19 +179,7 @@ def test_no_damage_to_a_compressed_file_goes_unnoticed(fuzzed, place, bit, cut):
         path.write_bytes(good)
 
 
-@given(place=st.integers(0, 10**6), value=st.integers(0, 255))
-def test_a_damaged_plain_file_is_refused_or_gives_images_and_digits_all_the_same(
-    tmp_path_factory, place, value
-):
-    folder = write(tmp_path_factory.mktemp("svhn"), compressed=False)
-    path = folder / "test_32x32.mat"
-    damaged = bytearray(path.read_bytes())
-    # Tags and dimensions are what a reader may trip over; they lie before and after the pixels.
-    heads = [*range(300), *range(len(damaged) - 200, len(damaged))]
-    damaged[heads[place % len(heads)]] = value
-    path.write_bytes(damaged)
-    with contextlib.suppress(sb.DataError):
-        splits = read_svhn_splits(TINY, folder)
-        assert splits.test_images.shape == (TEST, 3, 32, 32)
-        assert splits.test_labels.min() >= 0
-        assert splits.test_labels.max() <= 9
+def test_a_file_without_checksums_is_refused(tmp_path):
+    write(tmp_path, compressed=False)
+    with pytest.raises(sb.DataError, match="not compressed"):
+        read_svhn_splits(TINY, tmp_path)

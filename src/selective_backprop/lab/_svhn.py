@@ -1,5 +1,6 @@
 """Read SVHN's cropped digits from their publisher's MATLAB files."""
 
+import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from selective_backprop.lab._folders import FETCH_AGAIN, find_folder
 from selective_backprop.lab._splits import Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
+_HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a compressed one
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,12 @@ def _check(path: Path, count: int) -> None:
             f"{path.name} is not in {path.parent}, where other files of its set are. Fetch it too, "
             f"or pass another folder with --root"
         )
+    if not _is_compressed(path):
+        # As the publisher's are. Others carry no checksum, and damage may crash SciPy's reader.
+        raise sb.DataError(
+            f"{path} holds variables that are not compressed, as the publisher's are, or is "
+            f"damaged. {FETCH_AGAIN}"
+        )
     variables = _of_matlab(path, whosmat)
     for name, shape, kinds in (
         ("X", (_SIDE, _SIDE, _CHANNELS, count), {"uint8"}),
@@ -107,6 +115,20 @@ def _check(path: Path, count: int) -> None:
                 f"{path} holds {words} as its {name!r}, but {' or '.join(sorted(kinds))} of "
                 f"{shape} was expected. {FETCH_AGAIN}"
             )
+
+
+def _is_compressed(path: Path) -> bool:
+    """Return whether every variable of a file is, as its tags say."""
+    with path.open("rb") as file:
+        order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
+        found = 0
+        while len(tag := file.read(8)) == 8:
+            kind, size = struct.unpack(f"{order}II", tag)
+            if kind != _COMPRESSED:
+                return False
+            found += 1
+            file.seek(size, 1)
+    return found > 0
 
 
 def _of_matlab(path: Path, read: Callable[..., Any], **options: Any) -> Any:
