@@ -46,3 +46,17 @@ def find_folder(
         f"{name} needs {wanted}, which is in none of {', '.join(map(str, places))}. Pass the "
         f"folder that holds it with --root (root= in Python); the files are published at {source}"
     )
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder that `--out` names, if it is not there.
+
+    Raises:
+        ConfigurationError: if it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise sb.ConfigurationError(
+            f"--out {out}: cannot be made a folder ({error.strerror}); name another"
+        ) from error

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop.lab import datasets, options
+from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
 from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
@@ -330,14 +331,14 @@ def _device(name: str | None) -> str:
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:
     clean = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
     data = UniformFlip(plans[0].noise)(clean)
-    _make_folder(out)
+    make_folder(out)
     with Live(console, plans) as live:
         return run_plans(plans, data, out, command=_command(), watch=live, replace=again)
 
 
 def _show(runs: Sequence[Run], out: Path) -> None:
     summary = summarise(runs)
-    _make_folder(out)
+    make_folder(out)
     console.print(comparison_table(summary, width=console.width))
     (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
     draw_comparison(runs, out / "comparison.png")
@@ -345,15 +346,6 @@ def _show(runs: Sequence[Run], out: Path) -> None:
     console.print(
         f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
     )
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"--out {out}: cannot be made a folder ({error.strerror}); name another"
-        ) from error
 
 
 def main() -> None:

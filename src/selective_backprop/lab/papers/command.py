@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 import selective_backprop as sb
+from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.papers.index import write_index, write_item
 from selective_backprop.lab.papers.items import Entry, Filled, Found, Item
 from selective_backprop.lab.papers.judging import tally
@@ -119,7 +120,7 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
         if names <= absent.keys():
             raise sb.DataError(f"{item.name}: {absent[min(names)]}")
     folder = order.place.folder
-    _make_folder(folder)
+    make_folder(folder)
     possible = [need for need in every if need.data not in absent]
     met = [need for need in possible if need.is_met(folder)]
     waiting = [need for need in possible if need not in met]
@@ -207,12 +208,3 @@ def _row(
 
 def _seeds(order: Order) -> str:
     return f"{order.seeds} seed{'' if order.seeds == 1 else 's'}"
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"--out {folder}: cannot be made a folder ({error.strerror}); name another"
-        ) from error
