@@ -16,7 +16,8 @@ from rich.console import Console
 
 from selective_backprop.lab.bench_run import run_bench
 from selective_backprop.lab.bench_tables import describe, remarks, scorer_table, strategy_table
-from selective_backprop.lab.specimen import Precision, bench_recipe
+from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.specimen import bench_recipe
 
 RATE = 1 / 3
 

@@ -8,7 +8,8 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.contestants import FULL_FORWARD, Spent, gather, mean_of
-from selective_backprop.lab.specimen import Precision, bench_recipe, make_specimen
+from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.specimen import bench_recipe, make_specimen
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import selective_backprop as sb
+from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.specimen import (
-    Precision,
     Pupil,
     bench_recipe,
     made_up,

@@ -14,8 +14,9 @@ from selective_backprop.lab.bench_scorers import cheap_scorers, default_scorers
 from selective_backprop.lab.bench_tables import describe, remarks, scorer_table, strategy_table
 from selective_backprop.lab.benching import BASELINE, LEAST, Findings, Round, conclude, run_rounds
 from selective_backprop.lab.contestants import gather
+from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.recipes import Recipe
-from selective_backprop.lab.specimen import Precision, Specimen, make_specimen
+from selective_backprop.lab.specimen import Specimen, make_specimen
 
 CPU_CLOCK = "CPU seconds of the process"
 GPU_CLOCK = "wall seconds"

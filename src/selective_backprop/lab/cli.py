@@ -19,6 +19,7 @@ from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
 from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
+from selective_backprop.lab.devices import find_device
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.live import Live
 from selective_backprop.lab.noise import UniformFlip
@@ -27,11 +28,12 @@ from selective_backprop.lab.papers.command import Order, default_jobs, list_item
 from selective_backprop.lab.papers.command import reproduce as run_order
 from selective_backprop.lab.papers.registry import find_items
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
-from selective_backprop.lab.recipes import Rates, Recipe, find_recipe
+from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.runs import Plan
-from selective_backprop.lab.specimen import Precision, bench_recipe
+from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
 from selective_backprop.lab.threads import limit_threads
 
@@ -87,6 +89,7 @@ def compare(
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
     lr_schedule: options.LearningRates = None,
+    precision: options.TrainingPrecision = Precision.FP32,
     lr_follows: options.LearningRateFollows = Follows.RUN,
     evaluations: options.Evaluations = 20,
     threads: options.Threads = 1,
@@ -99,7 +102,14 @@ def compare(
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
     table. A comparison that was interrupted goes on with the runs that are missing.
     """
-    recipe = _recipe(data, model, batch_size, lr, lr_schedule)
+    recipe = _recipe(
+        data,
+        model=model,
+        batch_size=batch_size,
+        learning_rate=lr,
+        rates=lr_schedule,
+        precision=precision,
+    )
     lengths = _lengths(recipe, epochs, budget)
     limit_threads(threads)
     plans = [
@@ -111,7 +121,7 @@ def compare(
             length=length,
             evaluations=evaluations,
             limit=limit,
-            device=_device(device),
+            device=find_device(device),
             noise=noise,
             lr_follows=lr_follows,
         )
@@ -142,6 +152,7 @@ def train(
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
     lr_schedule: options.LearningRates = None,
+    precision: options.TrainingPrecision = Precision.FP32,
     lr_follows: options.LearningRateFollows = Follows.RUN,
     evaluations: options.Evaluations = 20,
     threads: options.Threads = 1,
@@ -150,7 +161,14 @@ def train(
     again: options.Again = False,
 ) -> None:
     """Train one recipe with one strategy and seed, into a record."""
-    recipe = _recipe(data, model, batch_size, lr, lr_schedule)
+    recipe = _recipe(
+        data,
+        model=model,
+        batch_size=batch_size,
+        learning_rate=lr,
+        rates=lr_schedule,
+        precision=precision,
+    )
     (length,) = _lengths(recipe, epochs, None if budget is None else [budget])
     limit_threads(threads)
     arm = _one_arm(strategy)
@@ -162,7 +180,7 @@ def train(
         length=length,
         evaluations=evaluations,
         limit=limit,
-        device=_device(device),
+        device=find_device(device),
         noise=noise,
         lr_follows=lr_follows,
     )
@@ -205,7 +223,7 @@ def bench(
         rate=rate,
         scorers=None if scorers is None else scorers.split(","),
         seconds=seconds,
-        device=torch.device(_device(device)),
+        device=torch.device(find_device(device)),
         root=root,
         precision=precision,
     )
@@ -221,6 +239,7 @@ def reproduce(
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
     device: options.Device = None,
+    train: options.Train = True,
     out: options.ReproduceOut = Path("runs/papers"),
 ) -> None:
     """Redo figures and tables of the source papers: train what is missing, then draw.
@@ -233,21 +252,24 @@ def reproduce(
     list trains nothing: it says what each needs, what is on record, and how long the rest takes.
     """
     limit_threads(threads)
+    # To draw what another machine has trained, its device need not be here.
+    where = device if device and not train else find_device(device)
     order = Order(
         scale=SCALES[scale],
         seeds=seeds,
-        device=_device(device),
+        device=where,
         threads=threads,
-        jobs=jobs or default_jobs(_device(device), threads),
+        jobs=jobs or default_jobs(where, threads),
         root=root,
         out=out,
         command=_command(),
+        trains=train,
     )
     if "list" in names:
         others = [name for name in names if name != "list"]
-        list_items(console, find_items(others or ["all"]), order)
+        list_items(console, find_items(others or ["all"], order.scale), order)
     else:
-        run_order(console, find_items(names), order)
+        run_order(console, find_items(names, order.scale), order)
 
 
 @app.command()
@@ -260,17 +282,9 @@ def report(
     _show(runs, out or folder)
 
 
-def _recipe(
-    data: str,
-    model: str | None,
-    batch_size: int | None,
-    lr: float | None,
-    lr_schedule: Rates | None,
-) -> Recipe:
+def _recipe(data: str, *, model: str | None, **given: Any) -> Recipe:
     _look_here(model)
-    return _given(
-        find_recipe(data), model=model, batch_size=batch_size, learning_rate=lr, rates=lr_schedule
-    )
+    return _given(find_recipe(data), model=model, **given)
 
 
 def _look_here(model: str | None) -> None:
@@ -314,18 +328,6 @@ def _settings(
     if warmup is None:
         warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
     return Settings(rate=rate, draw=draw, warmup=warmup, stale=stale, keep=keep)
-
-
-def _device(name: str | None) -> str:
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name is None:
-        return "cuda" if gpus else "cpu"
-    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
-    if name not in known:
-        raise sb.ConfigurationError(
-            f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
-        )
-    return name
 
 
 def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:

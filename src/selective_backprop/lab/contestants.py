@@ -13,7 +13,8 @@ from torch.nn import functional
 import selective_backprop as sb
 from selective_backprop.lab.bench_scorers import STALE, cheap_scorers, strategies
 from selective_backprop.lab.loaders import ImageDataset, make_loader
-from selective_backprop.lab.specimen import Precision, Pupil, Specimen
+from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.specimen import Pupil, Specimen
 
 Clock = Callable[[], float]
 FULL_FORWARD = "fp32 forward alone"

@@ -13,8 +13,8 @@ from selective_backprop.lab.models import MODELS
 from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.papers.registry import ITEMS
 from selective_backprop.lab.papers.scales import ScaleName
+from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.recipes import RECIPES, Rates
-from selective_backprop.lab.specimen import Precision
 
 
 def parse_rate(text: str | float) -> float:
@@ -317,7 +317,16 @@ ScaleOption = Annotated[
         "--scale",
         metavar="|".join(ScaleName),
         help="small: small nets on parts of real data, all within about two hours on two cores. "
+        "cifar10: all of CIFAR-10, a few of the figures, in about as long. gpu, gpu-wide: the same "
+        "figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half an hour or hours. "
         "full: the papers' own nets, data and lengths, for a GPU and days.",
+    ),
+]
+Train = Annotated[
+    bool,
+    typer.Option(
+        "--train/--no-train",
+        help="With --no-train, draw from what is on record, and leave out what is not.",
     ),
 ]
 Jobs = Annotated[

@@ -61,7 +61,7 @@ class Task:
     def model(self, seed: int) -> nn.Module:
         """Return a new model like the run's, of weights that no run begins with."""
         seed = 1_000_003 * (self.seed + 1) + seed
-        return make_model(self.recipe.model, self.data, seed=seed).to(self.device)
+        return self.recipe.make_model(self.data, seed=seed).to(self.device)
 
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
         """Train a model on the task's data as the recipe says, but for so many epochs.

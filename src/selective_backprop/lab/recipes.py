@@ -13,6 +13,9 @@ from torch import nn
 import selective_backprop as sb
 from selective_backprop.lab._hub import HUB
 from selective_backprop.lab.augment import Augmentation
+from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.models import make_model
+from selective_backprop.lab.precision import Precision
 
 
 class Rates(StrEnum):
@@ -53,6 +56,7 @@ class Recipe:
             and 1 and rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
         decay: what it is multiplied by at each step, between 0 and 1.
         nesterov: whether the momentum is Nesterov's.
+        precision: what passes are computed in, those of scoring and evaluation too.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -70,6 +74,7 @@ class Recipe:
     steps: tuple[float, ...] = USUAL_STEPS
     decay: float = USUAL_DECAY
     nesterov: bool = True
+    precision: Precision = Precision.FP32
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
@@ -91,7 +96,7 @@ class Recipe:
         """Return the recipe as a record keeps it.
 
         What makes no difference is left out, so that records from before there was a choice still
-        count: the steps of a learning rate that has none, the usual steps, the usual momentum.
+        count: the steps of a learning rate that has none, the usual steps, momentum and precision.
         """
         found = asdict(self) | {"augmentation": self.augmentation.config()}
         steps = {"steps": USUAL_STEPS, "decay": USUAL_DECAY}
@@ -99,7 +104,13 @@ class Recipe:
             found = {key: value for key, value in found.items() if key not in steps}
         if self.nesterov or not self.momentum:
             del found["nesterov"]
+        if self.precision is Precision.FP32:
+            del found["precision"]
         return found
+
+    def make_model(self, data: ImageData, *, seed: int) -> nn.Module:
+        """Return the recipe's net for a data set, in its precision, on the CPU."""
+        return self.precision.wrap(make_model(self.model, data, seed=seed))
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return SGD as the recipe has it, at its highest learning rate."""

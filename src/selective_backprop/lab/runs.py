@@ -15,7 +15,6 @@ from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader, make_test_loader
 from selective_backprop.lab.metering import Meter
-from selective_backprop.lab.models import make_model
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.outfits import Outfit, Task
 from selective_backprop.lab.pacing import (
@@ -126,7 +125,7 @@ class TrainingRun:
         self.plan = plan
         self._device = torch.device(plan.device)
         recipe = plan.recipe
-        self.model = make_model(recipe.model, data, seed=plan.seed).to(self._device)
+        self.model = recipe.make_model(data, seed=plan.seed).to(self._device)
         self._loss_fn = nn.CrossEntropyLoss()
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self.meter = Meter(len(data.train_labels), self._device)

@@ -3,9 +3,7 @@
 import copy
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 import torch
@@ -19,27 +17,12 @@ from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader
 from selective_backprop.lab.models import make_model
+from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.recipes import RECIPES, Recipe, find_recipe
 
 WINDOWS = {"cpu": 2, "cuda": 6}  # that an epoch has: few, so that a round is short
 STUDIED = 20  # steps after which a model is no longer random, nor done
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
-
-
-class Precision(StrEnum):
-    """The numbers that training computes with; `BF16` is autocast to bfloat16."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """What autocast computes in; None without it."""
-        return torch.bfloat16 if self is Precision.BF16 else None
-
-    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """Return what a forward pass runs under."""
-        return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)

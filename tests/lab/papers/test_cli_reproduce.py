@@ -65,3 +65,15 @@ def test_threads_leave_room_for_fewer_runs_and_a_gpu_for_one(monkeypatch):
     monkeypatch.setattr(command, "hardware", lambda: {"cores": 8})
     assert [command.default_jobs("cpu", threads) for threads in (1, 2, 3, 16)] == [8, 4, 2, 1]
     assert command.default_jobs("cuda", 1) == 1
+
+
+def test_drawing_alone_asks_for_no_device_that_is_here(typed):
+    *_, order = typed("reproduce all --scale gpu --device cuda:99 --no-train")
+    assert (order.trains, order.device) == (False, "cuda:99")
+    *_, order = typed("reproduce all --scale gpu")
+    assert order.trains
+
+
+def test_a_scale_of_a_few_figures_makes_all_of_those(typed):
+    _, names, _ = typed("reproduce all --scale cifar10")
+    assert names == ["fig-6", "fig-7", "table-1", "fig-10", "fig-12", "fig-13"]

@@ -9,7 +9,9 @@ import selective_backprop as sb
 from selective_backprop.lab.papers import needs
 from selective_backprop.lab.papers.command import list_items, reproduce
 from selective_backprop.lab.papers.judging import Verdict
-from selective_backprop.lab.papers.registry import ITEMS, find_items
+from selective_backprop.lab.papers.registry import ITEMS, find_items, items_at
+from selective_backprop.lab.papers.scales import SCALES, ScaleName
+from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.records import read_runs
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
@@ -48,7 +50,7 @@ def test_every_item_is_drawn_and_written_from_records(made, name):
     assert f"\n{name}, " in said
     if name == "table-1":
         assert "paper 1.1×" in (out / "table-1.txt").read_text(encoding="utf-8")
-        assert "speed-up in wall seconds" in said
+        assert "speed-up in CPU seconds" in said
         return
     drawn = re.findall(r">([^<]+)</t", (out / f"{name}.svg").read_text(encoding="utf-8"))
     caption = "digits, batch 32" if name == "fig-18" else "192 training examples, fixture_lab"
@@ -62,6 +64,30 @@ def test_a_figure_is_the_same_file_each_time_and_nothing_is_trained_again(made, 
     drawn = (out / "fig-7.svg").read_bytes()
     reproduce(Screen(), find_items(["fig-7"]), order)
     assert (out / "fig-7.svg").read_bytes() == drawn
+
+
+def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(made, tmp_path):
+    _, _, order = made
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    kept = [path for path in order.place.folder.iterdir() if "kath18" not in path.name]
+    for path in kept:
+        (folder / path.name).write_bytes(path.read_bytes())
+    screen = Screen()
+    partly = fixture_order(tmp_path, seeds=1, trains=False)
+    reproduce(screen, find_items(["fig-7", "fig-18"]), partly)
+    page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
+    assert "Left out: 1 of 7 runs, not on record." in page
+    assert "| SB |" in page
+    assert "| Kath18 |" not in page
+    assert len(list(folder.iterdir())) == len(kept)
+    for path in folder.glob("*seed0*"):
+        path.unlink()
+    reproduce(screen, find_items(["fig-7", "fig-18"]), partly)
+    assert "fig-7, error against time: nothing is on record" in screen.text
+    nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
+    with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--no-train"):
+        reproduce(screen, find_items(["fig-7"]), nowhere)
 
 
 def test_a_run_that_several_items_share_is_trained_once(made):
@@ -146,3 +172,28 @@ def test_what_does_not_exist_is_refused_with_what_does(names):
 def test_items_come_once_and_in_the_order_asked_for():
     assert [item.name for item in find_items(["fig-7", "fig-1", "fig-7"])] == ["fig-7", "fig-1"]
     assert find_items(["fig-1", "all"]) == list(ITEMS.values())
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
+    there = items_at(scale)
+    assert [item.name for item in find_items(["all"], scale)] == [item.name for item in there]
+    assert len(there) == len(scale.items or ITEMS)
+    for name in ITEMS.keys() - {item.name for item in there}:
+        with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
+            find_items([name], scale)
+
+
+def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares():
+    for name in (ScaleName.GPU, ScaleName.GPU_WIDE):
+        plans = [
+            entry.plan
+            for item in items_at(SCALES[name])
+            for panel in item.panels(SCALES[name])
+            for entry in panel.entries
+        ]
+        assert {plan.recipe.precision for plan in plans} == {Precision.BF16}
+        assert {plan.limit for plan in plans} == {None}
+        assert {"traditional", "random-backprop", "selective-backprop", "stale-sb"} <= {
+            plan.arm for plan in plans
+        }

@@ -56,7 +56,7 @@ def test_what_pruning_is_expected_to_cost_is_about_what_it_costs(place):
     assert trained > 5 * trained_on(entry.plan)
 
 
-@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+@pytest.mark.parametrize("scale", [SCALES["small"], SCALES["full"]], ids=lambda scale: scale.name)
 def test_scores_and_selections_are_of_the_same_examples(scale):
     alike = {(each.recipe.data, each.limit) for each in (scale.pruned, *scale.scored)}
     assert len(alike) == 1
@@ -119,7 +119,7 @@ def test_runtimes_are_judged_in_wall_seconds():
     assert [finding.verdict for finding in shown.findings] == [AGREES, DISAGREES]
     (grid,) = shown.tables
     assert [row[0] for row in grid.rows] == SEVEN
-    assert grid.rows[0][2] == "1.00×"
+    assert grid.rows[0][3] == "1.00×"
 
 
 def looked(name, numbers):

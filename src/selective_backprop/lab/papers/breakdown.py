@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from selective_backprop.lab._panels import INK, entitle
 from selective_backprop.lab._styles import PHASE_COLOURS
 from selective_backprop.lab.comparison import Arm
-from selective_backprop.lab.papers.drawing import caption, sheet, under
+from selective_backprop.lab.papers.clock import clock, seconds_of_phases
+from selective_backprop.lab.papers.drawing import AXIS_LABELS, caption, sheet, under
 from selective_backprop.lab.papers.items import Filled, Found, Presentation
 from selective_backprop.lab.papers.judging import Finding, below_zero, paired, reaches_sooner
 from selective_backprop.lab.papers.text import Grid
@@ -40,9 +41,11 @@ def presenter(factor: float) -> Callable[[Found], Presentation]:
         with sheet(1, len(found.panels), height=2.1) as (figure, grid):
             for panel, filled in zip(grid[0], found.panels, strict=True):
                 _draw(panel, filled, factor)
-            under(
-                figure, f"Mean over the seeds that reached the target. {caption(found, timed=True)}"
-            )
+            on_wall = clock(found.runs) == "seconds"
+            words = "Mean over the seeds that reached the target."
+            if not on_wall:
+                words += " CPU seconds are split as the wall seconds of the phases are."
+            under(figure, f"{words} {caption(found, timed=on_wall)}")
         return Presentation(
             figure=figure,
             tables=tuple(_table(filled, factor) for filled in found.panels),
@@ -64,8 +67,9 @@ def parts_at(run: Run, target: float) -> dict[str, float] | None:
     """Return the seconds of each part until an error was first seen; None if it never was."""
     for point in run.points:
         if point.test_error <= target:
+            spent = seconds_of_phases(run, point)
             return {
-                part: sum(point.phases.get(phase, 0.0) for phase in phases)
+                part: sum(spent.get(phase, 0.0) for phase in phases)
                 for part, phases in PARTS.items()
             }
     return None
@@ -90,7 +94,7 @@ def _draw(panel: Axes, filled: Filled, factor: float) -> None:
     panel.tick_params(axis="y", length=0)
     panel.set_ylim(len(names) - 0.4, -0.6)
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
-    panel.set_xlabel("wall seconds, evaluation left out")
+    panel.set_xlabel(AXIS_LABELS[clock([run for _, arm in shown for run in arm.runs])])
     words = "" if target is None else f" until {target:.2f} % ({factor:g} × Traditional's)"
     entitle(panel, filled.panel.title + words, list(PARTS), room=3.4)
 
@@ -141,7 +145,7 @@ def _judge(filled: Filled, factor: float) -> Iterator[Finding]:
     for arm, other in ((ours, base), (stale, ours)):
         if arm is not None:
             claim = f"{title}: {arm.label} gets there sooner than {other.label}"
-            yield reaches_sooner(claim, arm, other, target, "seconds")
+            yield reaches_sooner(claim, arm, other, target, clock(other.runs))
     claim = f"{title}: SB spends less time in backward passes than Traditional"
     yield below_zero(claim, paired(ours, base, spent("backward")), "s of backward passes")
     if stale is not None:

@@ -1,6 +1,6 @@
 """The command `reproduce`: say what is needed, train what is missing, draw what can be drawn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from selective_backprop.lab.papers.needs import (
 )
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
-from selective_backprop.lab.papers.registry import ITEMS
+from selective_backprop.lab.papers.registry import items_at
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import read_step_times
 from selective_backprop.lab.provenance import hardware
@@ -47,6 +47,7 @@ class Order:
         root: folder of the data sets' files.
         out: folder of the records and figures.
         command: what was typed, for the records.
+        trains: whether what is missing is trained; otherwise it is left out.
     """
 
     scale: Scale
@@ -57,6 +58,7 @@ class Order:
     root: Path | None
     out: Path
     command: str
+    trains: bool = True
 
     @property
     def place(self) -> Place:
@@ -70,7 +72,7 @@ class Order:
             self.scale,
             seeds=self.seeds,
             device=self.device,
-            others=ITEMS.values(),
+            others=items_at(self.scale),
         )
 
 
@@ -111,15 +113,19 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
 
     Raises:
         DataError: if the data of an item are missing altogether.
-        RecordError: if a record cannot be read or written.
+        RecordError: if a record cannot be read or written, or nothing is there to draw.
     """
-    every = order.needs(items)
+    every, folder = order.needs(items), order.place.folder
+    if not order.trains:
+        if not any(need.is_met(folder) for need in every):
+            raise sb.RecordError(f"nothing of that is on record in {folder}, and --no-train")
+        _draw(console, items, order, {})
+        return
     absent = missing_data(every, order.root)
     for item in items:
         names = {need.data for need in order.needs([item])}
         if names <= absent.keys():
             raise sb.DataError(f"{item.name}: {absent[min(names)]}")
-    folder = order.place.folder
     make_folder(folder)
     possible = [need for need in every if need.data not in absent]
     met = [need for need in possible if need.is_met(folder)]
@@ -129,13 +135,21 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
     if waiting:
         with Shown(console, waiting) as shown:
             meet_all(waiting, order.place, jobs=order.jobs, threads=order.threads, watch=shown)
+    _draw(console, items, order, absent)
+
+
+def _draw(console: Console, items: Sequence[Item], order: Order, absent: Mapping[str, str]) -> None:
     for item in items:
-        presented = write_item(item, gather(item, order, absent), order.out)
+        found = gather(item, order, absent)
+        if not found.panels and not found.timings:
+            console.print(f"{item.name}, {item.title.lower()}: nothing is on record")
+            continue
+        presented = write_item(item, found, order.out)
         console.print(f"{item.name}, {item.title.lower()}: {tally(presented.findings)}")
         if presented.figure is None:
             for grid in presented.tables:
                 console.print(grid.as_text(), soft_wrap=True)
-    page = write_index(order.out, list(ITEMS.values()))
+    page = write_index(order.out, items_at(order.scale))
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 
@@ -148,28 +162,36 @@ def gather(item: Item, order: Order, absent: Mapping[str, str]) -> Found:
         absent: data sets that are not at hand, with why; panels of theirs are left out.
     """
     folder = order.place.folder
-    panels = tuple(
-        Filled(panel, tuple(entry.arm(_records(entry, order)) for entry in panel.entries))
+    needs = [need for need in order.needs([item]) if need.data not in absent]
+    there = {need.file(folder) for need in needs if order.trains or need.is_met(folder)}
+    panels = [
+        Filled(panel, tuple(entry.arm(_records(entry, order, there)) for entry in panel.entries))
         for panel in item.panels(order.scale)
         if panel.setting.recipe.data not in absent
-    )
+    ]
     timings = tuple(
         read_step_times(need.file(folder))
         for need in timed_of(item, order.scale, order.device)
-        if need.data not in absent
+        if need.file(folder) in there
     )
     needed = {panel.setting.recipe.data for panel in item.panels(order.scale)}
-    missing = tuple(
+    missing = [
         f"Left out, since {name} is not at hand: {why}"
         for name, why in absent.items()
         if name in needed
+    ]
+    if len(there) < len(needs):
+        missing.append(f"Left out: {len(needs) - len(there)} of {len(needs)} runs, not on record.")
+    shown = tuple(filled for filled in panels if filled.pairs)
+    return Found(order.scale, shown, timings, tuple(missing), order.root)
+
+
+def _records(entry: Entry, order: Order, there: Collection[Path]) -> list[Run]:
+    files = (
+        need.file(order.place.folder)
+        for need in seeds_of(entry, seeds=order.seeds, device=order.device)
     )
-    return Found(order.scale, panels, timings, missing, order.root)
-
-
-def _records(entry: Entry, order: Order) -> list[Run]:
-    seeds = seeds_of(entry, seeds=order.seeds, device=order.device)
-    return [read_run(need.file(order.place.folder)) for need in seeds]
+    return [read_run(file) for file in files if file in there]
 
 
 def _announced(met: Sequence[Need], waiting: Sequence[Need], absent: int, order: Order) -> str:

@@ -7,13 +7,14 @@ from matplotlib.axes import Axes
 from selective_backprop.lab._panels import DASHES, FAINT, draw_phases, label_ends
 from selective_backprop.lab._styles import Style
 from selective_backprop.lab.comparison import Arm
+from selective_backprop.lab.papers.clock import clock
 from selective_backprop.lab.papers.diet_lineup import PRUNED
 from selective_backprop.lab.papers.drawing import caption, sheet, under
 from selective_backprop.lab.papers.items import Entry, Filled, Found, Presentation
 from selective_backprop.lab.papers.judging import Finding, above_zero, below_zero, paired
 from selective_backprop.lab.papers.text import Grid, percent
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.statistics import Estimate, estimate, final_error
+from selective_backprop.lab.statistics import AXIS_WORDS, Estimate, at, estimate, final_error
 from selective_backprop.lab.tables import duration, with_interval
 
 SETUP = (
@@ -64,9 +65,9 @@ def _runtimes(filled: Filled) -> Grid:
         rows.append(
             (
                 entry.label,
-                duration(seconds),
-                f"{reference / seconds:.2f}×",
+                duration(estimate([point.seconds for point in last]).mean),
                 duration(estimate([point.cpu_seconds for point in last]).mean),
+                f"{reference / seconds:.2f}×",
                 f"{estimate([point.cost for point in last]).mean:.2f}",
                 f"{estimate(prepared).mean:.2f}",
                 with_interval(_accuracy(arm)),
@@ -75,8 +76,8 @@ def _runtimes(filled: Filled) -> Grid:
     head = (
         "method",
         "wall s",
-        "speed-up",
         "CPU s",
+        "speed-up",
         "cost, epochs",
         "of it preparing",
         "accuracy %",
@@ -85,7 +86,7 @@ def _runtimes(filled: Filled) -> Grid:
 
 
 def _mean_seconds(arm: Arm) -> float:
-    return estimate([run.points[-1].seconds for run in arm.runs]).mean
+    return estimate([at(run.points[-1], clock(arm.runs)) for run in arm.runs]).mean
 
 
 def _accuracy(arm: Arm) -> Estimate:
@@ -95,14 +96,16 @@ def _accuracy(arm: Arm) -> Estimate:
 def _faster(filled: Filled) -> Iterator[Finding]:
     diet = filled.find("diet")
 
+    axis = clock([] if diet is None else diet.runs)
+
     def longer(one: Run, two: Run) -> float:
-        return one.points[-1].seconds - two.points[-1].seconds
+        return at(one.points[-1], axis) - at(two.points[-1], axis)
 
     for key in ("traditional", "sb"):
         other = filled.find(key)
         if diet is not None and other is not None:
             claim = f"{filled.panel.title}: Diet-SB takes less time than {other.label} (implied)"
-            yield below_zero(claim, paired(diet, other, longer), "wall seconds")
+            yield below_zero(claim, paired(diet, other, longer), AXIS_WORDS[axis])
 
 
 def _by_share(filled: Filled) -> Mapping[str, Mapping[float, tuple[Entry, Arm]]]:

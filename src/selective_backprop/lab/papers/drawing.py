@@ -22,6 +22,7 @@ from selective_backprop.lab.statistics import Axis, curve
 AXIS_LABELS: dict[Axis, str] = {
     "cost": "cost, in epochs of traditional training",
     "seconds": "wall seconds, evaluation left out",
+    "cpu_seconds": "CPU seconds, evaluation left out",
     "updates": "updates of the net",
     "trained": "images backpropagated",
     "forwards": "forward passes, in images",
@@ -114,7 +115,7 @@ def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
     Args:
         found: what is shown.
         curves: whether as lines with their spread.
-        timed: whether seconds are shown.
+        timed: whether wall seconds are shown.
     """
     runs = found.runs
     seeds = sorted({run.header.seed for run in runs})
@@ -126,7 +127,7 @@ def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
     if curves:
         parts.append(_spread(len(seeds), max(len(each.pairs) for each in found.panels)))
     if timed:
-        parts.append("Runs took turns: seconds depend on what else the machine did.")
+        parts.append("Runs took turns: wall seconds depend on what else the machine did.")
     parts += [*_made(found), *found.missing]
     return " ".join(part for part in parts if part)
 

@@ -23,7 +23,7 @@ def write_item(item: Item, found: Found, folder: Path) -> Presentation:
         save(shown.figure, folder / item.name)
     text = "\n".join(grid.as_text() for grid in shown.tables)
     (folder / f"{item.name}.txt").write_text(text, encoding="utf-8")
-    page = _section(item, found, shown)
+    page = section(item, found, shown)
     (folder / f"{item.name}.md").write_text(page, encoding="utf-8")
     return shown
 
@@ -42,6 +42,8 @@ def write_index(folder: Path, items: list[Item]) -> Path:
         "*agrees* where the 95 % interval over seeds lies on the side that its source says, "
         "*disagrees* where it lies on the other, and *cannot say* where it holds both.",
         "",
+        "<!-- sections -->",
+        "",
         *(path.read_text(encoding="utf-8") for path in sections if path.exists()),
     ]
     page = folder / "index.md"
@@ -49,7 +51,8 @@ def write_index(folder: Path, items: list[Item]) -> Path:
     return page
 
 
-def _section(item: Item, found: Found, shown: Presentation) -> str:
+def section(item: Item, found: Found, shown: Presentation) -> str:
+    """Return what is written of an item, in Markdown."""
     lines = [
         f"## {item.name}: {item.title}",
         "",

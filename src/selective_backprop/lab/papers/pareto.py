@@ -8,12 +8,20 @@ from matplotlib.axes import Axes
 
 from selective_backprop.lab._panels import scale_error
 from selective_backprop.lab._styles import span, strategy_colours
+from selective_backprop.lab.papers.clock import timed
 from selective_backprop.lab.papers.drawing import AXIS_LABELS, caption, sheet, under
 from selective_backprop.lab.papers.items import Filled, Found, Presentation
 from selective_backprop.lab.papers.judging import Finding, above_zero
 from selective_backprop.lab.papers.text import Grid
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.statistics import Axis, Estimate, at, curve, estimate
+from selective_backprop.lab.statistics import (
+    AXIS_WORDS,
+    Axis,
+    Estimate,
+    at,
+    curve,
+    estimate,
+)
 from selective_backprop.lab.tables import with_interval
 
 FAMILIES = {"traditional": "Traditional", "sb": "SB", "stale": "Stale-SB", "kath18": "Kath18"}
@@ -38,8 +46,9 @@ class Place:
 
 def present(found: Found) -> Presentation:
     """Draw all points and the front, and count each strategy's share of it, seed by seed."""
-    with sheet(len(_AXES), len(found.panels)) as (figure, grid):
-        for row, axis in zip(grid, _AXES, strict=True):
+    axes = timed(_AXES, found.runs)
+    with sheet(len(axes), len(found.panels)) as (figure, grid):
+        for row, axis in zip(grid, axes, strict=True):
             for panel, filled in zip(row, found.panels, strict=True):
                 _draw(panel, filled, axis)
             row[0].set_ylabel("test error (%)")
@@ -49,7 +58,7 @@ def present(found: Found) -> Presentation:
             "Points: evaluations of every configuration, mean over seeds; filled: nothing is both "
             "sooner and lower."
         )
-        under(figure, f"{words} {caption(found, timed=True)}")
+        under(figure, f"{words} {caption(found, timed='seconds' in axes)}")
     return Presentation(
         figure=figure,
         tables=tuple(_table(filled) for filled in found.panels),
@@ -132,30 +141,34 @@ def _xy(places: Sequence[Place]) -> tuple[list[float], list[float]]:
     return [place.time for place in places], [place.error for place in places]
 
 
+def _axes(filled: Filled) -> tuple[Axis, ...]:
+    return timed(_AXES, [run for _, arm in filled.pairs for run in arm.runs])
+
+
 def _table(filled: Filled) -> Grid:
-    rows = []
+    rows, axes = [], _axes(filled)
     for key, name in FAMILIES.items():
         shares = [
-            _shares(filled, axis, lambda places, key=key: share(places, [key])) for axis in _AXES
+            _shares(filled, axis, lambda places, key=key: share(places, [key])) for axis in axes
         ]
         configurations = sum(_family(entry.key) == key for entry, _ in filled.pairs)
         rows.append((name, str(configurations), *(with_interval(found) for found in shares)))
-    head = ("strategy", "configurations", "% of the front, wall seconds", "% of the front, cost")
+    fronts = (f"% of the front, {AXIS_WORDS[axis]}" for axis in axes)
+    head = ("strategy", "configurations", *fronts)
     return Grid(filled.panel.title, head, tuple(rows))
 
 
 def _judge(filled: Filled) -> Iterator[Finding]:
     ours = ("sb", "stale")
-    for axis in _AXES:
+    for axis in _axes(filled):
         for rival in ("traditional", "kath18"):
             lead = _shares(
                 filled,
                 axis,
                 lambda places, rival=rival: share(places, ours) - share(places, [rival]),
             )
-            words = "seconds" if axis == "seconds" else "cost"
             claim = (
-                f"{filled.panel.title}: SB and Stale-SB make up more of the front in {words} than "
-                f"{FAMILIES[rival]}"
+                f"{filled.panel.title}: SB and Stale-SB make up more of the front in "
+                f"{AXIS_WORDS[axis]} than {FAMILIES[rival]}"
             )
             yield above_zero(claim, lead, "points of share")

@@ -341,12 +341,23 @@ _ALL = (
 ITEMS: Mapping[str, Item] = {item.name: item for item in _ALL}
 
 
-def find_items(names: Sequence[str]) -> list[Item]:
-    """Return the items of some names, each once; `all` stands for all of them.
+def items_at(scale: Scale) -> list[Item]:
+    """Return what can be redone at a scale."""
+    names = ITEMS if scale.items is None else scale.items
+    return [item for item in _ALL if item.name in names]
+
+
+def find_items(names: Sequence[str], scale: Scale | None = None) -> list[Item]:
+    """Return the items of some names, each once; `all` stands for all that a scale has.
+
+    Args:
+        names: of items, or `all`.
+        scale: at which they are to be redone; None for any.
 
     Raises:
-        ConfigurationError: if there is no such item, or none is named.
+        ConfigurationError: if there is no such item, the scale has it not, or none is named.
     """
+    there = ITEMS if scale is None else {item.name: item for item in items_at(scale)}
     if not names:
         raise sb.ConfigurationError(f"name what to reproduce: list, all, or {', '.join(ITEMS)}")
     for name in names:
@@ -354,6 +365,9 @@ def find_items(names: Sequence[str]) -> list[Item]:
             raise sb.ConfigurationError(
                 f"there is no figure or table {name!r}; there are {', '.join(ITEMS)}, and all"
             )
-    if "all" in names:
-        return list(ITEMS.values())
-    return [ITEMS[name] for name in dict.fromkeys(names)]
+        if scale is not None and name != "all" and name not in there:
+            raise sb.ConfigurationError(
+                f"{name} is not redone at scale {scale.name}, which has {', '.join(there)}; "
+                "--scale small and --scale full have everything"
+            )
+    return list(there.values()) if "all" in names else [there[n] for n in dict.fromkeys(names)]

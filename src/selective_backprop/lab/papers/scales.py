@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from selective_backprop.lab.papers.full import FULL
 from selective_backprop.lab.papers.settings import Scale
+from selective_backprop.lab.papers.single import CIFAR10, GPU, GPU_WIDE
 from selective_backprop.lab.papers.small import SMALL
 
 
@@ -12,7 +13,16 @@ class ScaleName(StrEnum):
     """How much to train."""
 
     SMALL = "small"
+    CIFAR10 = "cifar10"
+    GPU = "gpu"
+    GPU_WIDE = "gpu-wide"
     FULL = "full"
 
 
-SCALES: Mapping[ScaleName, Scale] = {ScaleName.SMALL: SMALL, ScaleName.FULL: FULL}
+SCALES: Mapping[ScaleName, Scale] = {
+    ScaleName.SMALL: SMALL,
+    ScaleName.CIFAR10: CIFAR10,
+    ScaleName.GPU: GPU,
+    ScaleName.GPU_WIDE: GPU_WIDE,
+    ScaleName.FULL: FULL,
+}

@@ -51,6 +51,7 @@ class Scale:
         timed: recipes whose steps are timed.
         pruned: where a part of the data set is left out from the start.
         scored: two nets, young, whose EL2N scores of that data set's examples are compared.
+        items: what can be redone at this scale, by name; None for everything.
     """
 
     name: str
@@ -64,3 +65,4 @@ class Scale:
     timed: tuple[Recipe, ...]
     pruned: Setting
     scored: tuple[Setting, Setting]
+    items: tuple[str, ...] | None = None

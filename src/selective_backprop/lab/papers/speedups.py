@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from selective_backprop.lab.comparison import Arm
+from selective_backprop.lab.papers.clock import clock, timed
 from selective_backprop.lab.papers.items import Filled, Found, Presentation
 from selective_backprop.lab.papers.judging import Finding, Verdict, reaches_sooner
 from selective_backprop.lab.papers.text import Grid
@@ -27,9 +28,11 @@ _AXES: tuple[Axis, ...] = ("seconds", "cost")
 
 
 def present(found: Found) -> Presentation:
-    """Make the table, in wall seconds as the paper's and in cost, with the paper's beside."""
+    """Make the table, in seconds as the paper's and in cost, with the paper's beside."""
     return Presentation(
-        tables=tuple(_table(filled, axis) for filled in found.panels for axis in _AXES),
+        tables=tuple(
+            _table(filled, axis) for filled in found.panels for axis in timed(_AXES, found.runs)
+        ),
         findings=tuple(finding for filled in found.panels for finding in _judge(filled)),
     )
 
@@ -69,7 +72,8 @@ def _judge(filled: Filled) -> Iterator[Finding]:
 def _one(where: str, arm: Arm, base: Arm, target: float, said: float | None) -> Finding:
     if said is None:
         return _never(f"{where} is not reached", arm, target)
-    found = reaches_sooner(f"{where} is faster ({_said(said)})", arm, base, target, "seconds")
+    claim = f"{where} is faster ({_said(said)})"
+    found = reaches_sooner(claim, arm, base, target, clock(base.runs))
     if said > 1.0:
         return found
     flipped = {Verdict.AGREES: Verdict.DISAGREES, Verdict.DISAGREES: Verdict.AGREES}
