@@ -26,7 +26,7 @@ class Remembered:
         batches: the examples of each batch, by epoch.
         columns: scores and epochs that the ledger has of its shard, scored and recorded.
         selected: how often, by the ledger, each example of its shard was trained on.
-        lengths: what `len` said before each epoch, and in it.
+        messages: the bytes of each message that was sent.
     """
 
     scored: list[Noted] = field(default_factory=list)
@@ -122,3 +122,10 @@ def fail_to_recall(rank: int, at_most: int) -> None:
     if rank_now() == rank:
         loop.door._parts.pipeline.memory._scorer = None
     loop.epoch()
+
+
+def seed_by_rank() -> int:
+    """The seed of the draws, on ranks that were given one each."""
+    loop = Loop(sb.random_backprop(1 / 2))
+    loop.epoch()
+    return loop.door.state_dict()["seed"]

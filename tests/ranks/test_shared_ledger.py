@@ -76,3 +76,7 @@ def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes, at_
     assert failing.kind == "AttributeError"
     assert other.kind == "LoaderError"
     assert "rank 0 of 2 failed when the epoch opened" in other.message
+
+
+def test_all_ranks_draw_by_the_seed_of_the_first(group):
+    assert group.run(tasks.seed_by_rank) == [0] * group.size
