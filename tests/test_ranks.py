@@ -1,10 +1,14 @@
-"""One process agrees with itself; several are refused until they can agree."""
+"""Who trains together, and what they send is small and means the same to all."""
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import distributed
 
 import selective_backprop as sb
-from selective_backprop._ranks import Alone, find_ranks
+from selective_backprop._exchange import EPOCHS, TURNS, Exchange, Head, Status
+from selective_backprop._ranks import Alone, Group, find_ranks
 
 
 @pytest.fixture
@@ -26,14 +30,87 @@ def test_a_group_of_one_is_alone():
     assert find_ranks() == Alone(rank=0, size=1)
 
 
-@pytest.mark.usefixtures("group")
-def test_several_ranks_are_refused_before_they_can_hang(monkeypatch):
-    monkeypatch.setattr(distributed, "get_world_size", lambda: 4)
-    with pytest.raises(sb.ConfigurationError, match="4 ranks"):
-        find_ranks()
-
-
 def test_where_torch_has_no_distribution_a_process_is_alone(monkeypatch):
     monkeypatch.setattr(distributed, "is_available", lambda: False)
     monkeypatch.delattr(distributed, "is_initialized")
     assert find_ranks() == Alone()
+
+
+def test_a_group_without_a_running_one_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="init_process_group"):
+        find_ranks("world")
+
+
+@pytest.mark.usefixtures("group")
+def test_what_is_no_group_is_refused():
+    with pytest.raises(sb.ConfigurationError, match=r"process_group=\[0, 1\] is no process group"):
+        find_ranks([0, 1])
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(
+    ("backends", "device", "found"),
+    [
+        ("cpu:gloo,cuda:gloo", "cuda:1", "cpu"),
+        ("cuda:nccl", "cuda:1", "cuda:1"),
+        ("cpu:gloo,cuda:nccl", "cuda:1", "cuda:1"),
+        ("cpu:gloo,cuda:nccl", "cpu", "cpu"),
+        ("cpu:gloo,cuda:gloo", None, "cpu"),
+    ],
+)
+def test_messages_lie_where_they_can_be_sent(monkeypatch, backends, device, found):
+    monkeypatch.setattr(distributed, "get_backend_config", lambda members: backends)
+    monkeypatch.setattr(distributed, "get_world_size", lambda members: 2)
+    ranks = find_ranks(device=None if device is None else torch.device(device))
+    assert ranks == Group(0, 2, torch.device(found))
+
+
+HEADS = st.builds(
+    Head, st.sampled_from(Status), st.integers(0, EPOCHS - 1), st.integers(0, TURNS - 1)
+)
+
+
+@given(HEADS)
+def test_a_head_fits_an_int32_and_comes_back(head):
+    assert 0 <= head.pack() < 2**31
+    assert Head.unpack(head.pack()) == head
+
+
+@given(HEADS, st.integers(0, 3), st.integers(0, 3))
+def test_numbers_beyond_the_room_for_them_begin_anew(head, epochs, turns):
+    later = head._replace(epoch=head.epoch + epochs * EPOCHS, turn=head.turn + turns * TURNS)
+    assert later.pack() == head.pack()
+
+
+def test_scores_are_sent_bit_for_bit(monkeypatch):
+    def gather(told, message, group):
+        for one in told:
+            one.copy_(message)
+
+    monkeypatch.setattr(distributed, "all_gather", gather)
+    exchange = Exchange(Group(0, 2, torch.device("cpu")), rows=6)
+    scores = torch.tensor([1.5, -0.0, float("inf"), 1e-42, 2049.0])
+    statuses, shared = exchange.swap(
+        Head(Status.READY, 3, 7), [scores[:2], scores[2:].double().float()]
+    )
+    assert statuses == [Status.READY] * 2
+    for one in shared:
+        assert one.view(torch.int32).tolist() == scores.view(torch.int32).tolist()
+
+
+def test_rows_of_any_number_are_gathered_in_pieces_of_bounded_size(monkeypatch):
+    sizes = []
+
+    def gather(told, message, group):
+        sizes.append(len(message))
+        for rank, one in enumerate(told):
+            one.copy_(message + 100 * rank)
+
+    monkeypatch.setattr(distributed, "all_gather", gather)
+    monkeypatch.setattr("selective_backprop._ranks.MOST_AT_ONCE", 6)
+    rows = torch.arange(1, 8)
+    pieces = list(Group(0, 2, torch.device("cpu")).gather_rows(rows, [7, 4]))
+    assert sizes == [3, 3, 1]
+    assert [(rank, start) for rank, start, _ in pieces] == [(0, 0), (1, 0), (0, 3), (1, 3), (0, 6)]
+    found = {rank: torch.cat([p for r, _, p in pieces if r == rank]).tolist() for rank in (0, 1)}
+    assert found == {0: list(range(1, 8)), 1: [101, 102, 103, 104]}

@@ -30,8 +30,8 @@ from selective_backprop._selection import (
     inclusion_odds,
     tilted_odds,
 )
-from selective_backprop._stats import Stats
-from selective_backprop._step import SelectedLosses, SelectiveStep, StepStats
+from selective_backprop._stats import Stats, StepStats
+from selective_backprop._step import SelectedLosses, SelectiveStep
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
 from selective_backprop.scorers import (

@@ -1,31 +1,36 @@
 """Put the stages between a data loader and a training loop together."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from selective_backprop._accord import Accord
 from selective_backprop._arrivals import Arrivals
 from selective_backprop._batches import Layout
-from selective_backprop._checks import full_batch, full_window
+from selective_backprop._checks import full_batch, full_window, must_see_alike
 from selective_backprop._context import Context
 from selective_backprop._draw import IndexDraw, PhaseClock
+from selective_backprop._exchange import Exchange
 from selective_backprop._finite import FiniteGuard, NonFinite
-from selective_backprop._funnel import Funnel, Leftovers, Shape
+from selective_backprop._funnel import Funnel, Leftovers, Rows, Shape
 from selective_backprop._gate import RunningGate
 from selective_backprop._history import History
+from selective_backprop._journal import Journal, find_shard
 from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction, find_losses, find_outputs
 from selective_backprop._memory import Memory
 from selective_backprop._outlook import Outlook, Progress
 from selective_backprop._pipeline import Pipeline
-from selective_backprop._ranks import find_ranks
+from selective_backprop._ranks import Alone, Group, Ranks, find_ranks
 from selective_backprop._schedule import Interludes
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._turns import SharedHistory, Turns
 from selective_backprop._types import LossesOf, OutputsOf
-from selective_backprop.scorers import Deferring, Remembering, RunningScorer
+from selective_backprop.scorers import Deferring, Needs, Remembering, RunningScorer
 from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
 
@@ -49,6 +54,7 @@ class Wishes:
     seed: int
     nonfinite: NonFinite
     stopwatch: Stopwatch | None
+    process_group: Any
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class Assembly:
         history: the recent scores, or None where none are ranked.
         pipeline: the stages themselves.
         outlook: what can be known ahead.
+        ranks: who trains together.
+        accord: opens epochs on all ranks together; None for one process alone.
     """
 
     shape: Shape
@@ -72,11 +80,28 @@ class Assembly:
     history: History | None
     pipeline: Pipeline
     outlook: Outlook
+    ranks: Ranks
+    accord: Accord | None
 
     @property
     def scorer(self) -> RunningScorer | None:
         """Stage two, or None where nothing is scored."""
         return self.pipeline.scorer
+
+    @property
+    def held(self) -> Rows | None:
+        """A batch that goes first, since another rank had none when it was full."""
+        return None if self.accord is None else self.accord.turns.held
+
+    @property
+    def cut(self) -> bool:
+        """Whether another rank ended the last epoch before this one was through."""
+        return self.accord is not None and self.accord.turns.cut
+
+    @property
+    def journal(self) -> Journal | None:
+        """What is noted of examples until the ranks merge it; None where nothing is."""
+        return None if self.pipeline.memory is None else self.pipeline.memory.journal
 
     @property
     def gate(self) -> RunningGate | None:
@@ -104,7 +129,8 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         unchanged=batch is None or batch == source.batch_size,
         keeps_everything=terms.keeps_everything,
     )
-    ranks = find_ranks()
+    ranks = find_ranks(wishes.process_group, wishes.device)
+    alike = must_see_alike(strategy, wishes.model, wishes.nonfinite, ranks)
     context = Context(
         batch_size=batch or 1,
         window=shape.window,
@@ -120,12 +146,19 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
     )
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else strategy.scorer.start(context)
-    history = History(max(terms.history * ranks.size, window)) if terms.history else None
+    history = History(max(terms.history, window) * ranks.size) if terms.history else None
+    turns, filing = None, None
+    if isinstance(ranks, Group):
+        ranked = history is not None and needs is not None and needs.passes
+        filing = SharedHistory(history, window, wishes.device) if ranked else None
+        turns = Turns(Exchange(ranks, window if ranked else 0), filing)
     interludes = Interludes(schedule.plain_every, batch_size=batch or 1, window=window)
     clock = PhaseClock(schedule, interludes, progress.at)
     seed = wishes.seed, ranks.rank
     early = Funnel(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
-    late = Funnel(selector, shape, history=history, layout=wishes.layout, seed=(*seed, 1))
+    late = Funnel(
+        selector, shape, history=history, filing=filing, layout=wishes.layout, seed=(*seed, 1)
+    )
     memory = None
     if (
         needs is not None
@@ -133,7 +166,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         and isinstance(scorer, Remembering)
         and source.examples is not None
     ):
-        memory = Memory(Ledger(source.examples, needs.depth), scorer, needs)
+        memory = _remember(source.examples, scorer, needs, ranks)
     draw = None
     if source.indexed:
         first = early if scorer is None or memory is not None else None
@@ -161,6 +194,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         finite=FiniteGuard(wishes.nonfinite, wishes.layout),
         funnel=late,
         leftovers=wishes.leftovers,
+        turns=turns,
         tries=tries,
         device=wishes.device,
         stopwatch=wishes.stopwatch,
@@ -176,4 +210,46 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         early=scorer is None and draw is not None,
         memory=memory,
     )
-    return Assembly(shape, clock, selector, early, history, pipeline, outlook)
+    accord = None
+    if isinstance(ranks, Group) and turns is not None:
+        accord = Accord(
+            ranks,
+            turns,
+            built=_built_alike(strategy, progress, wishes, shape, source, memory),
+            funnels=(early, late),
+            history=history,
+            memory=memory,
+            outlook=outlook,
+            alike=alike,
+        )
+    return Assembly(shape, clock, selector, early, history, pipeline, outlook, ranks, accord)
+
+
+def _remember(examples: int, scorer: Remembering, needs: Needs, ranks: Ranks) -> Memory:
+    """Return what a scorer remembers, or this rank's part of it."""
+    if isinstance(ranks, Alone):
+        return Memory(Ledger(examples, needs.depth), scorer, needs)
+    shard = find_shard(examples, needs.depth, ranks)
+    ledger = Ledger(shard.examples(examples), needs.depth)
+    return Memory(ledger, scorer, needs, journal=Journal(), shard=shard, examples=examples)
+
+
+def _built_alike(
+    strategy: Strategy,
+    progress: Progress,
+    wishes: Wishes,
+    shape: Shape,
+    source: Source,
+    memory: Memory | None,
+) -> dict[str, object]:
+    """Return what must be the same on all ranks."""
+    return {
+        "strategy": strategy,
+        "batch_size": shape.batch_size,
+        "window": shape.window,
+        "leftovers": wishes.leftovers,
+        "nonfinite": wishes.nonfinite,
+        "epochs": progress.epochs,
+        # what is remembered is shared by index, so indices must mean the same
+        "examples": None if memory is None else source.examples,
+    }

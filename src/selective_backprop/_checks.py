@@ -1,7 +1,7 @@
 """What a door refuses before training starts."""
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -9,9 +9,12 @@ import torch
 from torch import nn
 
 from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
+from selective_backprop._finite import NonFinite
 from selective_backprop._losses import find_outputs
+from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
+from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Synced
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 
@@ -183,3 +186,66 @@ def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
     if isinstance(paths, str):
         raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
     return frozenset(paths)
+
+
+def must_see_alike(
+    strategy: Strategy, model: nn.Module | None, nonfinite: NonFinite, ranks: Ranks
+) -> bool:
+    """Return whether all ranks must score equally many candidates between two training steps.
+
+    They must where the forward pass that scores is a collective, as with parameters that FSDP
+    shards: it waits until every rank is in it.
+
+    Raises:
+        ConfigurationError: if they must, and this strategy does not see to it.
+    """
+    needs = strategy.needs
+    if isinstance(ranks, Alone) or needs is None or not (needs.passes or needs.rescores):
+        return False
+    parts = list(scorer_parts(strategy.scorer))
+    why = _waits_for_ranks(model, parts) if needs.model else None
+    if why is None:
+        return False
+    refusals = {
+        "draws a number of rows that varies from rank to rank; use draw='exact'": (
+            strategy.selector.terms.draw is not Draw.EXACT
+        ),
+        "opens and shuts a gate on each rank by itself; use a schedule without one": (
+            strategy.schedule.gate is not None
+        ),
+        "scores those examples alone of which it remembers no score; use one that scores all or "
+        "none": needs.remembers,
+        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": (
+            nonfinite is NonFinite.SKIP
+        ),
+        "scores with a part or a copy of the model; use Forward()": any(
+            isinstance(part, (Compiled, EarlyExit, Int8, Pipelined, Synced)) for part in parts
+        ),
+    }
+    for what, applies in refusals.items():
+        if applies:
+            raise ConfigurationError(
+                f"{why}, so all ranks must score equally many batches. {strategy.name} {what}."
+            )
+    return True
+
+
+def scorer_parts(scorer: object) -> Iterator[object]:
+    """Yield a scorer and those that it wraps."""
+    while scorer is not None:
+        yield scorer
+        scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
+
+
+def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | None:
+    """Return why a forward pass of the model waits for the other ranks; None if it does not."""
+    if not isinstance(model, nn.Module):
+        return None
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # takes half a second
+
+    if any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in model.modules()):
+        return "FSDP gathers the model's parameters from all ranks in each forward pass"
+    synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
+    if synced and any(getattr(scorer, "training", False) for scorer in scorers):
+        return "SyncBatchNorm in training mode gathers statistics from all ranks"
+    return None

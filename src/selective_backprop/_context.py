@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from selective_backprop._ranks import Alone
+from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._types import LossesOf, OutputsOf
 
 
@@ -36,7 +36,7 @@ class Context:
     outputs: OutputsOf | None = None
     device: torch.device | None = None
     examples: int | None = None
-    ranks: Alone = Alone()
+    ranks: Ranks = Alone()
     rate: float | None = None
     checks: bool = True
 

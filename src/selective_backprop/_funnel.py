@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from selective_backprop._batches import Layout, cut_rows, join_rows
 from selective_backprop._history import History
 from selective_backprop._schedule import Phase
 from selective_backprop._selection import Choice
+from selective_backprop._types import Scores
 from selective_backprop.selectors import RunningSelector
 
 
@@ -120,6 +121,14 @@ def _columns(rows: Rows) -> tuple[Any, ...]:
     return rows.batch, rows.count, rows.indices, rows.scores, rows.weights
 
 
+@runtime_checkable
+class Filing(Protocol):
+    """Where a window's scores are filed before it is drawn from."""
+
+    def file(self, scores: Scores) -> None:
+        """Remember scores."""
+
+
 class Funnel:
     """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
 
@@ -127,6 +136,7 @@ class Funnel:
         selector: draws from each window.
         shape: the sizes.
         history: recent scores; each window is filed before it is drawn from. None: not kept.
+        filing: where it is filed; by default in the history itself.
         layout: how rows are taken and joined.
         seed: what every draw's own seed is derived from, with the epoch and window's number.
     """
@@ -137,12 +147,13 @@ class Funnel:
         shape: Shape,
         *,
         history: History | None,
+        filing: Filing | None = None,
         layout: Layout,
         seed: tuple[int, ...],
     ) -> None:
         self._selector = selector
         self._shape = shape
-        self._files = history is not None
+        self._filing = history if filing is None else filing
         self._history = History(1) if history is None else history  # an empty one is false
         self._layout = layout
         self.seed = seed
@@ -254,8 +265,8 @@ class Funnel:
             torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
         ]
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
-        if self._files:
-            self._history.file(scores)
+        if self._filing is not None:
+            self._filing.file(scores)
         generator = torch.Generator(scores.device)
         generator.manual_seed(_mix(*self.seed, self._epoch, self._windows))
         self._windows += 1

@@ -47,6 +47,11 @@ class History:
         self._forget_answers()
 
     @property
+    def filed(self) -> int:
+        """How many scores were ever filed."""
+        return self._filed
+
+    @property
     def recent(self) -> torch.Tensor:
         """The remembered scores in no particular order, `[recent]`; empty before the first."""
         if self._ring is None:

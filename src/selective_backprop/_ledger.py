@@ -67,6 +67,11 @@ class Column:
         self.changes += 1
 
     @property
+    def depth(self) -> int:
+        """How many scores of each example are remembered."""
+        return self._shape[0]
+
+    @property
     def empty(self) -> bool:
         """Whether nothing was ever filed."""
         return self._scores is None

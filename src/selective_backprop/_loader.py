@@ -26,12 +26,11 @@ from selective_backprop._epoch import Epoch
 from selective_backprop._errors import (
     ConfigurationError,
     LoaderError,
-    LossError,
     SelectionWarning,
 )
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import FunnelState, Leftovers, Rows
-from selective_backprop._losses import LossFunction, check_losses
+from selective_backprop._losses import LossFunction
 from selective_backprop._outlook import Progress, Start
 from selective_backprop._pipeline import Position
 from selective_backprop._selection import Selection
@@ -42,7 +41,7 @@ from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class SelectiveLoader:
@@ -83,6 +82,8 @@ class SelectiveLoader:
         nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
             `"skip"` such examples, or `"select"` them.
         stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
+        process_group: the `torch.distributed` processes that share the data; by default all.
+            They train on equally many batches, chosen against one history.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -119,6 +120,7 @@ class SelectiveLoader:
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         stopwatch: Stopwatch | None = None,
+        process_group: Any = None,
     ) -> None:
         if isinstance(loader, SelectiveLoader):
             raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
@@ -141,6 +143,7 @@ class SelectiveLoader:
             seed=generator.initial_seed() if generator else torch.initial_seed(),
             nonfinite=choose(NonFinite, "nonfinite", nonfinite),
             stopwatch=stopwatch,
+            process_group=process_group,
         )
         self._source, self._strategy, self._wishes = source, strategy, wishes
         self._progress = Progress(source, epochs, progress)
@@ -196,18 +199,7 @@ class SelectiveLoader:
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside."""
         self._next_epoch = epoch
-        loader = self._source.loader
-        told: list[Any] = []
-        for part in (
-            loader.batch_sampler,
-            getattr(loader.batch_sampler, "sampler", None),
-            loader.sampler,
-            loader.dataset,
-        ):
-            tell = getattr(part, "set_epoch", None)
-            if tell is not None and not any(part is other for other in told):
-                told.append(part)
-                tell(epoch)
+        self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Return the number of batches of the coming epoch, or of the one that runs.
@@ -215,7 +207,10 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        return self._parts.outlook.batches(self._start or self._starts_at(self._next_epoch))
+        start, accord = self._start or self._starts_at(self._next_epoch), self._parts.accord
+        if accord is None:
+            return self._parts.outlook.batches(start)
+        return accord.foresee(start) if self._start is None else accord.batches
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -240,26 +235,16 @@ class SelectiveLoader:
             LossError: if they are not one loss per row, or not finite where that is to raise.
             LoaderError: if the rows have no indices.
         """
-        ledger = self._parts.ledger
-        if ledger is None:
-            return
-        if selection.indices is None:
-            raise LoaderError("the rows come from a stream and have no indices to record by")
-        losses = check_losses(losses, selection.indices.shape[0]).detach()
-        if losses.device.type == "cpu" and self._wishes.nonfinite is NonFinite.RAISE:
-            finite = losses.isfinite()
-            if not bool(finite.all()):
-                raise LossError(
-                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
-                    f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
-                    'the learning rate; nonfinite="skip" or "select" records them as unknown.'
-                )
-        losses = losses.where(losses.isfinite(), torch.nan)
-        ledger.recorded.file(selection.indices, losses, max(0, self._position.epoch))
+        memory = self._parts.pipeline.memory
+        if memory is not None:
+            epoch = max(0, self._position.epoch)
+            memory.record(selection, losses, self._wishes.nonfinite, epoch)
 
     def _starts_at(self, epoch: int) -> Start:
         draw, late = self._position.draw, self._parts.pipeline.funnel.state
-        return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered)
+        held = self._parts.held
+        count = 0 if held is None else held.count
+        return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered, count)
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -276,10 +261,15 @@ class SelectiveLoader:
         self._start = self._starts_at(number)
         self._tally["epoch"] = number
         before = dict(self._tally)
+        accord = self._parts.accord
         try:
+            if accord is not None:
+                accord.open(self._start)
             for rows in self._parts.pipeline.run(number, self._position, self._count):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
+            if accord is not None:
+                self._count(beyond=accord.beyond(self._came(before)))
             self._note_ties()
             self._warn_if_barren(before)
         finally:
@@ -302,10 +292,13 @@ class SelectiveLoader:
         if history is not None and len(history):
             self._tally["ties"] = history.tie_share()
 
+    def _came(self, before: dict[str, Any]) -> int:
+        return self._tally["candidates"] - before["candidates"]
+
     def _warn_if_barren(self, before: dict[str, Any]) -> None:
         after = self.stats
-        came = after.candidates - before["candidates"]
-        if not came:
+        came = self._came(before)
+        if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         if after.batches == before["batches"]:
             warnings.warn(
@@ -333,6 +326,7 @@ class SelectiveLoader:
             "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *position.draw.unscored]),
             "early": position.draw.funnel.pack(),
             "late": parts.pipeline.funnel.state.pack(),
+            "held": FunnelState(chosen=() if parts.held is None else (parts.held,)).pack(),
             "skipped": parts.pipeline.finite.skipped,
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful()},
@@ -340,7 +334,7 @@ class SelectiveLoader:
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
         """Yield what has a state of its own, by name."""
-        for name in ("selector", "scorer", "gate", "history", "ledger"):
+        for name in ("selector", "scorer", "gate", "history", "ledger", "journal"):
             part = getattr(self._parts, name)
             if part is not None:
                 yield name, part
@@ -385,10 +379,14 @@ class SelectiveLoader:
         parts.clock.interludes.state = draw.interludes
         parts.pipeline.funnel.state = FunnelState.unpack(state["late"])
         parts.pipeline.finite.skipped = state["skipped"]
+        if parts.accord is not None:
+            parts.accord.turns.held = next(iter(FunnelState.unpack(state["held"]).chosen), None)
 
     def _built(self) -> dict[str, Any]:
         return {
             "strategy": repr(self._strategy),
             "batch_size": self._parts.shape.batch_size,
             "examples": self._source.examples,
+            "rank": self._parts.ranks.rank,
+            "ranks": self._parts.ranks.size,
         }

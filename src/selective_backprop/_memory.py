@@ -1,15 +1,24 @@
 """What a strategy remembers, and what that tells before anything is loaded."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._errors import LoaderError, LossError
+from selective_backprop._finite import NonFinite
 from selective_backprop._history import History
+from selective_backprop._journal import Journal, Shard, merge
 from selective_backprop._ledger import Ledger
+from selective_backprop._losses import check_losses
+from selective_backprop._ranks import Group
+from selective_backprop._selection import Selection
 from selective_backprop.scorers import Needs, Remembering
 
+WHOLE = Shard()
 MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
 Known = Float32[Tensor, " example"]
 
@@ -21,11 +30,32 @@ class Memory:
         ledger: remembers scores by example.
         scorer: says which of them are good, or predicts others.
         needs: of the scorer.
+        journal: takes notes until the ranks merge them; None for one process alone.
+        shard: the part of the examples that the ledger is about.
+        examples: examples in the data set; by default those of the ledger.
+
+    Attributes:
+        ledger: as given.
+        needs: as given.
+        inbox: where what comes in is filed: the journal, or the ledger itself.
     """
 
-    def __init__(self, ledger: Ledger, scorer: Remembering, needs: Needs) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        scorer: Remembering,
+        needs: Needs,
+        *,
+        journal: Journal | None = None,
+        shard: Shard = WHOLE,
+        examples: int | None = None,
+    ) -> None:
         self.ledger = ledger
         self.needs = needs
+        self.inbox = ledger if journal is None else journal
+        self.journal = journal
+        self._shard = shard
+        self._examples = ledger.examples if examples is None else examples
         self._scorer = scorer
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
@@ -50,7 +80,77 @@ class Memory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
-        return Knowledge(known, self.ledger.examples, self.needs.rescores)
+        return Knowledge(known, self._examples, self.needs.rescores)
+
+    def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
+        """Remember losses that training computed of rows that were handed out.
+
+        Args:
+            selection: of the rows.
+            losses: one loss per row of it.
+            policy: whether losses that are not finite are an error; else they count as unknown.
+            epoch: the running epoch's number.
+
+        Raises:
+            LossError: if they are not one loss per row, or not finite where that is an error.
+            LoaderError: if the rows have no indices.
+        """
+        if selection.indices is None:
+            raise LoaderError("the rows come from a stream and have no indices to record by")
+        losses = check_losses(losses, selection.indices.shape[0]).detach()
+        if losses.device.type == "cpu" and policy is NonFinite.RAISE:
+            finite = losses.isfinite()
+            if not bool(finite.all()):
+                raise LossError(
+                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
+                    f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
+                    'the learning rate; nonfinite="skip" or "select" records them as unknown.'
+                )
+        losses = losses.where(losses.isfinite(), torch.nan)
+        self.inbox.recorded.file(selection.indices, losses, epoch)
+
+    @property
+    def noted(self) -> tuple[int, int, int]:
+        """How many scores, recorded losses and counts wait to be merged with other ranks'."""
+        return (0, 0, 0) if self.journal is None else self.journal.sizes
+
+    def merge(
+        self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
+    ) -> Exception | None:
+        """File what all ranks have noted; every rank must call this.
+
+        Args:
+            group: the ranks.
+            sizes: what each has `noted`.
+            epoch: the number of the epoch that starts.
+
+        Returns:
+            What went wrong on this rank, to be raised once the others know; None if nothing.
+
+        Raises:
+            LoaderError: if a rank does not answer.
+        """
+        assert self.journal is not None  # ranks have one
+        merge(self.journal, self.ledger, self._shard, group, sizes)
+        return None if self._shard.size == 1 else self._share(group, epoch)
+
+    def _share(self, group: Group, epoch: int) -> Exception | None:
+        """Put together what each rank knows of its shard; as `merge`."""
+        own, failure = None, None
+        try:
+            own = self._scorer.recall(self.ledger, epoch)
+        except Exception as error:  # the exchange takes place all the same
+            failure = error
+        if own is None:
+            own = torch.full((self.ledger.examples,), torch.nan)
+        shards = [replace(self._shard, rank=rank) for rank in range(group.size)]
+        known = torch.full((self._examples,), torch.nan)
+        counts = [shard.examples(self._examples) for shard in shards]
+        for rank, start, piece in group.gather_rows(own, counts):
+            known[rank :: group.size][start : start + len(piece)] = piece.cpu()
+        self._known = None if bool(known.isnan().all()) else known
+        self._asked = epoch, self.ledger.changes
+        return failure
 
     def close(self) -> None:
         """Note that the epoch is over: what came in during it counts from now on."""

@@ -45,6 +45,7 @@ class Start(NamedTuple):
         early: indices that wait, of examples that were drawn before loading.
         late: loaded rows that wait.
         unscored: how many indices wait to be loaded and scored.
+        held: rows of a batch that goes first, since another rank had none when it was full.
     """
 
     epoch: int
@@ -52,11 +53,13 @@ class Start(NamedTuple):
     early: FunnelState = FunnelState()
     late: FunnelState = FunnelState()
     unscored: int = 0
+    held: int = 0
 
     @property
     def waiting(self) -> int:
         """How many examples wait for anything."""
-        return sum(f.candidates + f.rows for f in (self.early, self.late)) + self.unscored
+        queues = sum(f.candidates + f.rows for f in (self.early, self.late))
+        return queues + self.unscored + self.held
 
     @property
     def dropped(self) -> int:
@@ -97,7 +100,7 @@ class Outlook:
             TypeError: if it cannot be known in advance.
         """
         if self.shape.keeps_everything and self.shape.unchanged:
-            return self.source.length()
+            return self.source.length() + bool(start.held)
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
@@ -116,7 +119,7 @@ class Outlook:
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
         # A broken epoch leaves rows of either kind, and the other kind completes batches too.
         own = arrivals if besides else unscored + arrivals
-        return sum(
+        return bool(start.held) + sum(
             count_batches(
                 rows,
                 self.shape,

@@ -1,6 +1,6 @@
 """One epoch's way through the funnel: drawn, loaded, scored, selected, handed out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -10,12 +10,13 @@ from torch import Tensor
 from selective_backprop._arrivals import Arrivals
 from selective_backprop._draw import DrawState, PhaseClock
 from selective_backprop._finite import FiniteGuard
-from selective_backprop._funnel import Funnel, Leftovers, Rows
+from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._gate import RunningGate
 from selective_backprop._losses import check_losses
 from selective_backprop._memory import Memory
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
+from selective_backprop._turns import Turns
 from selective_backprop._types import Scores
 from selective_backprop.scorers import Agreeing, Learning, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
@@ -56,6 +57,7 @@ class Pipeline:
         finite: what happens to scores that are not finite.
         funnel: stages three and four.
         leftovers: what becomes of what is left at an epoch's end.
+        turns: lets ranks take their batches together; None for one process alone.
         tries: whether the first batch is scored whatever its phase.
         device: where candidates are, or None for anywhere.
         stopwatch: charged with the seconds of each stage, or None.
@@ -70,6 +72,7 @@ class Pipeline:
     finite: FiniteGuard
     funnel: Funnel
     leftovers: Leftovers
+    turns: Turns | None
     tries: bool
     device: torch.device | None
     stopwatch: Stopwatch | None
@@ -82,27 +85,48 @@ class Pipeline:
             position: where the consumer stands; moved along.
             count: called with increments of `Stats` fields by name.
         """
-        knowledge = None
-        if self.memory is not None:
-            with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, trained=position.met)
         position.epoch, position.drawn = epoch, 0
-        self.arrivals.open(epoch, position.draw, knowledge)
-        if isinstance(self.selector, Paced):
-            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
-        self.funnel.open(epoch)
+        batches = self._make(epoch, position, count)
         try:
-            for rows in self._fill(position, count):
+            for rows in batches if self.turns is None else self.turns.take(batches):
                 if isinstance(self.scorer, Learning):
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
-                    self.memory.ledger.count(rows.indices)
+                    self.memory.inbox.count(rows.indices)
                 yield rows
         finally:
             if self.memory is not None:
                 self.memory.close()
+        if self.turns is not None and self.turns.cut:
+            self._let_go(position)
+
+    def _make(self, epoch: int, position: Position, count: Callable[..., None]) -> Generator[Rows]:
+        """Yield the training batches that this process makes by itself."""
+        knowledge = None
+        if self.memory is not None:
+            with charged(self.stopwatch, "select"):
+                knowledge = self.memory.open(epoch, trained=position.met)
+        self.arrivals.open(epoch, position.draw, knowledge)
+        if isinstance(self.selector, Paced):
+            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
+        self.funnel.open(epoch)
+        yield from self._fill(position, count)
         self.finite.settle()
+
+    def _let_go(self, position: Position) -> None:
+        """Do with what is left as is asked for, after another rank has ended the epoch."""
+        assert self.turns is not None
+        if self.leftovers is Leftovers.CARRY:
+            return
+        held, self.turns.held = self.turns.held, None
+        late, (_, early, _) = self.funnel.state, position.draw
+        lost = sum(f.candidates + f.rows for f in (late, early)) + position.draw.gathered
+        lost += 0 if held is None else held.count
+        self.funnel.state = FunnelState(dropped=late.dropped + lost)
+        position.draw = position.draw._replace(
+            funnel=FunnelState(dropped=early.dropped), unscored=()
+        )
 
     def _fill(self, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
         """Take what arrives through the stages that are left to it."""
@@ -137,7 +161,7 @@ class Pipeline:
         if self.gate is not None:
             self.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
-            self.memory.ledger.scored.file(rows.indices, rows.scores, position.epoch)
+            self.memory.inbox.scored.file(rows.indices, rows.scores, position.epoch)
         return rows
 
     def _take_in(
@@ -174,8 +198,8 @@ class Pipeline:
         with charged(self.stopwatch, "score"):
             scores = self.scorer.score(rows.batch, rows.indices) if begun is None else begun()
             scores = check_losses(scores, rows.count).detach()
-            if scores.dtype in (torch.float16, torch.bfloat16):
-                scores = scores.float()
+            if self.turns is not None or scores.dtype in (torch.float16, torch.bfloat16):
+                scores = scores.float()  # as ranks send them; and halves would tie
             if self.device is not None:
                 # The rows' device draws; a model that spans devices may score on another.
                 scores = scores.to(self.device)

@@ -1,10 +1,15 @@
 """What all processes of a training agree on; one process alone agrees with itself."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from torch import distributed
+import torch
+from torch import Tensor, distributed
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._errors import ConfigurationError, LoaderError
+
+MOST_AT_ONCE = 2**20  # rows of all ranks in one message of many
 
 
 @dataclass(frozen=True)
@@ -15,19 +20,120 @@ class Alone:
     size: int = 1
 
 
-def find_ranks() -> Alone:
+@dataclass(frozen=True)
+class Group:
+    """One of several processes that train one model, each on its own shard of the data.
+
+    Attributes:
+        rank: this process's number in the group.
+        size: how many there are, at least 2.
+        device: where messages must lie to be sent.
+        members: torch's process group; None for all processes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    members: Any = None
+
+    def gather(self, message: Tensor) -> Tensor:
+        """Return the messages of all ranks, `[rank, ...]`, on the group's device.
+
+        Every rank must call this, with a message of the same shape and type. It returns when
+        all have.
+
+        Raises:
+            LoaderError: if a rank has died, or has not called within the group's timeout.
+        """
+        message = message.to(self.device).contiguous()
+        told = message.new_empty((self.size, *message.shape))
+        try:
+            distributed.all_gather(list(told.unbind()), message, group=self.members)
+        except RuntimeError as error:
+            raise LoaderError(
+                f"rank {self.rank} could not exchange with the other {self.size - 1}: a rank has "
+                "died, or has not asked for its next batch within the process group's timeout. "
+                "The first error in the ranks' outputs says why. Where a rank may take that "
+                "long, pass a longer timeout= to init_process_group. Torch says: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        return told
+
+    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield the rows of all ranks, in pieces of bounded size.
+
+        Args:
+            rows: this rank's, `[row, ...]`; alike on all ranks but for their number.
+            counts: how many each rank has, as all ranks know.
+
+        Yields:
+            A rank, where its piece begins among its rows, and the piece; in the same order on
+            every rank, and each rank's pieces in their own.
+        """
+        most = max(1, MOST_AT_ONCE // self.size)
+        for start in range(0, max(counts), most):
+            length = min(most, max(counts) - start)
+            mine = rows[start : start + length].to(self.device)
+            padded = mine.new_zeros((length, *mine.shape[1:]))
+            padded[: len(mine)] = mine
+            for rank, piece in enumerate(self.gather(padded)):
+                own = min(length, counts[rank] - start)
+                if own > 0:
+                    yield rank, start, piece[:own]
+
+
+Ranks: TypeAlias = Alone | Group
+
+
+def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
     """Return who this process trains with.
 
+    Args:
+        members: torch's process group of those that share the data; None for all processes.
+        device: where the model is; messages lie there where the group cannot send what the
+            host holds.
+
     Raises:
-        ConfigurationError: if a process group of several ranks is running. Each rank would
-            select by itself, from a history of its own, and ranks could take different numbers
-            of steps, which hangs them.
+        ConfigurationError: if `members` is no process group, or none of this process.
     """
-    if distributed.is_available() and distributed.is_initialized():
-        size = distributed.get_world_size()
-        if size > 1:
-            raise ConfigurationError(
-                f"a process group of {size} ranks is running; selection works in one process so "
-                "far. Train in one process, or without SelectiveLoader."
-            )
-    return Alone()
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if members is None:
+            return Alone()
+        raise ConfigurationError(
+            "process_group= was given, and no process group is running: call "
+            "torch.distributed.init_process_group() first, or leave it out to train alone"
+        )
+    _check_members(members)
+    size = distributed.get_world_size(members)
+    if size == 1:
+        return Alone()
+    return Group(distributed.get_rank(members), size, _device_of(members, device), members)
+
+
+def _check_members(members: Any) -> None:
+    if members is None:
+        return
+    if members is distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ConfigurationError(
+            "process_group= is one that this process is no member of; pass the group that shares "
+            "the data with this process"
+        )
+    if not isinstance(members, distributed.ProcessGroup):
+        raise ConfigurationError(
+            f"process_group={members!r} is no process group of torch; pass one such as "
+            'new_group(ranks) or device_mesh.get_group("data")'
+        )
+
+
+def _device_of(members: Any, device: torch.device | None) -> torch.device:
+    """Return where messages lie: in the host's memory where that can be sent as it is."""
+    pairs = distributed.get_backend_config(members).split(",")
+    backends = dict(pair.partition(":")[::2] for pair in pairs)
+    if "cpu" in backends and (device is None or backends.get(device.type) != "nccl"):
+        return torch.device("cpu")
+    if device is not None and device.type in backends:
+        return device
+    if "cpu" in backends:
+        return torch.device("cpu")
+    kind = next(iter(backends))
+    return torch.device(kind, torch.get_device_module(kind).current_device())

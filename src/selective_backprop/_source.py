@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -85,6 +86,25 @@ class Source:
         if examples is None:
             return None
         return (min(size, examples - number * size) for number in range(batches))
+
+    def is_shared_by(self, ranks: int) -> bool:
+        """Return whether torch's own sampler deals out as many equal shards as there are ranks."""
+        sampler = getattr(self._indices, "sampler", self._indices)
+        return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch in the sampler, batch sampler or data set, once in each."""
+        told: list[Any] = []
+        for part in (
+            self.loader.batch_sampler,
+            getattr(self.loader.batch_sampler, "sampler", None),
+            self.loader.sampler,
+            self.loader.dataset,
+        ):
+            tell = getattr(part, "set_epoch", None)
+            if tell is not None and not any(part is other for other in told):
+                told.append(part)
+                tell(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a loader that is the user's in everything but where its indices come from.

@@ -17,8 +17,12 @@ class Stats:
             was too old, or there was none.
         kept: examples handed out in training batches.
         batches: training batches handed out.
-        waiting: candidates that wait for a full window, and rows that wait for a full batch.
-        dropped: examples let go by `leftovers="drop"`.
+        waiting: candidates that wait for a full window, rows that wait for a full batch, and a
+            batch that waits because another rank had none.
+        dropped: examples let go by `leftovers="drop"`, and by `"flush"` where another rank had
+            no batch left.
+        beyond: examples of this rank's shard that never came up, because another rank's epoch
+            was over; in no other count, and counted where the sampler tells its length.
         nonfinite: examples skipped because their loss was not finite.
         ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
@@ -33,5 +37,42 @@ class Stats:
     batches: int = 0
     waiting: int = 0
     dropped: int = 0
+    beyond: int = 0
     nonfinite: int = 0
     ties: float = 0.0
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Counts since training began.
+
+    Attributes:
+        steps: steps that were taken.
+        candidates: rows that came up.
+        kept: rows that were selected.
+        nonfinite: rows skipped because their loss was not finite.
+        operations: heavy operations (matrix products, convolutions, attention) of training
+            forwards, where activations are reused.
+        reused: how many of them were not computed.
+        products: multiplications that the heavy operations take.
+        spared: multiplications of those that were not computed.
+        strayed: training forwards that called other operations than their selection pass did,
+            and were computed from there on.
+        held_bytes: most memory that a selection pass left held for its training forward.
+    """
+
+    steps: int = 0
+    candidates: int = 0
+    kept: int = 0
+    nonfinite: int = 0
+    operations: int = 0
+    reused: int = 0
+    products: float = 0.0
+    spared: float = 0.0
+    strayed: int = 0
+    held_bytes: int = 0
+
+    @property
+    def reused_share(self) -> float:
+        """The share of the heavy operations' work that was spared; 0 before there was any."""
+        return self.spared / self.products if self.products else 0.0

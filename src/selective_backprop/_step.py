@@ -1,8 +1,8 @@
 """The door for loops that own their batch: candidates in, losses of the selected rows out."""
 
 from collections.abc import Collection
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -12,25 +12,33 @@ from torch import Tensor, nn
 from selective_backprop._agreement import Agreement
 from selective_backprop._batches import Layout, check_layout, count_rows
 from selective_backprop._candidate_statistics import Moments, NotedStatistics, NotingStatistics
-from selective_backprop._checks import check_paths, check_strategy, choose, find_device
+from selective_backprop._checks import (
+    check_paths,
+    check_strategy,
+    choose,
+    find_device,
+    must_see_alike,
+)
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._finite import FiniteGuard, NonFinite
 from selective_backprop._funnel import Funnel, Rows, Shape
 from selective_backprop._history import History
+from selective_backprop._joint_history import JointHistory
 from selective_backprop._losses import LossFunction, check_losses, find_losses, find_outputs
-from selective_backprop._ranks import find_ranks
+from selective_backprop._ranks import Group, find_ranks
 from selective_backprop._recording import Tape
 from selective_backprop._reusable import check_reusable_model, check_reusable_scorer
 from selective_backprop._reuse import Reuse, Tally
 from selective_backprop._schedule import Phase, Schedule
 from selective_backprop._selection import Draw
+from selective_backprop._stats import StepStats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
 from selective_backprop.scorers import Agreeing, Learning
 from selective_backprop.strategies import Strategy
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 WINDOW = 2**20  # shares of a window come out right to a millionth, whatever its size
 
 
@@ -48,42 +56,6 @@ class SelectedLosses(NamedTuple):
     losses: Float[Tensor, " row"]
     rows: RowIndices
     weights: RowWeights
-
-
-@dataclass(frozen=True)
-class StepStats:
-    """Counts since training began.
-
-    Attributes:
-        steps: steps that were taken.
-        candidates: rows that came up.
-        kept: rows that were selected.
-        nonfinite: rows skipped because their loss was not finite.
-        operations: heavy operations (matrix products, convolutions, attention) of training
-            forwards, where activations are reused.
-        reused: how many of them were not computed.
-        products: multiplications that the heavy operations take.
-        spared: multiplications of those that were not computed.
-        strayed: training forwards that called other operations than their selection pass did,
-            and were computed from there on.
-        held_bytes: most memory that a selection pass left held for its training forward.
-    """
-
-    steps: int = 0
-    candidates: int = 0
-    kept: int = 0
-    nonfinite: int = 0
-    operations: int = 0
-    reused: int = 0
-    products: float = 0.0
-    spared: float = 0.0
-    strayed: int = 0
-    held_bytes: int = 0
-
-    @property
-    def reused_share(self) -> float:
-        """The share of the heavy operations' work that was spared; 0 before there was any."""
-        return self.spared / self.products if self.products else 0.0
 
 
 class SelectiveStep:
@@ -125,6 +97,8 @@ class SelectiveStep:
         nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
             `"skip"` such rows, or `"select"` them.
         stopwatch: charged with the seconds spent on `"score"`, `"select"` and `"forward"`.
+        process_group: the `torch.distributed` processes that step together; by default all.
+            They rank against one history.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -154,6 +128,7 @@ class SelectiveStep:
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         stopwatch: Stopwatch | None = None,
+        process_group: Any = None,
     ) -> None:
         strategy = check_strategy(strategy)
         _check_fit(strategy)
@@ -169,6 +144,13 @@ class SelectiveStep:
             check_reusable_model(model, candidate_statistics=candidate_statistics)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
+        self._ranks = find_ranks(process_group, self._device)
+        guarded = choose(NonFinite, "nonfinite", nonfinite)
+        if must_see_alike(strategy, model, NonFinite.RAISE, self._ranks) and reuse_activations:
+            raise ConfigurationError(
+                "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
+                "mode), and none of it can be spared; pass reuse_activations=False"
+            )
         context = Context(
             batch_size=max(1, round(WINDOW * terms.rate)),
             window=WINDOW,
@@ -176,18 +158,21 @@ class SelectiveStep:
             losses=self._losses,
             outputs=find_outputs(losses, outputs),
             device=self._device,
-            ranks=find_ranks(),
+            ranks=self._ranks,
             rate=terms.rate,
         )
         self._scorer = None if scorer is None else scorer.start(context)
         self._selector = strategy.selector.start(context)
         self._layout = Layout(check_paths("whole", whole))
-        self._guard = FiniteGuard(choose(NonFinite, "nonfinite", nonfinite), self._layout)
+        self._guard = FiniteGuard(guarded, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._reuse = Reuse() if reuse_activations else None
         self._by_candidates = candidate_statistics
         self._stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self._history: History | None = None
+        self._joint = None
+        if isinstance(self._ranks, Group) and terms.history:
+            self._joint = JointHistory(self._ranks, {"strategy": strategy, "nonfinite": guarded})
         self._stats = StepStats()
 
     @property
@@ -214,11 +199,13 @@ class SelectiveStep:
         candidates = count_rows(batch, self._layout)
         if not self._stats.steps:
             check_layout(batch, self._layout)
-        with self._stopwatch.phase("score"):
-            scores, tape, noted = self._score(batch, candidates)
-            held = 0 if tape is None else tape.count_bytes(self._model)
-        with self._stopwatch.phase("select"):
-            chosen = self._select(batch, candidates, scores)
+        self._open_history(candidates)
+        with nullcontext() if self._joint is None else self._joint.telling():
+            with self._stopwatch.phase("score"):
+                scores, tape, noted = self._score(batch, candidates)
+                held = 0 if tape is None else tape.count_bytes(self._model)
+            with self._stopwatch.phase("select"):
+                chosen = self._select(batch, candidates, scores)
         if isinstance(self._scorer, Learning):
             self._scorer.learn(chosen.batch)
         with self._stopwatch.phase("forward"):
@@ -236,6 +223,7 @@ class SelectiveStep:
         """Return what must be remembered to go on later; what is reused is not part of it."""
         return {
             "version": STATE_VERSION,
+            "built": self._built(),
             "seed": self._seed,
             "stats": asdict(self.stats),
             "history": None if self._history is None else self._history.state_dict(),
@@ -254,6 +242,12 @@ class SelectiveStep:
                 f"the state has version {state.get('version')}; this package reads "
                 f"{STATE_VERSION}. Start afresh, or load it with the version that wrote it."
             )
+        for name, value in self._built().items():
+            if state["built"][name] != value:
+                raise ConfigurationError(
+                    f"the state is of a step with {name}={state['built'][name]}, this one has "
+                    f"{name}={value}; each rank saves and loads its own"
+                )
         if (state["scorer"] is None) != (self._scorer is None):
             raise ConfigurationError("the state is of another strategy; build the step with it")
         self._seed = state["seed"]
@@ -266,6 +260,19 @@ class SelectiveStep:
         self._selector.load_state_dict(state["selector"])
         if self._scorer is not None:
             self._scorer.load_state_dict(state["scorer"])
+
+    def _built(self) -> dict[str, int]:
+        return {"rank": self._ranks.rank, "ranks": self._ranks.size}
+
+    def _open_history(self, candidates: int) -> None:
+        """Make the history as large as the first batch asks for, on all ranks alike."""
+        most = self._terms.history
+        if self._joint is not None:
+            self._joint.history = self._history
+            self._seed = self._joint.open(most, candidates, self._seed)
+            self._history = self._joint.history
+        elif self._history is None and most:
+            self._history = History(max(most, candidates))
 
     def _score(
         self, batch: Any, candidates: int
@@ -281,8 +288,8 @@ class SelectiveStep:
                 stack.enter_context(noting)
             scores = self._scorer.score(batch, None)
         scores = check_losses(scores, candidates).detach()
-        if scores.dtype in (torch.float16, torch.bfloat16):
-            scores = scores.float()  # a handful of digits would tie
+        if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
+            scores = scores.float()  # as ranks send them; and a handful of digits would tie
         return scores, tape, noting.noted
 
     def _select(self, batch: Any, candidates: int, scores: Scores | None) -> Rows:
@@ -296,12 +303,17 @@ class SelectiveStep:
             raise LossError(f"none of {candidates} losses is finite: there is nothing to train on")
         if rows.indices is None:
             rows = replace(rows, indices=places)
-        if self._history is None and self._terms.history:
-            self._history = History(max(self._terms.history, candidates))
         shape = Shape(None, None, keeps_everything=self._terms.keeps_everything)
         seed = (self._seed, self._stats.steps)
+        if self._ranks.size > 1:
+            seed = (*seed, self._ranks.rank)
         funnel = Funnel(
-            self._selector, shape, history=self._history, layout=self._layout, seed=seed
+            self._selector,
+            shape,
+            history=self._history,
+            filing=self._joint,
+            layout=self._layout,
+            seed=seed,
         )
         return next(funnel.route(Phase.SELECT, rows))
 

@@ -1,0 +1,73 @@
+"""Whatever goes wrong on one rank, none waits for ever, and each says what happened."""
+
+import re
+
+import fixture_rank_tasks as tasks
+import pytest
+from fixture_ranks import Failed, started_ranks
+
+import selective_backprop as sb
+
+
+@pytest.fixture
+def pair(processes):
+    return processes.form(2)
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_rank_that_fails_says_why_and_the_others_that_it_did(pair, batches):
+    other, failing = pair.run(tasks.fail_while_scoring, 1, batches)
+    assert failing.kind == "LossError"
+    assert "not finite" in failing.message
+    assert other == Failed(
+        "LoaderError",
+        "rank 1 of 2 failed, so that no rank can go on; its own error says why",
+    )
+
+
+def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
+    for answer in pair.run(tasks.break_off_alone, 0):
+        assert answer.kind == "LoaderError"
+        assert "out of step" in answer.message
+        assert "opens epoch 1" in answer.message
+        assert "is at exchange 1 of epoch 0" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trains": (4, 5)}, "rank 1 was built with batch_size=5, rank 0 with batch_size=4"),
+        ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 with leftovers=carry"),
+        ({"selector": (sb.Percentile(1.0), sb.Percentile(2.0))}, r"beta=2.0.*beta=1.0"),
+    ],
+)
+def test_ranks_that_were_built_differently_are_refused_with_the_difference(pair, options, message):
+    for answer in pair.run(tasks.build_differently, options):
+        assert answer.kind == "ConfigurationError"
+        assert re.search(message, answer.message)
+        assert "build it alike on all ranks" in answer.message
+
+
+def test_ranks_at_different_epochs_are_refused(pair):
+    for answer in pair.run(tasks.number_differently):
+        assert answer.kind == "LoaderError"
+        assert "rank 1 opens epoch 1" in answer.message
+        assert "set_epoch()" in answer.message
+
+
+def test_the_state_of_another_rank_is_refused(pair):
+    own, other = pair.run(tasks.load_the_other_rank_s, 0)
+    assert own is None
+    assert other.kind == "ConfigurationError"
+    assert "rank=0, this one has rank=1" in other.message
+
+
+def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
+    with started_ranks(2, tmp_path) as pair:
+        pair.form(2)
+        pair.send(tasks.die, [(1, 3)] * 2)
+        answer = pair.receive(0)
+        assert answer.kind == "LoaderError"
+        assert "rank 0 could not exchange with the other 1: a rank has died" in answer.message
+        pair.processes[1].join()
+        assert pair.processes[1].exitcode == -9

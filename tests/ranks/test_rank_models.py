@@ -1,0 +1,130 @@
+"""Models that several ranks train together: DDP, FSDP, groups within groups, and steps."""
+
+import re
+import socket
+
+import fixture_rank_models as tasks
+import pytest
+import torch
+from fixture_doors import flat
+from fixture_ranks import started_ranks
+
+import selective_backprop as sb
+
+SB = sb.selective_backprop(1 / 2, warmup_epochs=0)
+
+
+@pytest.fixture
+def pair(processes):
+    return processes.form(2)
+
+
+def test_on_two_ranks_selection_reaches_the_error_that_it_reaches_on_one(pair):
+    alone, steps = tasks.train_digits(64, 8)
+    (error, taken), (other, also_taken) = pair.run(tasks.train_digits, 64, 8)
+    assert error == other  # both have the same model
+    assert taken == also_taken
+    assert abs(taken - steps) <= 10
+    assert max(alone, error) < 0.06
+    assert abs(alone - error) < 0.02
+
+
+def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
+    sharded = pair.run(tasks.shard_model)
+    replicated = pair.run(tasks.wrap_model)
+    for (found, steps), (wanted, taken) in zip(sharded, replicated, strict=True):
+        assert steps == taken > 10
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        (sb.selective_backprop(1 / 2, draw="bernoulli"), {}, "use draw='exact'"),
+        (sb.kath18(), {}, "use a schedule without"),
+        (sb.stale_sb(1 / 2), {}, "use one that scores all or none"),
+        (SB, {"nonfinite": "skip"}, "use 'raise' or 'select'"),
+        (
+            sb.selective_backprop(1 / 2, scorer=sb.Synced(sb.Forward(), every=2)),
+            {},
+            r"use Forward\(\)",
+        ),
+    ],
+)
+def test_what_would_score_unequally_is_refused_for_a_sharded_model(
+    pair, strategy, options, message
+):
+    for answer in pair.run(tasks.score_sharded, strategy, (16, 16), options):
+        assert answer.kind == "ConfigurationError"
+        assert re.search("FSDP gathers.*" + message, answer.message)
+
+
+def test_unequal_shards_are_refused_for_a_sharded_model_when_an_epoch_opens(pair):
+    for answer in pair.run(tasks.score_sharded, SB, (16, 20), {}):
+        assert answer.kind == "ConfigurationError"
+        assert "16 and 0 that wait, 20 and 0 that wait" in answer.message
+        assert "DistributedSampler" in answer.message
+
+
+def test_the_length_is_known_where_shards_are_equal_and_to_all_once_an_epoch_runs(pair):
+    for said in pair.run(tasks.lengths, 41):
+        # 21 examples each, of which two windows of 8 are full; then 41 and 40 of them.
+        assert said[:3] == [2, 2, 2]
+        assert "DistributedSampler" in said[3]
+        assert said[4:] == [5, 5]
+
+
+def test_the_sampler_is_told_the_epoch_and_deals_out_anew(pair):
+    for first, second in zip(*pair.run(tasks.orders, 2), strict=True):
+        assert sorted(first + second) == list(range(32))
+    first, second = pair.run(tasks.orders, 2)[0]
+    assert first != second
+
+
+def test_ranks_of_other_groups_are_not_waited_for(processes):
+    answers = processes.form(4).run(tasks.train_apart, 64)
+    assert [batches for batches, _ in answers] == [8, 8, 4, 4]
+    histories = [recent for _, recent in answers]
+    assert histories[0] == histories[1] != histories[2] == histories[3]
+
+
+def test_a_group_that_does_not_hold_the_process_is_refused(pair):
+    assert "no member of" in pair.run(tasks.refuse_group)[1]
+
+
+def test_steps_rank_against_the_scores_of_all_ranks(pair):
+    sizes = (8, 6)
+    answers = pair.run(tasks.step_together, sizes, 4)
+    scores = [
+        [1000.0 * step + 100.0 * rank + row for row in range(size)]
+        for step in range(4)
+        for rank, size in enumerate(sizes)
+    ]
+    for rank, answer in enumerate(answers):
+        assert sorted(answer["recent"]) == sorted(flat(scores)[-16:])
+        assert answer["recent"] == answers[0]["recent"]
+        # Once how they were built, then a message a step; a rank's rows are ranked within it.
+        assert answer["sent"][1:] == [4 * (max(sizes) + 2)] * 4
+        assert [len(rows) for rows in answer["kept"]] == [sizes[rank] // 2] * 4
+
+
+def test_a_step_that_fails_on_one_rank_fails_on_all(pair):
+    failing, other = pair.run(tasks.fail_to_step, 0)
+    assert failing.kind == "LossError"
+    assert other.kind == "LoaderError"
+    assert "rank 0 of 2 failed" in other.message
+
+
+def test_the_example_runs_on_two_ranks(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with started_ranks(2, tmp_path) as processes:
+        said = processes.each(tasks.run_example, [(0, port), (1, port)])
+    steps = set()
+    for rank, line in enumerate(said):
+        found = re.fullmatch(rf"rank {rank}: (\d+) steps, test error (\d+\.\d)%\n", line)
+        steps.add(int(found[1]))
+        assert float(found[2]) < 12.0
+    assert len(steps) == 1

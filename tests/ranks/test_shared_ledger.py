@@ -1,0 +1,82 @@
+"""What any rank learns of an example, all know from the next epoch on."""
+
+import math
+
+import fixture_rank_ledger as tasks
+import pytest
+from fixture_rank_ledger import EXAMPLES, Noted, Remembered
+
+import selective_backprop as sb
+
+WHOLE, SHARDED = 2**30, 0
+STALE = sb.Strategy("stale", sb.Stale(sb.Forward(), 3), sb.Percentile(1.0))
+SPREAD = sb.Strategy("spread", sb.Stale(sb.Forward(), 2, spread=True), sb.Percentile(1.0))
+RECORDED = sb.Strategy("recorded", sb.Recorded(max_age=2), sb.Percentile(1.0))
+STRATEGIES = [STALE, SPREAD, RECORDED]
+
+
+def expected(noted: list[list[Noted]], epochs: int) -> tuple[list[float], list[int]]:
+    """Each example's last score and its epoch, from what each rank noted in each epoch."""
+    scores, times = [math.nan] * EXAMPLES, [-1] * EXAMPLES
+    for epoch in range(epochs):
+        for rank in noted:
+            for number, score in rank[epoch]:
+                scores[number], times[number] = score, epoch
+    return scores, times
+
+
+@pytest.fixture(params=[2, 4])
+def group(processes, request):
+    return processes.form(request.param)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_every_rank_s_ledger_holds_what_all_ranks_found(group, strategy):
+    answers: list[Remembered] = group.run(tasks.remember, strategy, 3, WHOLE, {})
+    scored = expected([seen.scored for seen in answers], 3)
+    recorded = expected([seen.recorded for seen in answers], 3)
+    for seen in answers:
+        for found, wanted in zip(seen.columns, (scored, recorded), strict=True):
+            assert found[0] == pytest.approx(wanted[0], abs=0, nan_ok=True)
+            assert found[1] == wanted[1]
+    trained = [n for seen in answers for epoch in seen.batches[:3] for b in epoch for n in b]
+    assert answers[0].selected == [trained.count(number) for number in range(EXAMPLES)]
+
+
+@pytest.mark.parametrize("strategy", [STALE, RECORDED], ids=lambda strategy: strategy.name)
+def test_a_ledger_shared_out_among_the_ranks_selects_the_same(group, strategy):
+    whole = group.run(tasks.remember, strategy, 3, WHOLE, {})
+    parts = group.run(tasks.remember, strategy, 3, SHARDED, {})
+    for rank, (seen, part) in enumerate(zip(whole, parts, strict=True)):
+        assert part.batches == seen.batches
+        for found, wanted in zip(part.columns, seen.columns, strict=True):
+            assert found[0] == pytest.approx(wanted[0][rank :: group.size], abs=0, nan_ok=True)
+            assert found[1] == wanted[1][rank :: group.size]
+        assert part.selected == seen.selected[rank :: group.size]
+
+
+def test_what_is_known_selects_before_loading_on_all_ranks_alike(group):
+    answers = group.run(tasks.remember, STALE, 3, WHOLE, {})
+    for seen in answers:
+        assert len(seen.scored[0]) > 0
+        assert seen.scored[1] == seen.scored[2] == []  # another rank's scores are as good
+    assert all(len({len(seen.batches[epoch]) for seen in answers}) == 1 for epoch in range(3))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_a_saved_rank_goes_on_where_it_stood(processes, strategy):
+    for went_on, resumed in processes.form(2).run(tasks.resume, strategy, 2):
+        assert resumed == went_on
+        assert any(went_on)
+
+
+@pytest.mark.parametrize("at_most", [WHOLE, SHARDED])
+def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes, at_most):
+    failing, other = processes.form(2).run(tasks.fail_to_recall, 0, at_most)
+    assert failing.kind == "AttributeError"
+    assert other.kind == "LoaderError"
+    assert "rank 0 of 2 failed when the epoch opened" in other.message
+
+
+def test_all_ranks_draw_by_the_seed_of_the_first(group):
+    assert group.run(tasks.seed_by_rank) == [0] * group.size

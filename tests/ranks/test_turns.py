@@ -1,0 +1,165 @@
+"""Ranks train on equally many batches, against one history, whatever their shards are."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from fixture_doors import SCHEDULES, flat
+from fixture_rank_tasks import Case, EpochReport, train_numbered
+from fixture_ranks import Failed, Ranks
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from reference import LossHistory
+from reference_ranks import PlainRank, share, train_in_turns
+
+import selective_backprop as sb
+
+RATES = st.sampled_from([1.0, 0.7, 1 / 2, 1 / 3, 0.1])
+DRAWS = st.sampled_from(["exact", "bernoulli"])
+UNSCORED = st.builds(sb.Uniform, RATES, DRAWS) | st.builds(sb.Everything)
+SCORED = UNSCORED | st.builds(
+    sb.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 30)
+)
+EXACT = sb.Percentile(1.0, "exact", 16)
+COINS = sb.Percentile(2.0, "bernoulli", 16)
+
+
+@st.composite
+def cases(draw: Any, selector: Any = None, breaks: Any = None) -> Case:
+    size = draw(st.sampled_from([2, 2, 4]))
+    scored = draw(st.booleans()) if selector is None else True
+    chosen = selector if selector is not None else (SCORED if scored else UNSCORED)
+    return Case(
+        shards=tuple(draw(st.lists(st.integers(1, 40), min_size=size, max_size=size))),
+        selector=draw(chosen),
+        scored=scored,
+        loads=draw(st.integers(1, 9)),
+        trains=draw(st.integers(1, 6)),
+        leftovers=draw(st.sampled_from(sb.Leftovers)),
+        schedule=sb.Schedule() if selector is not None else draw(SCHEDULES),
+        breaks=tuple(
+            draw(st.lists(breaks or st.none() | st.integers(1, 4), min_size=2, max_size=3))
+        ),
+    )
+
+
+def train(processes: Ranks, case: Case) -> list[list[EpochReport]]:
+    """What each rank reports of each epoch."""
+    answers = processes.form(len(case.shards)).run(train_numbered, case)
+    assert not [each for each in answers if isinstance(each, Failed)]
+    return answers
+
+
+@given(case=cases())
+@settings(max_examples=30)
+@example(case=Case((3, 40), EXACT))  # one shard has not even a window
+@example(case=Case((40, 3, 17, 40), COINS, leftovers="flush"))
+@example(case=Case((9, 30), sb.Everything(), leftovers="drop", breaks=(None, 2, None)))
+@example(case=Case((9, 30), sb.Uniform(1 / 3), scored=False, breaks=(None, None, None)))
+def test_ranks_take_equally_many_batches_and_nothing_is_lost(processes, case):
+    reports = train(processes, case)
+    for epochs in zip(*reports, strict=True):
+        assert len({len(report.turns) for report in epochs}) == 1
+        # An epoch ends because a rank has nothing left, not before.
+        if epochs[0].turns[-1].batch is None:
+            assert not all(report.cut for report in epochs)
+        check_lengths(epochs)
+    for rank, epochs in enumerate(reports):
+        check_conservation(case, rank, epochs)
+
+
+def check_lengths(epochs: tuple[EpochReport, ...]) -> None:
+    """While an epoch runs, every rank knows its length or none does, and it is right."""
+    told = {length for report in epochs for length in report.lengths}
+    assert len(told) <= 1
+    if epochs[0].turns[-1].batch is None and told - {None}:
+        assert told == {len(epochs[0].turns) - 1}
+
+
+def check_conservation(case: Case, rank: int, epochs: list[EpochReport]) -> None:
+    """Each example was trained on, left out, waits, was dropped, or never came up."""
+    trained = Counter(
+        number for report in epochs for turn in report.turns if turn.batch for number in turn.batch
+    )
+    last = epochs[-1]
+    waiting = Counter(last.waiting)
+    dealt = Counter({number: len(epochs) for number in case.shard(rank)})
+    assert not (trained + waiting) - dealt
+    assert last.stats.waiting == waiting.total()
+    assert last.stats.kept == trained.total()
+    assert last.stats.candidates == (
+        last.stats.kept + last.unselected + last.stats.waiting + last.stats.dropped
+    )
+    if all(report.turns[-1].batch is None for report in epochs):
+        assert last.stats.candidates + last.stats.beyond == dealt.total()
+    # Nothing piles up: a window, a batch, the rest of a candidate batch, and a batch held.
+    assert last.stats.waiting < case.window + 2 * max(case.trains, case.loads) + case.loads
+    if case.leftovers != "carry" and last.turns[-1].batch is None:
+        assert last.stats.waiting == 0
+
+
+@given(case=cases(selector=st.builds(sb.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
+@settings(max_examples=20)
+def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
+    case = Case(**{**vars(case), "breaks": (None, None, None)})
+    plain = [
+        PlainRank(
+            examples,
+            loads=case.loads,
+            trains=case.trains,
+            window=case.window,
+            leftovers=case.leftovers,
+        )
+        for examples in case.shards
+    ]
+    reports = train(processes, case)
+    for epoch in range(3):
+        expected = train_in_turns(plain)
+        turns = zip(*(report[epoch].turns[:-1] for report in reports), strict=True)
+        assert [[len(turn.batch) for turn in ranks] for ranks in turns] == expected
+        assert {length for report in reports for length in report[epoch].lengths} <= {len(expected)}
+    for rank, report in zip(plain, reports, strict=True):
+        stats = report[-1].stats
+        assert (stats.dropped, stats.beyond) == (rank.dropped, rank.beyond)
+        assert stats.waiting == rank.waiting + rank.held
+
+
+@given(case=cases(selector=st.builds(sb.Percentile, st.just(1.0), DRAWS, st.integers(1, 20))))
+@settings(max_examples=20)
+@example(case=Case((30, 12), COINS, loads=3))
+def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(processes, case):
+    reports = train(processes, case)
+    size = len(reports)
+    plain = LossHistory(max(case.selector.terms.history, case.window) * size)
+    for epochs in zip(*reports, strict=True):
+        for turns in zip(*(report.turns for report in epochs), strict=True):
+            share(plain, [turn.filed for turn in turns], case.window)
+            # As they lie in memory, bit for bit.
+            assert len({tuple(turn.recent) for turn in turns}) == 1
+            assert Counter(turns[0].recent) == Counter(plain.losses)
+
+
+@pytest.mark.parametrize(
+    ("case", "numbers"),
+    [
+        (Case((30, 21), EXACT), 8 + 2),
+        (Case((30, 21), COINS), 12 + 2),
+        (Case((30, 21, 9, 33), EXACT, schedule=sb.Schedule(warmup_epochs=1)), 8 + 2),
+        (Case((30, 21), sb.Uniform(1 / 2), scored=False), 2),
+        (Case((30, 21), sb.Everything(), scored=False), 2),
+    ],
+)
+def test_a_batch_costs_one_message_of_a_window_and_two_numbers_at_most(processes, case, numbers):
+    for epochs in zip(*train(processes, case), strict=True):
+        for report in epochs:
+            assert report.sent == [4 * numbers] * len(report.turns)
+            assert report.opening <= 3
+
+
+def test_candidates_that_a_longer_shard_did_not_load_are_counted(processes):
+    short, long = train(processes, Case((16, 80), EXACT, breaks=(None,)))
+    assert short[0].stats.beyond == 0
+    # Two windows of 8 were trained on; the third was full when the other rank had ended.
+    assert (long[0].stats.candidates, long[0].stats.beyond) == (24, 56)
+    assert len(flat(turn.batch for turn in long[0].turns[:-1])) == 8
+    assert long[0].stats.waiting == 4

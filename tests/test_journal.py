@@ -1,0 +1,87 @@
+"""What ranks note of examples is filed in order, whole or by shard, and a repeated one in turn."""
+
+from collections import defaultdict
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributed
+
+import selective_backprop as sb
+from selective_backprop._journal import Journal, Shard, find_shard, in_turn, merge
+from selective_backprop._ranks import Alone, Group
+
+EXAMPLES = 7
+NOTES = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, EXAMPLES - 1), max_size=5), st.integers(0, 3), st.floats(0, 1)
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(1, 3))
+def test_an_example_that_comes_often_comes_once_at_a_time_in_its_order(numbers, most):
+    places = [part.tolist() for part in in_turn(torch.tensor(numbers, dtype=torch.int64), most)]
+    seen = defaultdict(list)
+    for part in places:
+        assert len({numbers[place] for place in part}) == len(part)
+        for place in part:
+            seen[numbers[place]].append(place)
+    for number in set(numbers):
+        own = [place for place, other in enumerate(numbers) if other == number]
+        assert seen[number] == own[-most:]
+
+
+@pytest.mark.parametrize(
+    ("examples", "depth", "size"), [(76_000_000, 1, 1), (77_000_000, 1, 4), (50_000_000, 2, 4)]
+)
+def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
+    assert find_shard(examples, depth, Group(3, 4, torch.device("cpu"))).size == size
+    assert find_shard(examples, depth, Alone()).size == 1
+
+
+@given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
+def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
+    direct = sb.Ledger(EXAMPLES, depth)
+    journal = Journal()
+    notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
+    for numbers, epoch, score in notes:
+        indices = torch.tensor(numbers, dtype=torch.int64)
+        scores = torch.tensor([score + number for number in numbers])
+        journal.scored.file(indices, scores, epoch)
+        journal.recorded.file(indices, scores + 1, epoch)
+        journal.count(indices)
+        for one in range(len(numbers)):  # one at a time, since one may come twice
+            direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
+            direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
+        direct.count(indices)
+    kept = Journal()
+    kept.load_state_dict(journal.state_dict())
+    for rank in range(size):
+        shard = Shard(rank, size)
+        ledger = sb.Ledger(shard.examples(EXAMPLES), depth)
+        merged = Journal()
+        merged.load_state_dict(kept.state_dict())
+        with by_itself():
+            merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])
+        assert merged.sizes == (0, 0, 0)
+        for found, wanted in (
+            (ledger.scored, direct.scored),
+            (ledger.recorded, direct.recorded),
+        ):
+            assert found.empty == wanted.empty
+            for one, other in zip(found.observe(), wanted.observe(), strict=True):
+                assert torch.equal(
+                    torch.from_numpy(one).nan_to_num(-9.0),
+                    torch.from_numpy(other[:, rank::size].copy()).nan_to_num(-9.0),
+                )
+        assert ledger.selected.tolist() == direct.selected[rank::size].tolist()
+
+
+def by_itself():
+    """A group of one, which answers itself."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(distributed, "all_gather", lambda told, message, group: told[0].copy_(message))
+    return patch.context()
