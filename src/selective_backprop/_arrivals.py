@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout, check_layout, count_rows, map_tensors, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, PhaseClock, Ticket
+from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket
 from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._funnel import Rows
 from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
+from selective_backprop._streams import Streams
 from selective_backprop._types import Scores
 from selective_backprop.scorers import Deferring
 
@@ -82,6 +83,7 @@ class Arrivals:
         self._stopwatch = stopwatch
         self._epoch = 0
         self._came = (0, 0)
+        self._goes_on = False
         copies = None
         # A loader without workers draws an example's augmentation when it is asked for it, so
         # that asking early would change what comes from the random streams.
@@ -95,18 +97,25 @@ class Arrivals:
         self._copies = copies
         self._ahead = int(copies is not None) if self._scorer is None else self._scorer.ahead
 
-    def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None) -> None:
+    def open(
+        self,
+        epoch: int,
+        state: DrawState,
+        knowledge: Knowledge | None,
+        passed: Passed | None = None,
+    ) -> None:
         """Begin an epoch where the consumer stands.
 
         Args:
             epoch: its number.
             state: where the drawing of indices stands.
             knowledge: the scores that are known; None where none are remembered.
+            passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
-        self._epoch, self._came = epoch, (0, 0)
+        self._epoch, self._came, self._goes_on = epoch, (0, 0), passed is not None
         self._clock.interludes.state = state.interludes
         if self._draw is not None:
-            self._draw.open(epoch, state, knowledge)
+            self._draw.open(epoch, state, knowledge, passed)
 
     def run(self, *, first: bool, begins: Callable[[Phase], bool]) -> Iterator[Arrival]:
         """Yield the batches of the epoch.
@@ -134,6 +143,16 @@ class Arrivals:
             raise failure
 
     @property
+    def streams(self) -> Streams | None:
+        """What the order of the epoch was drawn from; None before, and for a stream."""
+        return None if self._draw is None else self._draw.streams
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what came up can be drawn once more without loading it."""
+        return self._draw is not None and not self._draw.unlisted
+
+    @property
     def end(self) -> tuple[int, int, DrawState] | None:
         """Where the consumer stands at the epoch's end: candidates, batches and draw.
 
@@ -147,7 +166,9 @@ class Arrivals:
         self, *, first: bool, begins: Callable[[Phase], bool]
     ) -> Iterator[tuple[Arrival, Callable[[], None] | None]]:
         """Yield batches as soon as they are loaded, each with what waits for its copy."""
-        batches = iter(self._candidates)
+        # Each pass draws a seed for its workers, and this one began before.
+        with torch.random.fork_rng(devices=[], enabled=self._goes_on):
+            batches = iter(self._candidates)
         while True:
             with charged(self._stopwatch, "load"):
                 batch = next(batches, END)

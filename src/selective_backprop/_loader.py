@@ -17,14 +17,13 @@ from selective_backprop._checks import (
     check_fit,
     check_length,
     check_paths,
+    check_state,
     check_strategy,
     choose,
     find_device,
 )
-from selective_backprop._draw import DrawState
 from selective_backprop._epoch import Epoch
 from selective_backprop._errors import (
-    ConfigurationError,
     LoaderError,
     LossError,
     SelectionWarning,
@@ -32,7 +31,9 @@ from selective_backprop._errors import (
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import FunnelState, Leftovers, Rows
 from selective_backprop._losses import LossFunction, check_losses
+from selective_backprop._midway import Midway
 from selective_backprop._outlook import Progress, Start
+from selective_backprop._packing import on_device
 from selective_backprop._pipeline import Position
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
@@ -42,7 +43,7 @@ from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 class SelectiveLoader:
@@ -150,6 +151,8 @@ class SelectiveLoader:
         self._next_epoch = 0
         self._live: weakref.ref[Epoch] | None = None
         self._start: Start | None = None  # of the epoch that runs
+        self._began: dict[str, Any] = {}
+        self._midway: Midway | None = None  # of an epoch that is to go on
 
     @property
     def dataset(self) -> Any:
@@ -170,6 +173,11 @@ class SelectiveLoader:
     def strategy(self) -> Strategy:
         """What is selected, and when."""
         return self._strategy
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next iteration is of: a new one, or one that goes on."""
+        return self._next_epoch
 
     @property
     def progress(self) -> float | None:
@@ -194,7 +202,12 @@ class SelectiveLoader:
         return Stats(**self._tally | now)
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch, here and in the sampler, batch sampler or data set inside."""
+        """Number the next epoch, here and in the sampler, batch sampler or data set inside.
+
+        An epoch that was to go on where a state was saved is left out, unless it is this one.
+        """
+        if epoch != self._next_epoch:
+            self._midway = None
         self._next_epoch = epoch
         loader = self._source.loader
         told: list[Any] = []
@@ -218,7 +231,7 @@ class SelectiveLoader:
         return self._parts.outlook.batches(self._start or self._starts_at(self._next_epoch))
 
     def __bool__(self) -> bool:
-        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        """Return True: a loader that yields nothing is refused when it is wrapped."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
@@ -273,15 +286,17 @@ class SelectiveLoader:
     def _run(self) -> Generator[Any]:
         """Yield the coming epoch's batches."""
         number, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        self._start = self._starts_at(number)
+        midway, self._midway = self._midway, None
+        self._start = self._starts_at(number) if midway is None else midway.start
         self._tally["epoch"] = number
-        before = dict(self._tally)
+        self._began = dict(self._tally) if midway is None else midway.counted
         try:
-            for rows in self._parts.pipeline.run(number, self._position, self._count):
+            run = self._parts.pipeline.run
+            for rows in run(number, self._position, self._count, midway):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             self._note_ties()
-            self._warn_if_barren(before)
+            self._warn_if_barren(self._began)
         finally:
             self._start = None
 
@@ -319,19 +334,27 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.
 
-        The sampler's own position is not part of it: after loading, the next iteration begins a
-        new epoch.
+        Taken between two batches of an epoch, it is of the middle of that epoch: after loading,
+        the next iteration yields the rest of it, and what came up before is drawn once more but
+        not loaded. Taken when an epoch is over, or broken off, the next iteration begins a new
+        one; so it does for a stream, whose own position is not known here.
+
+        It survives `torch.save` and `torch.load(weights_only=True)`, rows of named tuples and
+        dataclasses included.
+
+        Raises:
+            BatchError: if rows wait that cannot be saved.
         """
-        parts, position = self._parts, self._position
+        parts, midway = self._parts, self._midway
+        if self._start is not None and parts.pipeline.arrivals.repeats:
+            midway = parts.pipeline.midway(self._start, self._began, self._position)
         return {
             "version": STATE_VERSION,
             "built": self._built(),
             "seed": parts.early.seed[0],
-            "next_epoch": self._next_epoch,
-            "drawn": position.drawn,
-            "interludes": position.draw.interludes,
-            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *position.draw.unscored]),
-            "early": position.draw.funnel.pack(),
+            "next_epoch": self._next_epoch if midway is None else midway.start.epoch,
+            "midway": None if midway is None else midway.pack(),
+            "position": self._position.pack(),
             "late": parts.pipeline.funnel.state.pack(),
             "skipped": parts.pipeline.finite.skipped,
             "stats": dict(self._tally),
@@ -346,44 +369,26 @@ class SelectiveLoader:
                 yield name, part
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
 
         Raises:
             ConfigurationError: if the state is of another version, or of a loader that was
                 built otherwise; the difference is named.
         """
-        if state["version"] != STATE_VERSION:
-            raise ConfigurationError(
-                f"the state has version {state['version']}; this release reads {STATE_VERSION}"
-            )
-        for name, value in self._built().items():
-            if state["built"][name] != value:
-                raise ConfigurationError(
-                    f"the state is of a loader with {name}={state['built'][name]}, this one has "
-                    f"{name}={value}"
-                )
+        check_state(state, STATE_VERSION, self._built())
         self._begin(None)
-        parts = self._parts
+        parts, device = self._parts, self._wishes.device
         for name, part in self._stateful():
-            part.load_state_dict(state["parts"][name])
+            moves = device if name in ("history", "ledger") else None  # which live with the scores
+            part.load_state_dict(on_device(state["parts"][name], moves))
         for funnel in (parts.early, parts.pipeline.funnel):
             funnel.seed = (state["seed"], *funnel.seed[1:])
         self._next_epoch = state["next_epoch"]
+        self._midway = None if state["midway"] is None else Midway.unpack(state["midway"])
         self._tally = asdict(Stats(**state["stats"]))
-        draw = DrawState(
-            tuple(state["interludes"]),
-            FunnelState.unpack(state["early"]),
-            (state["unscored"],) if len(state["unscored"]) else (),
-        )
-        self._position = Position(
-            self._tally["epoch"],
-            state["drawn"],
-            draw,
-            met=self._tally["loaded"] > 0,
-            scored=self._tally["scored"] > 0,
-        )
-        parts.clock.interludes.state = draw.interludes
-        parts.pipeline.funnel.state = FunnelState.unpack(state["late"])
+        self._position = Position.unpack(state["position"], self._tally)
+        parts.clock.interludes.state = self._position.draw.interludes
+        parts.pipeline.funnel.state = FunnelState.unpack(state["late"], device)
         parts.pipeline.finite.skipped = state["skipped"]
 
     def _built(self) -> dict[str, Any]:
@@ -391,4 +396,6 @@ class SelectiveLoader:
             "strategy": repr(self._strategy),
             "batch_size": self._parts.shape.batch_size,
             "examples": self._source.examples,
+            "leftovers": str(self._wishes.leftovers),
+            "nonfinite": str(self._wishes.nonfinite),
         }

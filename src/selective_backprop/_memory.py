@@ -21,6 +21,9 @@ class Memory:
         ledger: remembers scores by example.
         scorer: says which of them are good, or predicts others.
         needs: of the scorer.
+
+    Attributes:
+        knowledge: of the epoch that was opened last.
     """
 
     def __init__(self, ledger: Ledger, scorer: Remembering, needs: Needs) -> None:
@@ -30,6 +33,7 @@ class Memory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
+        self.knowledge: Knowledge | None = None
 
     def open(self, epoch: int, *, trained: bool) -> "Knowledge":
         """Return what is known at the start of an epoch.
@@ -50,7 +54,20 @@ class Memory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
-        return Knowledge(known, self.ledger.examples, self.needs.rescores)
+        self.knowledge = Knowledge(known, self.ledger.examples, self.needs.rescores)
+        return self.knowledge
+
+    def reopen(self, known: Known | None, settled: Tensor) -> "Knowledge":
+        """Return what was known at the start of an epoch that goes on.
+
+        Args:
+            known: as it was recalled then.
+            settled: the examples that need no scoring at its end.
+        """
+        self._known, self._asked, self._runs = known, None, True
+        self.knowledge = Knowledge(known, self.ledger.examples, self.needs.rescores)
+        self.knowledge.keep(settled)
+        return self.knowledge
 
     def close(self) -> None:
         """Note that the epoch is over: what came in during it counts from now on."""
@@ -81,14 +98,16 @@ class Knowledge:
         tracks: whether what becomes of each example is noted, so that `left_out` can tell.
 
     Attributes:
+        known: as given.
         past: all known scores in one, to rank against; of more than a million, a million that
             are spaced evenly by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
-        self._known = known
+        self.known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
+        self._settled: list[Tensor] = []
         self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
@@ -111,15 +130,25 @@ class Knowledge:
         if self._fate is not None:
             fate = self._fate[keys.numpy()]
             self._fate[keys.numpy()] = np.maximum(fate, 1)
-        if self._known is None:
+        if self.known is None:
             return keys, None
-        scores = self._known[keys]
+        scores = self.known[keys]
         return keys, None if bool(scores.isnan().all()) else scores
 
     def keep(self, keys: object) -> None:
-        """Note that examples are kept."""
+        """Note that examples are kept, or scored though they are not."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
+            self._settled.append(keys)
+
+    @property
+    def settled(self) -> int:
+        """How often examples were noted by `keep`."""
+        return len(self._settled)
+
+    def settled_until(self, count: int) -> Tensor:
+        """Return the examples that were noted the first so many times."""
+        return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
 
     def left_out(self) -> Tensor:
         """Return the examples that came up and were not kept, ascending."""

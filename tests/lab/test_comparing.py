@@ -18,13 +18,19 @@ class FakeRun:
     def __init__(self, log, fails, plan, data):
         self.log, self.fails, self.plan = log, fails, plan
         self.points = []
+        self.observations = []
+        self.begun = False
         log.append(("made", plan))
 
     @property
     def finished(self):
         return len(self.points) == self.plan.evaluations
 
-    def advance(self):
+    @property
+    def done(self):
+        return len(self.points) / self.plan.evaluations
+
+    def advance(self, pause):
         if (self.plan.arm, self.plan.seed, len(self.points)) in self.fails:
             raise self.fails[self.plan.arm, self.plan.seed, len(self.points)]
         self.points.append(fixture_point((len(self.points) + 1) / self.plan.evaluations))

@@ -47,6 +47,7 @@ class Order:
         root: folder of the data sets' files.
         out: folder of the records and figures.
         command: what was typed, for the records.
+        every: seconds of training between two checkpoints; None for the default.
     """
 
     scale: Scale
@@ -57,11 +58,12 @@ class Order:
     root: Path | None
     out: Path
     command: str
+    every: float | None = None
 
     @property
     def place(self) -> Place:
         """Where runs are recorded."""
-        return Place(self.out / RUNS / self.scale.name, self.root, self.command)
+        return Place(self.out / RUNS / self.scale.name, self.root, self.command, self.every)
 
     def needs(self, items: Sequence[Item]) -> list[Need]:
         """Return what items need, each thing once."""
