@@ -16,7 +16,13 @@ from fixture_doors import (
     selective,
 )
 from fixture_training import STRATEGIES, Training
-from torch.utils.data import DataLoader, RandomSampler, Sampler, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    WeightedRandomSampler,
+)
 
 import selective_backprop as sb
 
@@ -153,6 +159,58 @@ def test_a_stream_begins_its_next_epoch_since_where_it_stood_is_not_known():
     again.load_state_dict(state)
     assert again.next_epoch == 1
     assert min(map(min, numbers(again))) < 8
+
+
+class Countdown(IterableDataset):
+    """A stream that goes on where it stood."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 28:
+            self.at += 1
+            yield torch.tensor([float(self.at), 0.0]), self.at
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Knowing(DataLoader):
+    """What torchdata's loader does for a stream, without workers."""
+
+    def state_dict(self):
+        return {"stream": self.dataset.state_dict()}
+
+    def load_state_dict(self, state):
+        self.dataset.load_state_dict(state["stream"])
+
+
+def stateful_loader():
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+@pytest.mark.parametrize("kind", [lambda: Knowing, stateful_loader], ids=["own", "torchdata"])
+def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
+    def door():
+        return select(kind()(Countdown(), 4), selective(1 / 2))
+
+    whole, states, batches = door(), [], []
+    for batch in whole:
+        batches.append(batch[1].tolist())
+        states.append(whole.state_dict())
+    second = numbers(whole)
+    for handed_out, state in enumerate(states, start=1):
+        resumed = door()
+        resumed.load_state_dict(state)
+        assert numbers(resumed) == batches[handed_out:]
+        assert numbers(resumed) == second
+        assert resumed.stats == whole.stats
 
 
 def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch):

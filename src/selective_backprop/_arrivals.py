@@ -1,8 +1,9 @@
 """Candidate batches as they arrive: paired with what was decided of them, some of them ahead."""
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +21,19 @@ from selective_backprop._types import Scores
 from selective_backprop.scorers import Deferring
 
 END = object()
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A data loader that knows where it stands, whatever its workers have prefetched."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of its batches stands."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there at the next iteration."""
+        ...
 
 
 class Arrival(NamedTuple):
@@ -113,6 +127,10 @@ class Arrivals:
             passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
         self._epoch, self._came, self._goes_on = epoch, (0, 0), passed is not None
+        if passed is not None:
+            self._came = passed.candidates, passed.drawn
+            if passed.stream is not None and isinstance(self._candidates, Stateful):
+                self._candidates.load_state_dict(passed.stream)
         self._clock.interludes.state = state.interludes
         if self._draw is not None:
             self._draw.open(epoch, state, knowledge, passed)
@@ -148,9 +166,19 @@ class Arrivals:
         return None if self._draw is None else self._draw.streams
 
     @property
-    def repeats(self) -> bool:
-        """Whether what came up can be drawn once more without loading it."""
-        return self._draw is not None and not self._draw.unlisted
+    def can_go_on(self) -> bool:
+        """Whether the epoch can be taken up where the consumer stands."""
+        if self._draw is not None:
+            return not self._draw.unlisted
+        # One that runs ahead of the consumer knows where it stands itself, and not the consumer.
+        return isinstance(self._candidates, Stateful) and not self._ahead
+
+    @property
+    def stream(self) -> dict[str, Any] | None:
+        """Where a stream stands that can tell, as `StatefulDataLoader` of torchdata can."""
+        if self._draw is not None or not isinstance(self._candidates, Stateful):
+            return None
+        return copy.deepcopy(self._candidates.state_dict())
 
     @property
     def end(self) -> tuple[int, int, DrawState] | None:

@@ -74,12 +74,14 @@ class Passed(NamedTuple):
         drawn: the loader's own batches that had been drawn.
         digest: of the indices in them.
         streams: where the random streams stood when the first of them was drawn; None if none was.
+        stream: where a stream stood that can tell; None for what has indices.
     """
 
     candidates: int
     drawn: int
     digest: int
     streams: Streams | None
+    stream: dict[str, Any] | None
 
 
 class Ticket(NamedTuple):

@@ -111,7 +111,7 @@ class FunnelState(NamedTuple):
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any], device: torch.device | None) -> "FunnelState":
+    def unpack(cls, packed: dict[str, Any], device: torch.device | None = None) -> "FunnelState":
         """Return the state that `pack()` was called on, its rows on a device if one is given."""
         return cls(
             tuple(_rows(columns, device) for columns in packed["waiting"]),

@@ -176,7 +176,7 @@ class SelectiveLoader:
 
     @property
     def next_epoch(self) -> int:
-        """Number of the epoch that the next iteration is of: a new one, or one that goes on."""
+        """The number of the epoch that the next iteration begins, or goes on with."""
         return self._next_epoch
 
     @property
@@ -204,7 +204,7 @@ class SelectiveLoader:
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside.
 
-        An epoch that was to go on where a state was saved is left out, unless it is this one.
+        The rest of another epoch that was to go on is left out.
         """
         if epoch != self._next_epoch:
             self._midway = None
@@ -228,10 +228,11 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        return self._parts.outlook.batches(self._start or self._starts_at(self._next_epoch))
+        start = self._start if self._midway is None else self._midway.start
+        return self._parts.outlook.batches(start or self._starts_at(self._next_epoch))
 
     def __bool__(self) -> bool:
-        """Return True: a loader that yields nothing is refused when it is wrapped."""
+        """Return True: a loader that would yield nothing is refused when it is wrapped."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
@@ -291,8 +292,8 @@ class SelectiveLoader:
         self._tally["epoch"] = number
         self._began = dict(self._tally) if midway is None else midway.counted
         try:
-            run = self._parts.pipeline.run
-            for rows in run(number, self._position, self._count, midway):
+            pipeline = self._parts.pipeline
+            for rows in pipeline.run(number, self._position, self._count, midway):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             self._note_ties()
@@ -334,19 +335,16 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.
 
-        Taken between two batches of an epoch, it is of the middle of that epoch: after loading,
-        the next iteration yields the rest of it, and what came up before is drawn once more but
-        not loaded. Taken when an epoch is over, or broken off, the next iteration begins a new
-        one; so it does for a stream, whose own position is not known here.
-
-        It survives `torch.save` and `torch.load(weights_only=True)`, rows of named tuples and
-        dataclasses included.
+        Taken between two batches, it is of the middle of an epoch: the next iteration then yields
+        the rest of that epoch, and what came up before is drawn once more but not loaded. Taken
+        when an epoch is over, or was broken off, or of a stream whose loader does not know where
+        it stands, the next iteration begins a new one. `torch.load(weights_only=True)` reads it.
 
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
         parts, midway = self._parts, self._midway
-        if self._start is not None and parts.pipeline.arrivals.repeats:
+        if self._start is not None and parts.pipeline.arrivals.can_go_on:
             midway = parts.pipeline.midway(self._start, self._began, self._position)
         return {
             "version": STATE_VERSION,

@@ -19,6 +19,7 @@ class Midway:
         start: where it started from; of rows that waited then, only their number is known.
         counted: what was counted until then, by the names of `Stats`.
         streams: what its order was drawn from; None where nothing of it was drawn.
+        stream: where a stream stands that can tell; None for what has indices.
         known: the scores that it draws by; None where none were known.
         settled: examples that need no scoring at its end.
     """
@@ -26,6 +27,7 @@ class Midway:
     start: Start
     counted: dict[str, Any]
     streams: Streams | None
+    stream: dict[str, Any] | None
     known: Known | None
     settled: Tensor
 
@@ -36,6 +38,7 @@ class Midway:
             "start": (self.start.epoch, self.start.interludes, early, late, self.start.unscored),
             "counted": dict(self.counted),
             "streams": None if self.streams is None else self.streams.pack(),
+            "stream": self.stream,
             "known": None if self.known is None else self.known.clone(),
             "settled": self.settled.clone(),
         }
@@ -50,6 +53,7 @@ class Midway:
             start,
             packed["counted"],
             None if streams is None else Streams.unpack(streams),
+            packed["stream"],
             None if known is None else known.cpu(),
             packed["settled"].cpu(),
         )

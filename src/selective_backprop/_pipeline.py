@@ -132,7 +132,8 @@ class Pipeline:
         known, settled = None, torch.empty(0, dtype=torch.int64)
         if knowledge is not None:
             known, settled = knowledge.known, knowledge.settled_until(position.draw.settled)
-        return Midway(start, counted, self.arrivals.streams, known, settled)
+        arrivals = self.arrivals
+        return Midway(start, counted, arrivals.streams, arrivals.stream, known, settled)
 
     def _open(self, epoch: int, position: Position) -> None:
         knowledge = None
@@ -152,7 +153,7 @@ class Pipeline:
             with charged(self.stopwatch, "select"):
                 knowledge = self.memory.reopen(midway.known, midway.settled)
         digest, streams = position.draw.digest, midway.streams
-        passed = Passed(position.candidates, position.drawn, digest, streams)
+        passed = Passed(position.candidates, position.drawn, digest, streams, midway.stream)
         self.arrivals.open(epoch, position.draw, knowledge, passed)
         self.funnel.open(epoch, anew=False)
 

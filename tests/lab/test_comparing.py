@@ -8,27 +8,21 @@ import selective_backprop as sb
 from selective_backprop.lab import comparing
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.records import read_run, read_runs
+from selective_backprop.lab.runs import TrainingRun
 
 ARMS = ("traditional", "random-backprop", "low-k")
 
 
-class FakeRun:
+class FakeRun(TrainingRun):
     """A run that takes no time, and notes when it takes its turns."""
+
+    begun = False
 
     def __init__(self, log, fails, plan, data):
         self.log, self.fails, self.plan = log, fails, plan
         self.points = []
         self.observations = []
-        self.begun = False
         log.append(("made", plan))
-
-    @property
-    def finished(self):
-        return len(self.points) == self.plan.evaluations
-
-    @property
-    def done(self):
-        return len(self.points) / self.plan.evaluations
 
     def advance(self, pause):
         if (self.plan.arm, self.plan.seed, len(self.points)) in self.fails:
