@@ -17,6 +17,7 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab._files import forced_to_disk, sync_folder
+from selective_backprop.lab._lines import decode, encode
 
 FORMAT = 1
 SUFFIX = ".checkpoint"
@@ -40,7 +41,8 @@ class Checkpoints:
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
         self.before = record.with_suffix(SUFFIX + ".before")
-        self._identity = {"format": FORMAT, **identity}
+        # As plain as a line of a record, which enumerations and tuples are not.
+        self._identity = decode(encode({"format": FORMAT, **identity}))
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint; whatever happens, a whole one is on the disk if there was one.
@@ -129,7 +131,9 @@ def _read(path: Path) -> dict[str, Any]:
         found = torch.load(io.BytesIO(content[begins:]), map_location="cpu", weights_only=True)
         return {"identity": dict(found["identity"]), "state": dict(found["state"])}
     except Exception as error:  # what foreign bytes make the reader raise is anybody's guess
-        raise sb.RecordError(f"{path} holds no checkpoint ({_first_line(error)})") from error
+        raise sb.RecordError(
+            f"{path} holds something else than tensors, numbers and text, and is not loaded"
+        ) from error
 
 
 def _flat(nested: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -138,7 +142,3 @@ def _flat(nested: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
