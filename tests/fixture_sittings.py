@@ -43,9 +43,11 @@ def sit(
     """Sit through a run, or until so many of its updates are done, and return it."""
     sitting = open_sitting(plan, data, folder, run=run, **keeping)
     stop = StopAfter(sitting.run, updates)
-    while not sitting.run.finished and not stop.asked:
-        sitting.advance(stop)
-    if stop.asked:
-        sitting.save()
-    sitting.close()
+    try:
+        while not sitting.run.finished and not stop.asked:
+            sitting.advance(stop)
+        if stop.asked:
+            sitting.save()
+    finally:
+        sitting.close()
     return sitting.run

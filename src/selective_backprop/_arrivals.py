@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout, check_layout, count_rows, map_tensors, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket
+from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket, plain_list
 from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._funnel import Rows
 from selective_backprop._memory import Knowledge
@@ -199,7 +199,7 @@ class Arrivals:
             batches = iter(self._candidates)
         while True:
             with charged(self._stopwatch, "load"):
-                batch = next(batches, END)
+                batch = self._next(batches)
                 if batch is END:
                     return
                 batch, copied = self._move(batch)
@@ -215,6 +215,16 @@ class Arrivals:
                     rows = arrival.rows
                     arrival = arrival._replace(scores=self._scorer.begin(rows.batch, rows.indices))
             yield arrival, copied
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        try:
+            return next(batches, END)
+        except Exception as error:
+            if self._draw is not None and self._draw.tickets:
+                keys = plain_list(self._draw.tickets[0].rows.batch)
+                more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+                error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
+            raise
 
     def _move(self, batch: Any) -> tuple[Any, Callable[[], None] | None]:
         if self._device is None:

@@ -113,12 +113,21 @@ def _take_turns(
                 watch(run.plan, point)
         while sittings:
             sitting = min(sittings, key=lambda each: each.run.done)
-            point = sitting.advance(stop)
+            try:
+                point = sitting.advance(stop)
+            except Exception:
+                # Those that stand still are worth keeping; where this one stands is unknown.
+                _save([each for each in sittings if each is not sitting])
+                raise
             if point is not None:
                 watch(sitting.run.plan, point)
                 if sitting.run.finished:
                     sittings.remove(sitting)
             if stop.asked:
-                for each in sittings:
-                    each.save()
+                _save(sittings)
                 stop.leave()
+
+
+def _save(sittings: Iterable[Sitting]) -> None:
+    for sitting in sittings:
+        sitting.save()
