@@ -166,3 +166,14 @@ SCHEDULES = st.builds(
     end=st.sampled_from([0.75, 1.0]),
     plain_every=st.none() | st.integers(2, 4),
 )
+
+
+def bits(state: Any) -> Any:
+    """What a state holds, to the last bit, as something that can be compared."""
+    if isinstance(state, Tensor):
+        return str(state.dtype), tuple(state.shape), state.numpy(force=True).tobytes()
+    if isinstance(state, dict):
+        return {key: bits(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [bits(value) for value in state]
+    return repr(state)

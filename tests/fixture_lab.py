@@ -6,6 +6,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from fixture_doors import bits, same_tensors
 from torch import Tensor, nn
 
 import selective_backprop as sb
@@ -14,9 +15,10 @@ from selective_backprop.lab.arms import Settings
 from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import ImageData, load
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.recipes import Recipe
 from selective_backprop.lab.records import Point
-from selective_backprop.lab.runs import Plan, TrainingRun
+from selective_backprop.lab.runs import TrainingRun
 
 EXAMPLES, BATCH, TESTED = 256, 64, 50
 """Four full batches an epoch; at a rate of 1/2, two windows."""
@@ -91,6 +93,18 @@ def untimed(points: list[Point]) -> list[dict[str, Any]]:
         {name: value for name, value in vars(point).items() if name not in times}
         for point in points
     ]
+
+
+def same_runs(one: TrainingRun, other: TrainingRun) -> bool:
+    """Whether two runs agree in weights, curve, counters and what the loader remembers."""
+    states = [bits(run.loader.state_dict()["parts"]) for run in (one, other)]
+    return (
+        same_tensors(one.model.state_dict(), other.model.state_dict())
+        and repr(untimed(one.points)) == repr(untimed(other.points))
+        and one.observations == other.observations
+        and one.meters() | {"peak_memory_bytes": 0} == other.meters() | {"peak_memory_bytes": 0}
+        and states[0] == states[1]
+    )
 
 
 class Watched(nn.Module):

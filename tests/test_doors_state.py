@@ -1,110 +1,13 @@
 """A saved loader goes on where it stood, and only in a loader that was built alike."""
 
-import io
 from typing import Any
 
 import pytest
-import torch
-from fixture_doors import (
-    NotedSampler,
-    Numbered,
-    NumberedStream,
-    fixture_data,
-    fresh_net,
-    same_tensors,
-    select,
-    selective,
-)
-from torch import nn
+from fixture_doors import Numbered, NumberedStream, same_tensors, select, selective
+from fixture_training import STRATEGIES, Training
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-
-
-def make_small_model() -> nn.Module:
-    return nn.Linear(2, 3)
-
-
-def make_optimizer(parameters) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
-
-
-STRATEGIES = {
-    "traditional": sb.traditional(),
-    "random": sb.random_backprop(1 / 3),
-    "random, interludes": sb.random_backprop(1 / 2, schedule=sb.Schedule(plain_every=3)),
-    "random, coins": sb.random_backprop(1 / 3, draw="bernoulli"),
-    "selective": selective(1 / 3),
-    "selective, warm-up": selective(1 / 3, warmup_epochs=2),
-    "selective, interludes": selective(1 / 2, plain_every=3),
-    "selective, coins": selective(1 / 3, draw="bernoulli"),
-    "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
-    "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),
-    "selective, pipelined": selective(
-        1 / 3, scorer=sb.Pipelined(sb.Forward(), every=2, ahead=2, check=None)
-    ),
-    "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 3)),
-    "stale": sb.stale_sb(1 / 3, epochs=2),
-    "stale, spread, coins": sb.stale_sb(1 / 3, epochs=3, spread=True, draw="bernoulli"),
-    "stale, recorded": sb.stale_sb(1 / 3, spread=True, recorded=True),
-    "predicted": sb.predicted_sb(1 / 3, predictor=sb.Average(depth=2)),
-    "recorded": sb.recorded_sb(1 / 3, max_age=2),
-    "recorded, rescored": sb.kakurenbo(0.5, confidence=0.5),
-    "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
-    "proxy": sb.proxy_sb(make_small_model, make_optimizer, rate=1 / 3),
-}
-
-
-class Training:
-    """A training that can be saved and taken up again, as a user would do it."""
-
-    def __init__(self, strategy: sb.Strategy, *, seed: int = 1, workers: int = 0) -> None:
-        self.model = fresh_net()
-        self.sampler = NotedSampler(40)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.door = sb.SelectiveLoader(
-            DataLoader(fixture_data(), 6, sampler=self.sampler, num_workers=workers),
-            self.model,
-            nn.CrossEntropyLoss(),
-            strategy,
-            epochs=5,
-            with_selection=True,
-            generator=torch.Generator().manual_seed(seed),
-        )
-
-    def epoch(self, stop: int | None = None) -> list[list[int]]:
-        chosen = []
-        for (inputs, targets), selection in self.door:
-            chosen.append(selection.indices.tolist())
-            self.optimizer.zero_grad()
-            outputs = self.model(inputs)
-            losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
-            self.door.record(selection, losses)
-            (selection.weights * losses).mean().backward()
-            self.optimizer.step()
-            if len(chosen) == stop:
-                break
-        return chosen
-
-    def save(self) -> bytes:
-        file = io.BytesIO()
-        state = {
-            "door": self.door.state_dict(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sampler": self.sampler.generator.get_state(),
-            "stream": torch.get_rng_state(),
-        }
-        torch.save(state, file)
-        return file.getvalue()
-
-    def load(self, saved: bytes) -> None:
-        state = torch.load(io.BytesIO(saved), weights_only=True)
-        self.door.load_state_dict(state["door"])
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.sampler.generator.set_state(state["sampler"])
-        torch.set_rng_state(state["stream"])
 
 
 @pytest.mark.parametrize("stop", [None, 2], ids=["at an epoch's end", "after a break"])

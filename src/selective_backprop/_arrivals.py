@@ -1,24 +1,39 @@
 """Candidate batches as they arrive: paired with what was decided of them, some of them ahead."""
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout, check_layout, count_rows, map_tensors, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, PhaseClock, Ticket
+from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket, plain_list
 from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._funnel import Rows
 from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
+from selective_backprop._streams import Streams
 from selective_backprop._types import Scores
 from selective_backprop.scorers import Deferring
 
 END = object()
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A data loader that knows where it stands, whatever its workers have prefetched."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of its batches stands."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there at the next iteration."""
+        ...
 
 
 class Arrival(NamedTuple):
@@ -82,6 +97,7 @@ class Arrivals:
         self._stopwatch = stopwatch
         self._epoch = 0
         self._came = (0, 0)
+        self._goes_on = False
         copies = None
         # A loader without workers draws an example's augmentation when it is asked for it, so
         # that asking early would change what comes from the random streams.
@@ -95,18 +111,29 @@ class Arrivals:
         self._copies = copies
         self._ahead = int(copies is not None) if self._scorer is None else self._scorer.ahead
 
-    def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None) -> None:
+    def open(
+        self,
+        epoch: int,
+        state: DrawState,
+        knowledge: Knowledge | None,
+        passed: Passed | None = None,
+    ) -> None:
         """Begin an epoch where the consumer stands.
 
         Args:
             epoch: its number.
             state: where the drawing of indices stands.
             knowledge: the scores that are known; None where none are remembered.
+            passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
-        self._epoch, self._came = epoch, (0, 0)
+        self._epoch, self._came, self._goes_on = epoch, (0, 0), passed is not None
+        if passed is not None:
+            self._came = passed.candidates, passed.drawn
+            if passed.stream is not None and isinstance(self._candidates, Stateful):
+                self._candidates.load_state_dict(passed.stream)
         self._clock.interludes.state = state.interludes
         if self._draw is not None:
-            self._draw.open(epoch, state, knowledge)
+            self._draw.open(epoch, state, knowledge, passed)
 
     def run(self, *, first: bool, begins: Callable[[Phase], bool]) -> Iterator[Arrival]:
         """Yield the batches of the epoch.
@@ -134,6 +161,26 @@ class Arrivals:
             raise failure
 
     @property
+    def streams(self) -> Streams | None:
+        """What the order of the epoch was drawn from; None before, and for a stream."""
+        return None if self._draw is None else self._draw.streams
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the epoch can be taken up where the consumer stands."""
+        if self._draw is not None:
+            return not self._draw.unlisted
+        # One that runs ahead of the consumer knows where it stands itself, and not the consumer.
+        return isinstance(self._candidates, Stateful) and not self._ahead
+
+    @property
+    def stream(self) -> dict[str, Any] | None:
+        """Where a stream stands that can tell, as `StatefulDataLoader` of torchdata can."""
+        if self._draw is not None or not isinstance(self._candidates, Stateful):
+            return None
+        return copy.deepcopy(self._candidates.state_dict())
+
+    @property
     def end(self) -> tuple[int, int, DrawState] | None:
         """Where the consumer stands at the epoch's end: candidates, batches and draw.
 
@@ -147,10 +194,12 @@ class Arrivals:
         self, *, first: bool, begins: Callable[[Phase], bool]
     ) -> Iterator[tuple[Arrival, Callable[[], None] | None]]:
         """Yield batches as soon as they are loaded, each with what waits for its copy."""
-        batches = iter(self._candidates)
+        # Each pass draws a seed for its workers, and this one began before.
+        with torch.random.fork_rng(devices=[], enabled=self._goes_on):
+            batches = iter(self._candidates)
         while True:
             with charged(self._stopwatch, "load"):
-                batch = next(batches, END)
+                batch = self._next(batches)
                 if batch is END:
                     return
                 batch, copied = self._move(batch)
@@ -166,6 +215,16 @@ class Arrivals:
                     rows = arrival.rows
                     arrival = arrival._replace(scores=self._scorer.begin(rows.batch, rows.indices))
             yield arrival, copied
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        try:
+            return next(batches, END)
+        except Exception as error:
+            if self._draw is not None and self._draw.tickets:
+                keys = plain_list(self._draw.tickets[0].rows.batch)
+                more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+                error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
+            raise
 
     def _move(self, batch: Any) -> tuple[Any, Callable[[], None] | None]:
         if self._device is None:

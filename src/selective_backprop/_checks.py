@@ -1,7 +1,7 @@
 """What a door refuses before training starts."""
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -249,3 +249,32 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     if synced and any(getattr(scorer, "training", False) for scorer in scorers):
         return "SyncBatchNorm in training mode gathers statistics from all ranks"
     return None
+
+
+def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
+    """Refuse a saved state that is not of a loader like this one.
+
+    Args:
+        state: what was saved.
+        version: of states that can be read.
+        built: what the loader was built with.
+
+    Raises:
+        ConfigurationError: if it is not; the difference is named.
+    """
+    found = state.get("version") if isinstance(state, Mapping) else None
+    if found is None:
+        raise ConfigurationError(
+            f"a state is needed that SelectiveLoader.state_dict() returned, got {state!r:.60}"
+        )
+    if found != version:
+        raise ConfigurationError(
+            f"the state has version {found}; this release reads {version}. Go on with the release "
+            "that saved it, or begin anew."
+        )
+    for name, value in built.items():
+        if state["built"][name] != value:
+            raise ConfigurationError(
+                f"the state is of a loader with {name}={state['built'][name]}, this one has "
+                f"{name}={value}. Build the loader as it was."
+            )

@@ -1,7 +1,9 @@
 """Stage one: which examples are loaded at all, decided when their indices are drawn."""
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +14,7 @@ from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Interludes, Phase, Schedule
+from selective_backprop._streams import Streams
 
 Keys: TypeAlias = Tensor | list[Any]
 
@@ -23,16 +26,62 @@ class DrawState(NamedTuple):
         interludes: the count by which unselective batches are dealt out.
         funnel: the indices that wait, where examples are selected before they are loaded.
         unscored: indices that wait to be loaded and scored, in pieces.
+        phase: of the rows that the funnel is handing out.
+        digest: of the indices that have come up in the epoch.
+        settled: pieces of the epoch whose examples need no scoring at its end.
     """
 
     interludes: tuple[int, int] = (0, 0)
     funnel: FunnelState = FunnelState()
     unscored: tuple[Tensor, ...] = ()
+    phase: Phase = Phase.CHOSEN
+    digest: int = 0
+    settled: int = 0
 
     @property
     def gathered(self) -> int:
         """How many indices wait to be loaded and scored."""
         return sum(map(len, self.unscored))
+
+    def pack(self) -> dict[str, Any]:
+        """Return the state in plain containers, which any file format can hold."""
+        return {
+            "interludes": self.interludes,
+            "early": self.funnel.pack(),
+            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *self.unscored]),
+            "phase": self.phase.value,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> "DrawState":
+        """Return the state that `pack()` was called on, but for what was settled by then."""
+        unscored = packed["unscored"].cpu()
+        return cls(
+            tuple(packed["interludes"]),
+            FunnelState.unpack(packed["early"], torch.device("cpu")),
+            (unscored,) if len(unscored) else (),
+            Phase(packed["phase"]),
+            packed["digest"],
+        )
+
+
+class Passed(NamedTuple):
+    """What of an epoch had been drawn when it was broken off.
+
+    Attributes:
+        candidates: examples that had come up.
+        drawn: the loader's own batches that had been drawn.
+        digest: of the indices in them.
+        streams: where the random streams stood when the first of them was drawn; None if none was.
+        stream: where a stream stood that can tell; None for what has indices.
+    """
+
+    candidates: int
+    drawn: int
+    digest: int
+    streams: Streams | None
+    stream: dict[str, Any] | None
 
 
 class Ticket(NamedTuple):
@@ -118,6 +167,9 @@ class IndexDraw:
         self._drawn = self._candidates = 0
         self.tickets: deque[Ticket] = deque()
         self.unlisted = False
+        self.streams: Streams | None = None
+        self._passed: Passed | None = None
+        self._phase, self._digest = Phase.CHOSEN, 0
 
     def __len__(self) -> int:
         return len(self._source)  # ty: ignore[invalid-argument-type]
@@ -126,7 +178,14 @@ class IndexDraw:
     def state(self) -> DrawState:
         """The sampler's own position, ahead of the consumer's."""
         waits = FunnelState() if self.funnel is None else self.funnel.state
-        return DrawState(self._clock.interludes.state, waits, tuple(self._unscored))
+        return DrawState(
+            self._clock.interludes.state,
+            waits,
+            tuple(self._unscored),
+            self._phase,
+            self._digest,
+            0 if self._knowledge is None else self._knowledge.settled,
+        )
 
     @state.setter
     def state(self, state: DrawState) -> None:
@@ -135,33 +194,47 @@ class IndexDraw:
             self.funnel.state = state.funnel
         self._unscored = list(state.unscored)
 
-    def open(self, epoch: int, state: DrawState, knowledge: Knowledge | None = None) -> None:
+    def open(
+        self,
+        epoch: int,
+        state: DrawState,
+        knowledge: Knowledge | None = None,
+        passed: Passed | None = None,
+    ) -> None:
         """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
 
         Args:
             epoch: its number.
             state: where the consumer stands.
             knowledge: the scores that are known; None where none are remembered.
+            passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
         self.epoch, self.state, self.position = epoch, state, (0, 0)
-        self._knowledge = knowledge
+        self._knowledge, self._passed, self.streams = knowledge, passed, None
+        self._phase = Phase.CHOSEN
+        if passed is not None and state.phase in (Phase.PLAIN, Phase.INTERLUDE):
+            self._phase = state.phase
         self.tickets.clear()
         if self.funnel is not None:
-            self.funnel.open(epoch, None if knowledge is None else knowledge.past)
+            past = None if knowledge is None else knowledge.past
+            self.funnel.open(epoch, past, anew=passed is None)
 
     def __iter__(self) -> Iterator[Any]:
-        self._drawn = self._candidates = 0
+        self._drawn = self._candidates = self._digest = 0
+        passed, self._passed = self._passed, None
+        batches = self._begin() if passed is None else self._pass_over(passed)
         if self.funnel is not None:
-            yield from self._send(Phase.CHOSEN, self.funnel.resume())
-        for indices in self._source:
+            yield from self._send(self._phase, self.funnel.resume())
+            if passed is not None:
+                least = self._batch_size
+                yield from self._send(Phase.SELECT, self._take_batches(least=least))
+        for indices in batches:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
                 yield self._pass_single(indices)
                 continue
             phase = self._clock.phase(self.epoch, self._drawn, len(keys))
-            self._drawn += 1
-            self._candidates += len(keys)
-            self.position = (self._candidates, self._drawn)
+            self._note(keys)
             rows = Rows(keys, len(keys))
             if self.funnel is None:
                 yield from self._send(phase, iter([rows]), rows, indices)
@@ -176,6 +249,44 @@ class IndexDraw:
             yield from self._send(Phase.SELECT, self._take_batches(least=1))
             yield from self._send(Phase.CHOSEN, self.funnel.close(self._leftovers))
             yield from self._rescore(self.funnel)
+
+    def _begin(self) -> Iterator[Any]:
+        """Yield the batches of a new epoch, noting what their order is drawn from."""
+        self.streams = Streams.of(self._source)
+        yield from self._source
+
+    def _pass_over(self, passed: Passed) -> Iterator[Any]:
+        """Draw what was drawn before the epoch was broken off, and return what follows it."""
+        if passed.streams is None:
+            return self._begin()
+        batches = iter(self._source)
+        with passed.streams.again(self._source):
+            for indices in islice(batches, passed.drawn):
+                keys = list_keys(indices)
+                if keys is not None:
+                    self._note(keys)
+                    if self._knowledge is not None:
+                        self._knowledge.look_up(keys)
+            # A sampler that was asked for nothing yet draws its order here all the same.
+            begun = [] if passed.drawn else list(islice(batches, 1))
+        self.streams = passed.streams
+        if (*self.position, self._digest) != (passed.candidates, passed.drawn, passed.digest):
+            raise LoaderError(
+                f"the state was saved after {passed.drawn} batches of epoch {self.epoch}, and the "
+                "sampler does not draw these again, so that some examples would be trained on "
+                "twice and others not at all. Restore what its order depends on (its seed, its "
+                f"epoch) before the epoch goes on, or call set_epoch({self.epoch + 1}) to leave "
+                "the rest of it out."
+            )
+        return chain(begun, batches)
+
+    def _note(self, keys: Keys) -> None:
+        """Count a batch that has been drawn."""
+        self._drawn += 1
+        self._candidates += len(keys)
+        self.position = (self._candidates, self._drawn)
+        content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
+        self._digest = zlib.crc32(content, self._digest)
 
     def _consult(
         self, funnel: Funnel, knowledge: Knowledge, rows: Rows, indices: Any
@@ -200,8 +311,9 @@ class IndexDraw:
         self, phase: Phase, batches: Iterator[Rows], rows: Rows | None = None, indices: Any = None
     ) -> Iterator[Any]:
         """Yield keys as a data loader takes them, each with a ticket; `rows` as they came."""
+        self._phase = phase
         for out in batches:
-            if self._knowledge is not None and phase is not Phase.RESCORE:
+            if self._knowledge is not None:
                 self._knowledge.keep(out.batch)
             self.tickets.append(Ticket(phase, out, self._candidates, self._drawn, self.state))
             yield indices if out is rows else plain_list(out.batch)

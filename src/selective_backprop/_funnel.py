@@ -13,6 +13,7 @@ from torch import Tensor
 
 from selective_backprop._batches import Layout, cut_rows, join_rows
 from selective_backprop._history import History
+from selective_backprop._packing import on_device, pack_batch, pack_column, unpack_batch
 from selective_backprop._schedule import Phase
 from selective_backprop._selection import Choice
 from selective_backprop._types import Scores
@@ -83,11 +84,13 @@ class FunnelState(NamedTuple):
         waiting: candidates that wait for a full window.
         chosen: chosen rows that wait for a full training batch.
         dropped: how many rows were let go so far.
+        windows: how many windows of the epoch have been drawn from.
     """
 
     waiting: tuple[Rows, ...] = ()
     chosen: tuple[Rows, ...] = ()
     dropped: int = 0
+    windows: int = 0
 
     @property
     def candidates(self) -> int:
@@ -105,20 +108,29 @@ class FunnelState(NamedTuple):
             "waiting": [_columns(rows) for rows in self.waiting],
             "chosen": [_columns(rows) for rows in self.chosen],
             "dropped": self.dropped,
+            "windows": self.windows,
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "FunnelState":
-        """Return the state that `pack()` was called on."""
+    def unpack(cls, packed: dict[str, Any], device: torch.device | None = None) -> "FunnelState":
+        """Return the state that `pack()` was called on, its rows on a device if one is given."""
         return cls(
-            tuple(Rows(*columns) for columns in packed["waiting"]),
-            tuple(Rows(*columns) for columns in packed["chosen"]),
+            tuple(_rows(columns, device) for columns in packed["waiting"]),
+            tuple(_rows(columns, device) for columns in packed["chosen"]),
             packed["dropped"],
+            packed["windows"],
         )
 
 
 def _columns(rows: Rows) -> tuple[Any, ...]:
-    return rows.batch, rows.count, rows.indices, rows.scores, rows.weights
+    columns = (rows.indices, rows.scores, rows.weights)
+    return pack_batch(rows.batch), rows.count, *map(pack_column, columns)
+
+
+def _rows(columns: tuple[Any, ...], device: torch.device | None) -> Rows:
+    batch, count, *others = columns
+    batch, others = on_device((unpack_batch(batch), others), device)
+    return Rows(batch, count, *others)
 
 
 @runtime_checkable
@@ -158,7 +170,6 @@ class Funnel:
         self._layout = layout
         self.seed = seed
         self._epoch = 0
-        self._windows = 0
         self.state = FunnelState()
 
     @property
@@ -166,14 +177,17 @@ class Funnel:
         """Whether nothing is ever selected."""
         return self._shape.keeps_everything
 
-    def open(self, epoch: int, past: History | None = None) -> None:
-        """Begin an epoch.
+    def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
+        """Begin an epoch, or go on in it.
 
         Args:
             epoch: its number, from which its draws are seeded.
             past: what to rank against in it, where no history is kept.
+            anew: whether it begins; if not, draws are numbered on from those that were made.
         """
-        self._epoch, self._windows = epoch, 0
+        self._epoch = epoch
+        if anew:
+            self.state = self.state._replace(windows=0)
         if past is not None:
             self._history = past
 
@@ -194,8 +208,8 @@ class Funnel:
             return
         if phase is Phase.PLAIN and self.state.waiting:
             # waiting candidates need no draw any more, and go first
-            waiting, chosen, dropped = self.state
-            self.state = FunnelState((), chosen + waiting, dropped)
+            waiting, chosen = self.state.waiting, self.state.chosen
+            self.state = self.state._replace(waiting=(), chosen=chosen + waiting)
         if self._shape.unchanged and not self.state.chosen:
             yield rows
         else:
@@ -205,7 +219,8 @@ class Funnel:
         """End an epoch, and yield what its leftovers are trained on in it."""
         if leftovers is Leftovers.DROP:
             lost = self.state.candidates + self.state.rows
-            self.state = FunnelState((), (), self.state.dropped + lost)
+            dropped = self.state.dropped + lost
+            self.state = self.state._replace(waiting=(), chosen=(), dropped=dropped)
         elif leftovers is Leftovers.FLUSH:
             if waiting := self.state.waiting:
                 self.state = self.state._replace(waiting=())
@@ -268,8 +283,9 @@ class Funnel:
         if self._filing is not None:
             self._filing.file(scores)
         generator = torch.Generator(scores.device)
-        generator.manual_seed(_mix(*self.seed, self._epoch, self._windows))
-        self._windows += 1
+        windows = self.state.windows
+        generator.manual_seed(_mix(*self.seed, self._epoch, windows))
+        self.state = self.state._replace(windows=windows + 1)
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:

@@ -17,21 +17,22 @@ from selective_backprop._checks import (
     check_fit,
     check_length,
     check_paths,
+    check_state,
     check_strategy,
     choose,
     find_device,
 )
-from selective_backprop._draw import DrawState
 from selective_backprop._epoch import Epoch
 from selective_backprop._errors import (
-    ConfigurationError,
     LoaderError,
     SelectionWarning,
 )
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import FunnelState, Leftovers, Rows
 from selective_backprop._losses import LossFunction
+from selective_backprop._midway import Midway
 from selective_backprop._outlook import Progress, Start
+from selective_backprop._packing import on_device
 from selective_backprop._pipeline import Position
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
@@ -153,6 +154,8 @@ class SelectiveLoader:
         self._next_epoch = 0
         self._live: weakref.ref[Epoch] | None = None
         self._start: Start | None = None  # of the epoch that runs
+        self._began: dict[str, Any] = {}
+        self._midway: Midway | None = None  # of an epoch that is to go on
 
     @property
     def dataset(self) -> Any:
@@ -173,6 +176,11 @@ class SelectiveLoader:
     def strategy(self) -> Strategy:
         """What is selected, and when."""
         return self._strategy
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that the next iteration begins, or goes on with."""
+        return self._next_epoch
 
     @property
     def progress(self) -> float | None:
@@ -197,7 +205,12 @@ class SelectiveLoader:
         return Stats(**self._tally | now)
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch, here and in the sampler, batch sampler or data set inside."""
+        """Number the next epoch, here and in the sampler, batch sampler or data set inside.
+
+        The rest of another epoch that was to go on is left out.
+        """
+        if epoch != self._next_epoch:
+            self._midway = None
         self._next_epoch = epoch
         self._source.set_epoch(epoch)
 
@@ -207,10 +220,12 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        start, accord = self._start or self._starts_at(self._next_epoch), self._parts.accord
+        start = self._start if self._midway is None else self._midway.start
+        accord, running = self._parts.accord, start is not None
+        start = start or self._starts_at(self._next_epoch)
         if accord is None:
             return self._parts.outlook.batches(start)
-        return accord.foresee(start) if self._start is None else accord.batches
+        return accord.batches if running else accord.foresee(start)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -258,20 +273,21 @@ class SelectiveLoader:
     def _run(self) -> Generator[Any]:
         """Yield the coming epoch's batches."""
         number, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        self._start = self._starts_at(number)
+        midway, self._midway = self._midway, None
+        self._start = self._starts_at(number) if midway is None else midway.start
         self._tally["epoch"] = number
-        before = dict(self._tally)
-        accord = self._parts.accord
+        self._began = dict(self._tally) if midway is None else midway.counted
+        accord, pipeline = self._parts.accord, self._parts.pipeline
         try:
             if accord is not None:
                 accord.open(self._start)
-            for rows in self._parts.pipeline.run(number, self._position, self._count):
+            for rows in pipeline.run(number, self._position, self._count, midway):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if accord is not None:
-                self._count(beyond=accord.beyond(self._came(before)))
+                self._count(beyond=accord.beyond(self._came(self._began)))
             self._note_ties()
-            self._warn_if_barren(before)
+            self._warn_if_barren(self._began)
         finally:
             self._start = None
 
@@ -297,7 +313,7 @@ class SelectiveLoader:
 
     def _warn_if_barren(self, before: dict[str, Any]) -> None:
         after = self.stats
-        came = self._came(before)
+        came = self._came(self._began)
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         if after.batches == before["batches"]:
@@ -312,19 +328,24 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.
 
-        The sampler's own position is not part of it: after loading, the next iteration begins a
-        new epoch.
+        Taken between two batches, it is of the middle of an epoch: the next iteration then yields
+        the rest of that epoch, and what came up before is drawn once more but not loaded. Taken
+        when an epoch is over, or was broken off, or of a stream whose loader does not know where
+        it stands, the next iteration begins a new one. `torch.load(weights_only=True)` reads it.
+
+        Raises:
+            BatchError: if rows wait that cannot be saved.
         """
-        parts, position = self._parts, self._position
+        parts, midway = self._parts, self._midway
+        if self._start is not None and parts.accord is None and parts.pipeline.arrivals.can_go_on:
+            midway = parts.pipeline.midway(self._start, self._began, self._position)
         return {
             "version": STATE_VERSION,
             "built": self._built(),
             "seed": parts.early.seed[0],
-            "next_epoch": self._next_epoch,
-            "drawn": position.drawn,
-            "interludes": position.draw.interludes,
-            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *position.draw.unscored]),
-            "early": position.draw.funnel.pack(),
+            "next_epoch": self._next_epoch if midway is None else midway.start.epoch,
+            "midway": None if midway is None else midway.pack(),
+            "position": self._position.pack(),
             "late": parts.pipeline.funnel.state.pack(),
             "held": FunnelState(chosen=() if parts.held is None else (parts.held,)).pack(),
             "skipped": parts.pipeline.finite.skipped,
@@ -340,47 +361,31 @@ class SelectiveLoader:
                 yield name, part
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
 
         Raises:
             ConfigurationError: if the state is of another version, or of a loader that was
                 built otherwise; the difference is named.
         """
-        if state["version"] != STATE_VERSION:
-            raise ConfigurationError(
-                f"the state has version {state['version']}; this release reads {STATE_VERSION}"
-            )
-        for name, value in self._built().items():
-            if state["built"][name] != value:
-                raise ConfigurationError(
-                    f"the state is of a loader with {name}={state['built'][name]}, this one has "
-                    f"{name}={value}"
-                )
+        check_state(state, STATE_VERSION, self._built())
         self._begin(None)
-        parts = self._parts
+        parts, device = self._parts, self._wishes.device
         for name, part in self._stateful():
-            part.load_state_dict(state["parts"][name])
+            moves = device if name in ("history", "ledger") else None  # which live with the scores
+            part.load_state_dict(on_device(state["parts"][name], moves))
         for funnel in (parts.early, parts.pipeline.funnel):
             funnel.seed = (state["seed"], *funnel.seed[1:])
         self._next_epoch = state["next_epoch"]
+        self._midway = None if state["midway"] is None else Midway.unpack(state["midway"])
         self._tally = asdict(Stats(**state["stats"]))
-        draw = DrawState(
-            tuple(state["interludes"]),
-            FunnelState.unpack(state["early"]),
-            (state["unscored"],) if len(state["unscored"]) else (),
-        )
-        self._position = Position(
-            self._tally["epoch"],
-            state["drawn"],
-            draw,
-            met=self._tally["loaded"] > 0,
-            scored=self._tally["scored"] > 0,
-        )
-        parts.clock.interludes.state = draw.interludes
-        parts.pipeline.funnel.state = FunnelState.unpack(state["late"])
+        self._position = Position.unpack(state["position"], self._tally)
+        parts.clock.interludes.state = self._position.draw.interludes
+        parts.pipeline.funnel.state = FunnelState.unpack(state["late"], device)
         parts.pipeline.finite.skipped = state["skipped"]
         if parts.accord is not None:
-            parts.accord.turns.held = next(iter(FunnelState.unpack(state["held"]).chosen), None)
+            parts.accord.turns.held = next(
+                iter(FunnelState.unpack(state["held"], device).chosen), None
+            )
 
     def _built(self) -> dict[str, Any]:
         return {
@@ -389,4 +394,6 @@ class SelectiveLoader:
             "examples": self._source.examples,
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
+            "leftovers": str(self._wishes.leftovers),
+            "nonfinite": str(self._wishes.nonfinite),
         }

@@ -38,6 +38,7 @@ class Memory:
         ledger: as given.
         needs: as given.
         inbox: where what comes in is filed: the journal, or the ledger itself.
+        knowledge: of the epoch that was opened last.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Memory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
+        self.knowledge: Knowledge | None = None
 
     def open(self, epoch: int, *, trained: bool) -> "Knowledge":
         """Return what is known at the start of an epoch.
@@ -80,7 +82,20 @@ class Memory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
-        return Knowledge(known, self._examples, self.needs.rescores)
+        self.knowledge = Knowledge(known, self._examples, self.needs.rescores)
+        return self.knowledge
+
+    def reopen(self, known: Known | None, settled: Tensor) -> "Knowledge":
+        """Return what was known at the start of an epoch that goes on.
+
+        Args:
+            known: as it was recalled then.
+            settled: the examples that need no scoring at its end.
+        """
+        self._known, self._asked, self._runs = known, None, True
+        self.knowledge = Knowledge(known, self._examples, self.needs.rescores)
+        self.knowledge.keep(settled)
+        return self.knowledge
 
     def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
         """Remember losses that training computed of rows that were handed out.
@@ -181,14 +196,16 @@ class Knowledge:
         tracks: whether what becomes of each example is noted, so that `left_out` can tell.
 
     Attributes:
+        known: as given.
         past: all known scores in one, to rank against; of more than a million, a million that
             are spaced evenly by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
-        self._known = known
+        self.known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
+        self._settled: list[Tensor] = []
         self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
@@ -211,15 +228,25 @@ class Knowledge:
         if self._fate is not None:
             fate = self._fate[keys.numpy()]
             self._fate[keys.numpy()] = np.maximum(fate, 1)
-        if self._known is None:
+        if self.known is None:
             return keys, None
-        scores = self._known[keys]
+        scores = self.known[keys]
         return keys, None if bool(scores.isnan().all()) else scores
 
     def keep(self, keys: object) -> None:
-        """Note that examples are kept."""
+        """Note that examples are kept, or scored though they are not."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
+            self._settled.append(keys)
+
+    @property
+    def settled(self) -> int:
+        """How often examples were noted by `keep`."""
+        return len(self._settled)
+
+    def settled_until(self, count: int) -> Tensor:
+        """Return the examples that were noted the first so many times."""
+        return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
 
     def left_out(self) -> Tensor:
         """Return the examples that came up and were not kept, ascending."""

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from selective_backprop._arrivals import Arrivals
-from selective_backprop._draw import DrawState, PhaseClock
+from selective_backprop._draw import DrawState, Passed, PhaseClock
 from selective_backprop._finite import FiniteGuard
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._gate import RunningGate
 from selective_backprop._losses import check_losses
 from selective_backprop._memory import Memory
+from selective_backprop._midway import Midway
+from selective_backprop._outlook import Start
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
 from selective_backprop._turns import Turns
@@ -30,6 +32,7 @@ class Position:
 
     Attributes:
         epoch: the running epoch's number; -1 before the first.
+        candidates: examples of this epoch that have come up.
         drawn: candidate batches of this epoch that have arrived.
         draw: where the drawing of indices stood at the last of them.
         met: whether any batch has arrived, so that its layout is known to fit.
@@ -37,10 +40,27 @@ class Position:
     """
 
     epoch: int = -1
+    candidates: int = 0
     drawn: int = 0
     draw: DrawState = field(default_factory=DrawState)
     met: bool = False
     scored: bool = False
+
+    def pack(self) -> dict[str, Any]:
+        """Return where the consumer stands in plain containers."""
+        return {"candidates": self.candidates, "drawn": self.drawn, "draw": self.draw.pack()}
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any], tally: dict[str, Any]) -> "Position":
+        """Return what `pack()` was called on, `tally` being what was counted by then."""
+        return cls(
+            tally["epoch"],
+            packed["candidates"],
+            packed["drawn"],
+            DrawState.unpack(packed["draw"]),
+            met=tally["loaded"] > 0,
+            scored=tally["scored"] > 0,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,16 +97,22 @@ class Pipeline:
     device: torch.device | None
     stopwatch: Stopwatch | None
 
-    def run(self, epoch: int, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
+    def run(
+        self,
+        epoch: int,
+        position: Position,
+        count: Callable[..., None],
+        midway: Midway | None = None,
+    ) -> Iterator[Rows]:
         """Yield the training batches of one epoch.
 
         Args:
             epoch: its number.
             position: where the consumer stands; moved along.
             count: called with increments of `Stats` fields by name.
+            midway: what the rest of an epoch needs; None for a whole one.
         """
-        position.epoch, position.drawn = epoch, 0
-        batches = self._make(epoch, position, count)
+        batches = self._make(epoch, position, count, midway)
         try:
             for rows in batches if self.turns is None else self.turns.take(batches):
                 if isinstance(self.scorer, Learning):
@@ -101,16 +127,18 @@ class Pipeline:
         if self.turns is not None and self.turns.cut:
             self._let_go(position)
 
-    def _make(self, epoch: int, position: Position, count: Callable[..., None]) -> Generator[Rows]:
+    def _make(
+        self,
+        epoch: int,
+        position: Position,
+        count: Callable[..., None],
+        midway: Midway | None,
+    ) -> Generator[Rows]:
         """Yield the training batches that this process makes by itself."""
-        knowledge = None
-        if self.memory is not None:
-            with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, trained=position.met)
-        self.arrivals.open(epoch, position.draw, knowledge)
-        if isinstance(self.selector, Paced):
-            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
-        self.funnel.open(epoch)
+        if midway is None:
+            self._open(epoch, position)
+        else:
+            self._reopen(epoch, position, midway)
         yield from self._fill(position, count)
         self.finite.settle()
 
@@ -120,13 +148,44 @@ class Pipeline:
         if self.leftovers is Leftovers.CARRY:
             return
         held, self.turns.held = self.turns.held, None
-        late, (_, early, _) = self.funnel.state, position.draw
+        late, early = self.funnel.state, position.draw.funnel
         lost = sum(f.candidates + f.rows for f in (late, early)) + position.draw.gathered
         lost += 0 if held is None else held.count
         self.funnel.state = FunnelState(dropped=late.dropped + lost)
         position.draw = position.draw._replace(
             funnel=FunnelState(dropped=early.dropped), unscored=()
         )
+
+    def midway(self, start: Start, counted: dict[str, Any], position: Position) -> Midway:
+        """Return how the epoch began that runs, of which `position` is reached."""
+        knowledge = None if self.memory is None else self.memory.knowledge
+        known, settled = None, torch.empty(0, dtype=torch.int64)
+        if knowledge is not None:
+            known, settled = knowledge.known, knowledge.settled_until(position.draw.settled)
+        arrivals = self.arrivals
+        return Midway(start, counted, arrivals.streams, arrivals.stream, known, settled)
+
+    def _open(self, epoch: int, position: Position) -> None:
+        knowledge = None
+        if self.memory is not None:
+            with charged(self.stopwatch, "select"):
+                knowledge = self.memory.open(epoch, trained=position.met)
+        position.epoch, position.candidates, position.drawn = epoch, 0, 0
+        self.arrivals.open(epoch, position.draw, knowledge)
+        if isinstance(self.selector, Paced):
+            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
+        self.funnel.open(epoch)
+
+    def _reopen(self, epoch: int, position: Position, midway: Midway) -> None:
+        """Go on in an epoch; a selector that is paced has been told where it began."""
+        knowledge = None
+        if self.memory is not None:
+            with charged(self.stopwatch, "select"):
+                knowledge = self.memory.reopen(midway.known, midway.settled)
+        digest, streams = position.draw.digest, midway.streams
+        passed = Passed(position.candidates, position.drawn, digest, streams, midway.stream)
+        self.arrivals.open(epoch, position.draw, knowledge, passed)
+        self.funnel.open(epoch, anew=False)
 
     def _fill(self, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
         """Take what arrives through the stages that are left to it."""
@@ -168,17 +227,17 @@ class Pipeline:
         self, position: Position, count: Callable[..., None]
     ) -> Iterator[tuple[Phase, Rows, Waiting]]:
         """Yield loaded batches with their phase, and move the consumer's position along."""
-        known = 0
         for arrival in self.arrivals.run(first=not position.met, begins=self._is_scored):
             position.met = True
             phase, rows, candidates, position.drawn, position.draw, scores = arrival
             old = rows.count if phase is Phase.SELECT and self.memory is not None else 0
-            count(candidates=candidates - known, loaded=rows.count, expired=old)
-            known = candidates
+            count(candidates=candidates - position.candidates, loaded=rows.count, expired=old)
+            position.candidates = candidates
             yield phase, rows, scores
         if (end := self.arrivals.end) is not None:
             candidates, position.drawn, position.draw = end
-            count(candidates=candidates - known)
+            count(candidates=candidates - position.candidates)
+            position.candidates = candidates
 
     def _is_scored(self, phase: Phase) -> bool:
         """Return whether a batch that arrives is going to be scored, as far as can be told."""

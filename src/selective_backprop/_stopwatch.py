@@ -1,7 +1,7 @@
 """Where the time goes: synchronised seconds per phase, whose parts add up to the whole."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -43,6 +43,10 @@ class Stopwatch:
         """Stand still, so that what follows (an evaluation, say) is charged to nobody."""
         self._charge()
         self._phase = None
+
+    def go_on(self, seconds: Mapping[str, float]) -> None:
+        """Count on from seconds per phase that were charged before, in another process, say."""
+        self._seconds = dict(seconds)
 
     @contextmanager
     def phase(self, name: str) -> Generator[None]:

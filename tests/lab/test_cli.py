@@ -164,16 +164,16 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
     line = f"compare {SMALL} --seeds 2 --strategies traditional,random-backprop --out out"
     advance = TrainingRun.advance
 
-    def interrupted(run):
+    def interrupted(run, pause):
         if run.plan.seed == 1 and len(run.points) == 1:
             raise KeyboardInterrupt
-        return advance(run)
+        return advance(run, pause)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingRun, "advance", interrupted)
         outcome = run_command(line, tmp_path)
     assert outcome.status == 130
-    assert outcome.err == "interrupted; what was recorded is kept\n"
+    assert outcome.err.startswith("interrupted; what was recorded is kept. compare and reproduce")
     kept = {run.path.name: run for run in read_runs(tmp_path / "out")}
     assert [run.finished for run in kept.values()] == [True, False, True, False]
     assert sum(len(run.points) for run in kept.values()) == 3 + 1 + 3 + 1

@@ -8,23 +8,23 @@ import selective_backprop as sb
 from selective_backprop.lab import comparing
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.records import read_run, read_runs
+from selective_backprop.lab.runs import TrainingRun
 
 ARMS = ("traditional", "random-backprop", "low-k")
 
 
-class FakeRun:
+class FakeRun(TrainingRun):
     """A run that takes no time, and notes when it takes its turns."""
+
+    begun = False
 
     def __init__(self, log, fails, plan, data):
         self.log, self.fails, self.plan = log, fails, plan
         self.points = []
+        self.observations = []
         log.append(("made", plan))
 
-    @property
-    def finished(self):
-        return len(self.points) == self.plan.evaluations
-
-    def advance(self):
+    def advance(self, pause):
         if (self.plan.arm, self.plan.seed, len(self.points)) in self.fails:
             raise self.fails[self.plan.arm, self.plan.seed, len(self.points)]
         self.points.append(fixture_point((len(self.points) + 1) / self.plan.evaluations))

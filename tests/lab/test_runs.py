@@ -16,6 +16,7 @@ from fixture_lab import (
     finish,
     fixture_plan,
     name_watched,
+    same_runs,
     untimed,
 )
 from torch import nn
@@ -31,14 +32,6 @@ from selective_backprop.lab.runs import TrainingRun, evaluate
 
 RECORDS = Path(__file__).parents[2] / "records"
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
-
-
-def same_runs(one, other):
-    return (
-        same_tensors(one.model.state_dict(), other.model.state_dict())
-        and untimed(one.points) == untimed(other.points)
-        and one.meters() | {"peak_memory_bytes": 0} == other.meters() | {"peak_memory_bytes": 0}
-    )
 
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 2.0}], ids=["epochs", "budget"])

@@ -1,6 +1,7 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,14 +29,20 @@ from selective_backprop.lab.papers.command import Order, default_jobs, list_item
 from selective_backprop.lab.papers.command import reproduce as run_order
 from selective_backprop.lab.papers.registry import find_items
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run, read_runs
 from selective_backprop.lab.report import write_report
-from selective_backprop.lab.runs import Plan
 from selective_backprop.lab.specimen import bench_recipe
+from selective_backprop.lab.stopping import sigterm_leaves
 from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
 from selective_backprop.lab.threads import limit_threads
+
+KEPT = (
+    "what was recorded is kept. compare and reproduce go on from there when they are run again, "
+    "and so does train with --resume"
+)
 
 
 class Commands(TyperGroup):
@@ -45,13 +52,18 @@ class Commands(TyperGroup):
         """Run the command that was asked for."""
         errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
         try:
-            return super().invoke(ctx)
+            with sigterm_leaves():
+                return super().invoke(ctx)
         except sb.SelectiveBackpropError as error:
             errors.print(f"error: {error}")
             raise typer.Exit(2) from error
         except KeyboardInterrupt:
-            errors.print("interrupted; what was recorded is kept")
+            errors.print(f"interrupted; {KEPT}")
             raise typer.Exit(130) from None
+        except SystemExit as leaving:
+            if leaving.code == 128 + signal.SIGTERM:
+                errors.print(f"ended by SIGTERM; {KEPT}")
+            raise
 
 
 app = typer.Typer(
@@ -95,12 +107,14 @@ def compare(
     threads: options.Threads = 1,
     device: options.Device = None,
     out: options.Out = Path("runs/compare"),
+    checkpoint_every: options.CheckpointEvery = None,
     again: options.Again = False,
 ) -> None:
     """Train one recipe with several strategies and seeds, side by side.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
-    table. A comparison that was interrupted goes on with the runs that are missing.
+    table. A comparison that was interrupted goes on with the runs that are missing, and where runs
+    had begun, from their last checkpoints.
     """
     recipe = _recipe(
         data,
@@ -129,7 +143,7 @@ def compare(
         for length in lengths
         for arm in parse_arms(strategies)
     ]
-    runs = _run(plans, root, out, again)
+    runs = _run(plans, root, out, again=again, every=checkpoint_every)
     _show(runs, out)
 
 
@@ -158,9 +172,14 @@ def train(
     threads: options.Threads = 1,
     device: options.Device = None,
     out: options.Out = Path("runs/train"),
+    checkpoint_every: options.CheckpointEvery = None,
+    resume: options.Resume = False,
     again: options.Again = False,
 ) -> None:
-    """Train one recipe with one strategy and seed, into a record."""
+    """Train one recipe with one strategy and seed, into a record.
+
+    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume goes on.
+    """
     recipe = _recipe(
         data,
         model=model,
@@ -184,7 +203,7 @@ def train(
         noise=noise,
         lr_follows=lr_follows,
     )
-    (run,) = _run([plan], root, out, again)
+    (run,) = _run([plan], root, out, again=again, every=checkpoint_every, resume=resume)
     last = run.points[-1]
     console.print(
         f"{arm}, seed {seed}: error {last.test_error:.2f} % after {last.epoch:.4g} epochs; "
@@ -241,13 +260,15 @@ def reproduce(
     device: options.Device = None,
     train: options.Train = True,
     out: options.ReproduceOut = Path("runs/papers"),
+    checkpoint_every: options.CheckpointEvery = None,
 ) -> None:
     """Redo figures and tables of the source papers: train what is missing, then draw.
 
     Every run is trained once and shared by all that need it; what was interrupted goes on with the
-    runs that are missing. Writes records into --out, and beside them each figure as PNG and SVG,
-    each table as text and Markdown, and index.md, which says of every claim what was reported,
-    what was measured, and whether the direction agrees.
+    runs that are missing, and where runs had begun, from their last checkpoints. Writes records
+    into --out, and beside them each figure as PNG and SVG, each table as text and Markdown, and
+    index.md, which says of every claim what was reported, what was measured, and whether the
+    direction agrees.
 
     list trains nothing: it says what each needs, what is on record, and how long the rest takes.
     """
@@ -264,6 +285,7 @@ def reproduce(
         out=out,
         command=_command(),
         trains=train,
+        every=checkpoint_every,
     )
     if "list" in names:
         others = [name for name in names if name != "list"]
@@ -330,12 +352,29 @@ def _settings(
     return Settings(rate=rate, draw=draw, warmup=warmup, stale=stale, keep=keep)
 
 
-def _run(plans: Sequence[Plan], root: Path | None, out: Path, again: bool) -> list[Run]:
+def _run(
+    plans: Sequence[Plan],
+    root: Path | None,
+    out: Path,
+    *,
+    again: bool,
+    every: float | None,
+    resume: bool = True,
+) -> list[Run]:
     clean = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
     data = UniformFlip(plans[0].noise)(clean)
     make_folder(out)
     with Live(console, plans) as live:
-        return run_plans(plans, data, out, command=_command(), watch=live, replace=again)
+        return run_plans(
+            plans,
+            data,
+            out,
+            command=_command(),
+            watch=live,
+            replace=again,
+            resume=resume,
+            every=every,
+        )
 
 
 def _show(runs: Sequence[Run], out: Path) -> None:
@@ -354,6 +393,7 @@ def main() -> None:
     """Run the command line, which ends with an exit status.
 
     Raises:
-        SystemExit: always; with 0, 2 where something cannot be done as asked, or 130 after Ctrl-C.
+        SystemExit: always; with 0, 2 where something cannot be done as asked, 130 after
+            Ctrl-C or 143 after SIGTERM.
     """
     app(prog_name=app.info.name)

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Header, Point, Run, read_run, record_path
-from selective_backprop.lab.runs import Plan, TrainingRun
-from selective_backprop.lab.writer import RunWriter
+from selective_backprop.lab.runs import TrainingRun
+from selective_backprop.lab.sittings import Keeping, Sitting, identity_of
+from selective_backprop.lab.stopping import asked_to_stop
 
 Watch = Callable[[Plan, Point | None], None]
-"""Told of each evaluation; of None for a run whose finished record is there already."""
+"""Told of each evaluation, those included that an interrupted run had come to before it goes on;
+and of None for a run whose finished record is there already."""
 
 
 def run_plans(
@@ -23,6 +26,8 @@ def run_plans(
     command: str,
     watch: Watch,
     replace: bool = False,
+    resume: bool = True,
+    every: float | None = None,
 ) -> list[Run]:
     """Run what is not recorded yet, and return the records of all plans.
 
@@ -36,13 +41,18 @@ def run_plans(
         command: what was typed, for the records.
         watch: told of each evaluation.
         replace: run again what is recorded already; the old records are kept beside the new.
+        resume: whether interrupted runs go on from their checkpoints, or begin anew.
+        every: seconds of training between two checkpoints, as `Keeping` has it.
 
     Returns:
         One finished record for each plan, in their order.
 
     Raises:
-        RecordError: if a record cannot be read or written.
+        RecordError: if a record cannot be read or written, or a checkpoint is of another run.
+        KeyboardInterrupt: after Ctrl-C, when everything is kept.
+        SystemExit: after SIGTERM, likewise.
     """
+    keeping = Keeping(folder, every, resume, replace)
     headers = {
         plan: Header.here(plan.config(), arm=plan.arm, seed=plan.seed, command=command)
         for plan in plans
@@ -55,7 +65,7 @@ def run_plans(
         else:
             missing.append(plan)
     for rivals in _rivals(missing):
-        _take_turns(rivals, data, folder, headers, watch, replace)
+        _take_turns(rivals, data, headers, watch, keeping)
     return [read_run(paths[plan]) for plan in plans]
 
 
@@ -85,32 +95,39 @@ def _rivals(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
         yield list(group)
 
 
-def _open(plan: Plan, folder: Path, header: Header, *, replace: bool) -> RunWriter:
-    # A finished record that lacks what a probe would have seen makes room as well.
-    return RunWriter.open(folder, header, replace=replace or bool(plan.probes))
-
-
 def _take_turns(
     plans: Sequence[Plan],
     data: ImageData,
-    folder: Path,
     headers: dict[Plan, Header],
     watch: Watch,
-    replace: bool,
+    keeping: Keeping,
 ) -> None:
     runs = [TrainingRun(plan, data) for plan in plans]  # before anything is written
-    with ExitStack() as stack:
-        writers = {
-            plan: stack.enter_context(_open(plan, folder, headers[plan], replace=replace))
-            for plan in plans
-        }
-        while runs:
-            run = min(runs, key=lambda run: len(run.points) / run.plan.evaluations)
-            point = run.advance()
-            writers[run.plan].point(point)
-            for observation in run.look():
-                writers[run.plan].observation(observation)
-            watch(run.plan, point)
-            if run.finished:
-                writers[run.plan].end(run.meters())
-                runs.remove(run)
+    with ExitStack() as stack, asked_to_stop() as stop:
+        sittings: list[Sitting] = []
+        for run in runs:
+            identity = identity_of(run.plan, data)
+            sittings.append(Sitting(run, headers[run.plan], identity, keeping))
+            stack.callback(sittings[-1].close)
+            for point in run.points:
+                watch(run.plan, point)
+        while sittings:
+            sitting = min(sittings, key=lambda each: each.run.done)
+            try:
+                point = sitting.advance(stop)
+            except Exception:
+                # Those that stand still are worth keeping; where this one stands is unknown.
+                _save([each for each in sittings if each is not sitting])
+                raise
+            if point is not None:
+                watch(sitting.run.plan, point)
+                if sitting.run.finished:
+                    sittings.remove(sitting)
+            if stop.asked:
+                _save(sittings)
+                stop.leave()
+
+
+def _save(sittings: Iterable[Sitting]) -> None:
+    for sitting in sittings:
+        sitting.save()

@@ -14,8 +14,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Point
-from selective_backprop.lab.runs import Plan
 
 
 class Live:

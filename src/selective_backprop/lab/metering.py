@@ -2,7 +2,10 @@
 
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -65,6 +68,35 @@ class Meter:
             self._cpu += time.process_time() - self._cpu_since
             self._cpu_since = None
         self._peak = max(self._peak, _peak_memory(self._device))
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Count nothing in the body."""
+        runs = self._cpu_since is not None
+        if runs:
+            self.stop()
+        yield
+        if runs:
+            self.start()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was counted so far."""
+        return {
+            "phases": self.stopwatch.seconds,
+            "cpu": self.cpu_seconds,
+            "peak": self._peak,
+            "updates": self.updates,
+            "trained": self.trained,
+            "prepared": self.prepared,
+            "price": asdict(self.price),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Count on from `state_dict()`."""
+        self.stopwatch.go_on(state["phases"])
+        self._cpu, self._peak = state["cpu"], state["peak"]
+        self.updates, self.trained = state["updates"], state["trained"]
+        self.prepared, self.price = state["prepared"], Price(**state["price"])
 
     def updated(self, rows: int) -> None:
         """Count one optimiser step on a batch of this many rows."""

@@ -1,5 +1,6 @@
 """What the commands can be told: their options, and what an option's text stands for."""
 
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,21 @@ def parse_budget(text: str) -> Length:
             "seconds, such as 60s"
         )
     return Length(unit, value)
+
+
+def parse_interval(text: str | float) -> float:
+    """Return the seconds that a time between checkpoints stands for; infinite for `never`.
+
+    Raises:
+        BadParameter: if it is no positive number.
+    """
+    try:
+        seconds = math.inf if text == "never" else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise typer.BadParameter(f"{text}: write a positive number of seconds, or never")
+    return seconds
 
 
 Data = Annotated[
@@ -258,6 +274,25 @@ Again = Annotated[
     bool,
     typer.Option(
         "--again", help="Run again what is recorded already; old records are kept beside the new."
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with a run that was interrupted, from its last checkpoint; the same run as if "
+        "it had not been. Where there is none, begin.",
+    ),
+]
+CheckpointEvery = Annotated[
+    float | None,
+    typer.Option(
+        "--checkpoint-every",
+        metavar="SECONDS",
+        parser=parse_interval,
+        help="Seconds of training between two checkpoints of a run, from which it goes on if it is "
+        "interrupted; never for none. Default: 30, or more where writing them would take more than "
+        "a hundredth of the time.",
     ),
 ]
 BenchData = Annotated[

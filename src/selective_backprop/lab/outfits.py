@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from selective_backprop.lab.models import make_model
 from selective_backprop.lab.recipes import Recipe
 
 PROXY = "tiny_cnn"
+_SUBSET = ("indices", "examples", "scores", "source", "cost")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,32 @@ class Outfit:
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     cost: float = 0.0
     price: Price = field(default_factory=Price)
+
+    def pack(self) -> dict[str, Any] | None:
+        """Return it in plain containers; None for a small model, which is made again at once."""
+        if self.make_proxy is not None:
+            return None
+        subset = self.subset
+        return {
+            "subset": None if subset is None else {name: getattr(subset, name) for name in _SUBSET},
+            "reference": None if self.reference is None else self.reference.losses,
+            "cost": self.cost,
+            "price": asdict(self.price),
+        }
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> "Outfit":
+        """Return what `pack()` was called on."""
+        subset, reference = packed["subset"], packed["reference"]
+        if subset is not None:
+            indices, examples, scores, source, cost = (subset[name] for name in _SUBSET)
+            subset = sb.Subset(indices, examples, scores=scores, source=source, cost=cost)
+        return cls(
+            subset=subset,
+            reference=None if reference is None else sb.ReferenceLosses(reference),
+            cost=packed["cost"],
+            price=Price(**packed["price"]),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ observations, under the probe's own words.
     running = probe.start(scene)                        # looks at one run
     running.selected(indices)                           # told of each training batch
     running.look(progress)                              # asked after each evaluation
+    running.state_dict()                                # and what it must remember, if anything
 
 A new probe is a frozen dataclass that starts a `RunningProbe`, in a module that imports this one.
 """
@@ -47,6 +48,13 @@ class RunningProbe(ABC):
 
     def selected(self, indices: Tensor) -> None:  # noqa: B027
         """Take note of a training batch: the data-set indices of its rows, on the CPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it must remember to go on in another process, as `torch.save` takes it."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Go on from `state_dict()`."""
 
     @abstractmethod
     def look(self, progress: float) -> Mapping[str, Any] | None:

@@ -1,113 +1,24 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.lab.arms import Settings, find_arm
-from selective_backprop.lab.comparison import Length
+from selective_backprop.lab.arms import find_arm
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader, make_test_loader
 from selective_backprop.lab.metering import Meter
-from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.outfits import Outfit, Task
-from selective_backprop.lab.pacing import (
-    Course,
-    Follows,
-    Standing,
-    check_pace,
-    followed,
-    schedule_share,
-)
-from selective_backprop.lab.probing import Probe, Scene
-from selective_backprop.lab.recipes import Recipe
+from selective_backprop.lab.pacing import Course, Standing, schedule_share
+from selective_backprop.lab.plans import Plan
+from selective_backprop.lab.probing import Scene
 from selective_backprop.lab.records import Observation, Point
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides how a run goes, and so everything its record must say.
-
-    Attributes:
-        recipe: what is trained, and how.
-        arm: name of the strategy.
-        settings: what the strategies have in common.
-        seed: of the weights, the order of the data, the augmentation and the draws.
-        length: epochs, or a budget of cost or seconds, after which the run ends.
-        evaluations: how often the test set is looked at, evenly over the run.
-        limit: training examples, a fixed and stratified part of the data set; None for all.
-        device: where to train.
-        noise: share of the training labels that `UniformFlip` replaced by wrong ones.
-        lr_follows: what the learning rate follows; selection follows the run in any case.
-        probes: what to look for on the way; no part of what is trained, nor of `config`.
-    """
-
-    recipe: Recipe
-    arm: str
-    settings: Settings
-    seed: int
-    length: Length
-    evaluations: int = 20
-    limit: int | None = None
-    device: str = "cpu"
-    noise: float = 0.0
-    lr_follows: Follows = Follows.RUN
-    probes: tuple[Probe, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.length.value < math.inf:
-            raise sb.ConfigurationError(
-                f"{self.length.words}: the length of a run must be positive and finite"
-            )
-        if self.length.unit == "epochs" and self.length.value != int(self.length.value):
-            raise sb.ConfigurationError(f"{self.length.words}: runs have whole epochs")
-        if self.evaluations < 1:
-            raise sb.ConfigurationError(
-                f"evaluations={self.evaluations}: a run is judged by at least one"
-            )
-        arm = find_arm(self.arm)
-        arm.words(self.settings)
-        UniformFlip(self.noise)
-        check_pace(self.lr_follows, self.length)
-        if arm.young and self.length.unit == "seconds":
-            raise sb.ConfigurationError(
-                f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
-                "seconds has none; give it epochs or a budget of cost"
-            )
-
-    def config(self) -> dict[str, Any]:
-        """Return the plan as a record keeps it."""
-        recipe = self.recipe.config()
-        length = (
-            {"epochs": self.length.value}
-            if self.length.unit == "epochs"
-            else {
-                "budget": self.length.value,
-                "budget_unit": self.length.unit,
-            }
-        )
-        return {
-            "data": recipe.pop("data"),
-            "model": recipe.pop("model"),
-            "limit": self.limit,
-            # Left out where there is none, so that records from before there was noise still count.
-            **({"noise": self.noise} if self.noise else {}),
-            "arm": self.arm,
-            "seed": self.seed,
-            "strategy": find_arm(self.arm).words(self.settings),
-            **length,
-            "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": followed(self.lr_follows, self.length),
-            "evaluations": self.evaluations,
-            "device": self.device,
-            "threads": torch.get_num_threads(),
-        }
+from selective_backprop.lab.streams import Streams
 
 
 class TrainingRun:
@@ -133,20 +44,17 @@ class TrainingRun:
         self._data = data
         self._arm = find_arm(plan.arm)
         # What takes no preparing is refused here, before any arm of a comparison has trained.
-        ready = self._arm.outfit is None
-        self._loader = self._wrap(self._arm.make(plan.settings, Outfit())) if ready else None
+        self._outfit: Outfit | None = Outfit() if self._arm.outfit is None else None
+        self._loader = None if self._outfit is None else self._wrap(self._outfit)
         self._test = make_test_loader(data, batch_size=1000)
-        self._gpus = [self._device] if self._device.type == "cuda" else []
-        self._random = [
-            torch.Generator(device).manual_seed(plan.seed).get_state()
-            for device in (torch.device("cpu"), *self._gpus)
-        ]
+        self._streams = Streams(plan.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._last = sb.Stats()
         self._trained = 0
         self._seen = sb.Stats()
         self.points: list[Point] = []
+        self.observations: list[Observation] = []
         scene = Scene(self.model, data, self._device)
         self._probes = {probe.words: probe.start(scene) for probe in plan.probes}
 
@@ -162,15 +70,24 @@ class TrainingRun:
         """Whether the last evaluation is done."""
         return len(self.points) >= self.plan.evaluations
 
-    def advance(self) -> Point:
-        """Train until the next evaluation is due, evaluate, and return what is known then."""
+    def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
+        """Train until the next evaluation is due, evaluate, and return what is known then.
+
+        Args:
+            pause: called after each update; may take the state, and says whether to stop.
+
+        Returns:
+            None where `pause` stopped the run, which `advance` takes up again.
+        """
         due = (len(self.points) + 1) / self.plan.evaluations
-        with self._own_random_streams():
+        with self._streams.own():
             self.model.train()
             self.meter.start()
             # The last evaluation waits for the very end, leftover rows included.
             while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
-                pass
+                if pause():
+                    self.meter.stop()
+                    return None
             self.meter.stop()
             point = self._evaluate()
         self.points.append(point)
@@ -180,13 +97,15 @@ class TrainingRun:
         """Ask the plan's probes what they see, after an evaluation."""
         progress = self.points[-1].progress
         self.model.eval()
-        with torch.random.fork_rng(self._gpus):
+        with self._streams.apart():
             seen = {words: probe.look(progress) for words, probe in self._probes.items()}
-        return [
-            Observation(probe=words, progress=progress, seen=found)
-            for words, found in seen.items()
-            if found is not None
+        found = [
+            Observation(probe=words, progress=progress, seen=numbers)
+            for words, numbers in seen.items()
+            if numbers is not None
         ]
+        self.observations.extend(found)
+        return found
 
     def meters(self) -> dict[str, Any]:
         """Return what the whole run was metered at, for the end of its record."""
@@ -197,14 +116,67 @@ class TrainingRun:
         }
 
     @property
+    def done(self) -> float:
+        """The share of its evaluations that a run has come to, by which runs take turns."""
+        return len(self.points) / self.plan.evaluations
+
+    @property
+    def begun(self) -> bool:
+        """Whether an update was taken, so that there is a state worth keeping."""
+        return self.meter.updates > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the rest of the run depends on, between two updates or at rest."""
+        outfit = None if self._outfit is None else self._outfit.pack()
+        return {
+            "outfit": outfit,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "loader": self.loader.state_dict(),
+            "streams": self._streams.state_dict(),
+            "meter": self.meter.state_dict(),
+            "points": [asdict(point) for point in self.points],
+            "observations": [asdict(observation) for observation in self.observations],
+            "losses": self._losses,
+            "trained": self._trained,
+            "last": asdict(self._last),
+            "seen": asdict(self._seen),
+            "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the `state_dict()` of a run of the same plan and data, before the first step.
+
+        What the arm needs is not prepared again where the state holds it.
+        """
+        if self._loader is None:
+            packed = state["outfit"]
+            self._outfit = self._prepare() if packed is None else Outfit.unpack(packed)
+            self._loader = self._wrap(self._outfit)
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._loader.load_state_dict(state["loader"])
+        self._streams.load_state_dict(state["streams"])
+        self.meter.load_state_dict(state["meter"])
+        self.points = [Point(**point) for point in state["points"]]
+        self.observations = [Observation(**each) for each in state["observations"]]
+        self._losses.copy_(state["losses"])
+        self._trained = state["trained"]
+        self._last, self._seen = sb.Stats(**state["last"]), sb.Stats(**state["seen"])
+        for words, probe in self._probes.items():
+            probe.load_state_dict(state["probes"][words])
+
+    @property
     def loader(self) -> sb.SelectiveLoader:
         """The loader; what the arm needs is prepared when it is first asked for."""
         if self._loader is None:
-            self._loader = self._outfit()
+            self._outfit = self._prepare()
+            self._loader = self._wrap(self._outfit)
         return self._loader
 
-    def _wrap(self, strategy: sb.Strategy) -> sb.SelectiveLoader:
+    def _wrap(self, outfit: Outfit) -> sb.SelectiveLoader:
         plan, recipe = self.plan, self.plan.recipe
+        strategy = self._arm.make(plan.settings, outfit)
         needs = strategy.needs
         self._records = needs is not None and needs.recordings
         budgeted = plan.length.unit != "epochs"
@@ -225,20 +197,20 @@ class TrainingRun:
             stopwatch=self.meter.stopwatch,
         )
 
-    def _outfit(self) -> sb.SelectiveLoader:
+    def _prepare(self) -> Outfit:
         """Prepare what the arm needs, on the arm's own bill."""
-        plan, outfit = self.plan, Outfit()
-        if self._arm.outfit is not None:
-            task = Task(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
-            with self.meter.stopwatch.phase("prepare"):
-                outfit = self._arm.outfit(task, plan.settings)
+        plan, prepare = self.plan, self._arm.outfit
+        assert prepare is not None
+        task = Task(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
+        with self.meter.stopwatch.phase("prepare"):
+            outfit = prepare(task, plan.settings)
         self.meter.prepared, self.meter.price = outfit.cost, outfit.price
         if self._exhausted:
             raise sb.ConfigurationError(
                 f"preparing {plan.arm} costs {outfit.cost:.2f} traditional epochs, all of "
                 f"{plan.length.words}; give it a larger one"
             )
-        return self._wrap(self._arm.make(plan.settings, outfit))
+        return outfit
 
     @property
     def _exhausted(self) -> bool:
@@ -257,9 +229,9 @@ class TrainingRun:
         epochs = math.inf
         if self.plan.length.unit == "epochs":
             epochs = self.plan.length.value
-        epoch, loader = 0, self.loader
-        while epoch < epochs and not self._exhausted:
-            loader.set_epoch(epoch)
+        loader = self.loader
+        while loader.next_epoch < epochs and not self._exhausted:
+            loader.set_epoch(loader.next_epoch)
             for (inputs, targets), selection in loader:
                 self._seen = loader.stats
                 for probe in self._probes.values():
@@ -274,7 +246,6 @@ class TrainingRun:
                 if self._exhausted:
                     return
             self._seen = loader.stats  # also in an epoch that yields no batch
-            epoch += 1
 
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
         phase = self.meter.stopwatch.phase
@@ -321,18 +292,6 @@ class TrainingRun:
         self._losses.zero_()
         self._last, self._trained = stats, meter.trained
         return point
-
-    @contextmanager
-    def _own_random_streams(self) -> Generator[None]:
-        with torch.random.fork_rng(self._gpus):
-            torch.set_rng_state(self._random[0])
-            for gpu, state in zip(self._gpus, self._random[1:], strict=True):
-                torch.cuda.set_rng_state(state, gpu)
-            try:
-                yield
-            finally:
-                of_gpus = (torch.cuda.get_rng_state(gpu) for gpu in self._gpus)
-                self._random = [torch.get_rng_state(), *of_gpus]
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Writing a record while its run happens, so that a crash costs one line at most."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from io import FileIO
@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import selective_backprop as sb
+from selective_backprop.lab._files import sync_folder
 from selective_backprop.lab._lines import encode
 from selective_backprop.lab.records import (
     SCHEMA,
@@ -54,40 +55,66 @@ class RunWriter:
             RecordError: if this run is recorded and finished, and `replace` is not set.
         """
         path = record_path(Path(folder), header)
+        first = _header_line(header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        first = encode({"kind": "run", "schema": SCHEMA, **vars(header)})
         if path.exists():
-            finished = _is_finished(path)
+            finished = is_finished(path)
             if finished and not replace:
                 raise sb.RecordError(
                     f"{path} already holds this run, finished. Read it instead of running again, "
                     "choose another folder, or open it with replace=True."
                 )
             _set_aside(path, ".replaced" if finished else ".partial")
-        # Written elsewhere and then renamed, so that no crash leaves a record without its header.
-        fresh = path.with_name(path.name + ".new")
-        with FileIO(fresh, "w") as file:
-            _append(file, first)
-        fresh.replace(path)
-        _sync_folder(path.parent)
+        _put(path, [first])
+        return cls(path)
+
+    @classmethod
+    def go_on(
+        cls,
+        folder: str | Path,
+        header: Header,
+        points: Sequence[Point],
+        observations: Sequence[Observation],
+    ) -> "RunWriter":
+        """Take up the record of an unfinished run where a checkpoint of the run stands.
+
+        What was recorded after the checkpoint is let go: the run comes to it again.
+
+        Args:
+            folder: where records lie.
+            header: what runs; the record keeps the header that it has.
+            points: evaluations up to the checkpoint.
+            observations: what probes saw up to it.
+        """
+        path = record_path(Path(folder), header)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(sb.RecordError):
+            header = read_run(path).header
+        lines, left = [_header_line(header)], list(observations)
+        for point in points:
+            lines.append(_point_line(point))
+            while left and left[0].progress <= point.progress:
+                lines.append(_observation_line(left.pop(0)))
+        _put(path, lines)
         return cls(path)
 
     def point(self, point: Point) -> None:
         """Record an evaluation; it is on the disk when this returns."""
-        _append(self._file, encode({"kind": "point", **asdict(point)}))
+        _append(self._file, _point_line(point))
 
     def observation(self, observation: Observation) -> None:
         """Record what a probe saw; it is on the disk when this returns."""
-        _append(self._file, encode({"kind": "observation", **asdict(observation)}))
+        _append(self._file, _observation_line(observation))
 
-    def end(self, meters: Mapping[str, Any]) -> None:
-        """Record that the run is finished, with whatever was metered over the whole of it."""
-        _append(
-            self._file,
-            encode(
-                {"kind": "end", "status": "finished", "ended": utc_now(), "meters": dict(meters)}
-            ),
-        )
+    def end(self, meters: Mapping[str, Any], **more: Any) -> None:
+        """Record that the run is finished.
+
+        Args:
+            meters: whatever was metered over the whole of it.
+            more: what else there is to say of it.
+        """
+        last = {"kind": "end", "status": "finished", "ended": utc_now(), **more}
+        _append(self._file, encode({**last, "meters": dict(meters)}))
         self._file.close()
 
     def close(self) -> None:
@@ -106,7 +133,30 @@ class RunWriter:
         self.close()
 
 
-def _is_finished(path: Path) -> bool:
+def _header_line(header: Header) -> bytes:
+    return encode({"kind": "run", "schema": SCHEMA, **vars(header)})
+
+
+def _point_line(point: Point) -> bytes:
+    return encode({"kind": "point", **asdict(point)})
+
+
+def _observation_line(observation: Observation) -> bytes:
+    return encode({"kind": "observation", **asdict(observation)})
+
+
+def _put(path: Path, lines: Sequence[bytes]) -> None:
+    """Put lines in place of a record, or begin it with them."""
+    # Written elsewhere and then renamed, so that no crash leaves a record without its header.
+    fresh = path.with_name(path.name + ".new")
+    with FileIO(fresh, "w") as file:
+        _append(file, b"".join(lines))
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a file is the record of a finished run."""
     try:
         return read_run(path).finished
     except sb.RecordError:
@@ -136,14 +186,3 @@ def _append(file: FileIO, line: bytes) -> None:
         with suppress(OSError):
             file.truncate(before)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    # A new name survives a power cut only if its folder was forced to the disk too. Not every
-    # system can open a folder; there the file's own sync has to do.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

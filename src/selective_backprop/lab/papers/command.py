@@ -48,6 +48,7 @@ class Order:
         out: folder of the records and figures.
         command: what was typed, for the records.
         trains: whether what is missing is trained; otherwise it is left out.
+        every: seconds of training between two checkpoints; None for the default.
     """
 
     scale: Scale
@@ -59,11 +60,12 @@ class Order:
     out: Path
     command: str
     trains: bool = True
+    every: float | None = None
 
     @property
     def place(self) -> Place:
         """Where runs are recorded."""
-        return Place(self.out / RUNS / self.scale.name, self.root, self.command)
+        return Place(self.out / RUNS / self.scale.name, self.root, self.command, self.every)
 
     def needs(self, items: Sequence[Item]) -> list[Need]:
         """Return what items need, each thing once."""

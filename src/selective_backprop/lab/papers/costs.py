@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from selective_backprop.lab.runs import Plan
+from selective_backprop.lab.plans import Plan
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from selective_backprop.lab.papers.example_probes import El2nRanks, Selections
 from selective_backprop.lab.papers.items import Entry, Panel
 from selective_backprop.lab.papers.settings import Scale, Setting
 from selective_backprop.lab.papers.text import percent
-from selective_backprop.lab.runs import Plan
+from selective_backprop.lab.plans import Plan
 
 PRUNED = (0.25, 0.5, 0.75)
 HALF = 0.5

@@ -64,6 +64,12 @@ class _RunningLossRanks(RunningProbe):
             seen["ranks"] = pack(((MOST - 1) * self._sum / self._looks).round().long())
         return seen
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"sum": self._sum, "last": self._last, "looks": self._looks}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sum, self._last, self._looks = state["sum"], state["last"], state["looks"]
+
 
 @final
 @dataclass(frozen=True)
@@ -122,6 +128,12 @@ class _RunningSelections(RunningProbe):
 
     def look(self, progress: float) -> Mapping[str, Any] | None:
         return {"counts": pack(self._counts)} if progress == 1.0 else None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self._counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._counts = state["counts"]
 
 
 def first_examples(data: ImageData, count: int) -> ImageData:

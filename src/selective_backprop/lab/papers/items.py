@@ -13,8 +13,8 @@ from selective_backprop.lab.papers.judging import Finding
 from selective_backprop.lab.papers.settings import Scale, Setting
 from selective_backprop.lab.papers.text import Grid
 from selective_backprop.lab.papers.timing import StepTimes, StepTiming
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.runs import Plan
 
 
 class Source(StrEnum):

@@ -10,9 +10,9 @@ from selective_backprop.lab.comparison import BASELINE, Length
 from selective_backprop.lab.papers.costs import cost
 from selective_backprop.lab.papers.items import Entry
 from selective_backprop.lab.papers.settings import Setting
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.probing import Probe
 from selective_backprop.lab.recipes import Recipe
-from selective_backprop.lab.runs import Plan
 
 KATH18 = "kath18-loss-gated"
 STALE = 3

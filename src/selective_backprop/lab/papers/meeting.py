@@ -12,6 +12,7 @@ import selective_backprop as sb
 from selective_backprop.lab.papers.needs import Need, Place
 from selective_backprop.lab.threads import limit_threads
 
+PATIENCE = 30.0  # seconds that a process has for its last checkpoint
 Watch = Callable[[Need, str | None], None]
 """Told of each step of a need, in words, and of None when it is met."""
 
@@ -19,7 +20,8 @@ Watch = Callable[[Need, str | None], None]
 def meet_all(needs: Sequence[Need], place: Place, *, jobs: int, threads: int, watch: Watch) -> None:
     """Meet needs that are not met yet.
 
-    Whatever stops this, at any moment, costs those that were under way: what is met stays met.
+    Whatever stops this, at any moment, costs at most what those that were under way have done since
+    their last checkpoints: what is met stays met.
 
     Args:
         needs: in the order in which to begin them.
@@ -78,12 +80,15 @@ def _crew(count: int, place: Place, threads: int) -> Generator[list[_Worker]]:
             workers.append(_Worker(process, ours))
         yield workers
     finally:
-        # A record is a file that only grows, so stopping its writer at any moment is safe.
+        # Each writes a checkpoint of what it has begun; what that takes too long for goes on from
+        # the checkpoint before.
         for worker in workers:
-            worker.line.close()
             worker.process.terminate()
         for worker in workers:
+            worker.process.join(PATIENCE)
+            worker.process.kill()
             worker.process.join()
+            worker.line.close()
 
 
 def _deal(waiting: list[Need], workers: list[_Worker], watch: Watch) -> None:

@@ -14,8 +14,8 @@ from selective_backprop.lab.papers.costs import seconds, work
 from selective_backprop.lab.papers.items import Entry, Item
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import StepTiming, read_step_times
+from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import record_name
-from selective_backprop.lab.runs import Plan
 
 Tell = Callable[[str], None]
 """Told after each step of a need's work, in words."""
@@ -29,11 +29,13 @@ class Place:
         folder: of the records.
         root: of the data sets' files; None for those that need none.
         command: what was typed, for the records.
+        every: seconds of training between two checkpoints; None for the default.
     """
 
     folder: Path
     root: Path | None
     command: str
+    every: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,14 @@ class Trained:
         return is_whole(self.plan, self.file(folder))
 
     def meet(self, place: Place, tell: Tell) -> None:
-        """Train; an unfinished record of the same run is set aside."""
+        """Train, from the last checkpoint where the run was interrupted."""
         clean = load_data(self.plan.recipe.data, place.root, self.plan.limit)
         run_plans(
             [self.plan],
             UniformFlip(self.plan.noise)(clean),
             place.folder,
             command=place.command,
+            every=place.every,
             watch=lambda plan, point: tell(
                 "" if point is None else f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
             ),

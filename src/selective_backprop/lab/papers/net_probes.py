@@ -109,6 +109,12 @@ class _RunningGradientAgreement(RunningProbe):
             "sign": {name: sign for name, (_, sign) in found.items()},
         }
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._generator.set_state(state["generator"].cpu())
+
     def _whole(self) -> tuple[Float[Tensor, " example"], Float[Tensor, " parameter"]]:
         parts = [self._gradient(inputs, targets) for inputs, targets in self._loader]
         losses = torch.cat([losses for losses, _ in parts])

@@ -44,7 +44,13 @@ class Pace:
 
 
 def elapsed_of(run: Run) -> float:
-    """Return the seconds from a finished run's beginning to its end."""
+    """Return the seconds that a finished run took, all sittings together.
+
+    Records from before there were several know only when a run began and ended.
+    """
+    elapsed = (run.end or {}).get("elapsed")
+    if isinstance(elapsed, int | float):
+        return float(elapsed)
     ended = str((run.end or {}).get("ended", run.header.started))
     begun = datetime.fromisoformat(run.header.started)
     return (datetime.fromisoformat(ended) - begun).total_seconds()

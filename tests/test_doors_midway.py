@@ -1,0 +1,255 @@
+"""A state that is saved between two batches goes on between them, and nothing comes up twice."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    NumberedStream,
+    bits,
+    fixture_data,
+    numbers,
+    same_tensors,
+    select,
+    selective,
+)
+from fixture_training import STRATEGIES, Training
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    WeightedRandomSampler,
+)
+
+import selective_backprop as sb
+
+# What a scorer that runs ahead has begun with earlier weights is begun anew.
+EXACT = {name: each for name, each in STRATEGIES.items() if "pipelined" not in name}
+
+
+def outcome(training: Training) -> tuple[dict, dict, sb.Stats]:
+    """Weights, what the door remembers, and its counters."""
+    parts = bits(training.door.state_dict()["parts"])
+    weights = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    return weights, parts, training.door.stats
+
+
+def check_batches(make: Callable[[int], Training], *, every: int = 4) -> None:
+    """Save within the second of three epochs, and go on from each state in a new training.
+
+    Args:
+        make: returns a new training, from a seed that what is saved replaces.
+        every: one batch in so many; 1 takes minutes for all strategies.
+    """
+    whole, saves = make(1), []
+    batches = [whole.epoch(), whole.epoch(after=lambda: saves.append(whole.save())), whole.epoch()]
+    weights, parts, stats = outcome(whole)
+    assert saves
+    for handed_out in {*range(1, len(saves) + 1, every), len(saves)}:
+        saved = saves[handed_out - 1]
+        resumed = make(2)
+        resumed.load(saved)
+        assert resumed.door.next_epoch == 1
+        rest = [resumed.epoch() for _ in range(2)]
+        assert rest == [batches[1][handed_out:], batches[2]]
+        assert same_tensors(resumed.model.state_dict(), weights)
+        assert outcome(resumed)[1:] == (parts, stats)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_whichever_batch_a_state_is_saved_after_the_rest_is_the_same_bit_for_bit(name):
+    check_batches(lambda seed: Training(STRATEGIES[name], seed=seed))
+
+
+@pytest.mark.parametrize("leftovers", ["flush", "drop"])
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.random_backprop(1 / 2), selective(1 / 2), STRATEGIES["stale, spread, coins"]],
+    ids=["random", "selective", "stale"],
+)
+def test_so_it_is_whatever_becomes_of_leftovers(strategy, leftovers):
+    check_batches(lambda seed: Training(strategy, seed=seed, leftovers=leftovers))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        lambda: RandomSampler(range(40)),
+        lambda: RandomSampler(range(40), generator=torch.Generator().manual_seed(5)),
+        lambda: WeightedRandomSampler([1.0, 2.0] * 20, 40),
+    ],
+    ids=["torch's global stream", "a generator of its own", "with replacement"],
+)
+def test_an_order_that_torch_drew_at_random_is_drawn_again(sampler):
+    check_batches(lambda seed: Training(selective(1 / 3), seed=seed, sampler=sampler()))
+
+
+def test_with_workers_the_examples_are_the_same():
+    check_batches(lambda seed: Training(STRATEGIES["random"], seed=seed, workers=1), every=9)
+
+
+def test_what_came_up_before_is_not_loaded_again():
+    data = Numbered(24)
+    door = select(DataLoader(data, 4), selective(1 / 2))
+    batches = iter(door)
+    next(batches)
+    state = door.state_dict()
+    door.load_state_dict(state)
+    data.reads.zero_()
+    assert numbers(door)
+    assert data.reads.tolist() == [0] * 8 + [1] * 16
+
+
+def test_the_length_is_that_of_the_whole_epoch():
+    training, saves = Training(selective(1 / 2)), []
+    training.epoch()
+    length = len(training.door)
+    training.epoch(after=lambda: saves.append(training.save()))
+    assert len(saves) == length
+    resumed = Training(selective(1 / 2))
+    resumed.load(saves[1])
+    seen = []
+    rest = resumed.epoch(after=lambda: seen.append(len(resumed.door)))
+    assert seen == [length] * len(rest) == [length] * (length - 2)
+
+
+def test_an_order_that_cannot_be_drawn_again_is_refused_with_a_way_out():
+    class Restless(Sampler):
+        passes = 0
+
+        def __len__(self):
+            return 40
+
+        def __iter__(self):
+            Restless.passes += 1
+            return iter(torch.arange(40).roll(Restless.passes).tolist())
+
+    training = Training(selective(1 / 2), sampler=Restless())
+    saves = []
+    training.epoch(after=lambda: saves.append(training.save()))
+    training.load(saves[0])
+    with pytest.raises(sb.LoaderError, match=r"after 2 batches of epoch 0.* set_epoch\(1\)"):
+        next(iter(training.door))
+    training.load(saves[0])
+    training.door.set_epoch(1)
+    assert training.epoch()
+
+
+def test_a_state_that_is_loaded_and_saved_again_is_the_same():
+    training = Training(STRATEGIES["stale"])
+    training.epoch()
+    saves = []
+    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    resumed = Training(STRATEGIES["stale"])
+    resumed.door.load_state_dict(saves[1])
+    again = resumed.door.state_dict()
+    again["midway"]["start"] = saves[1]["midway"]["start"]
+    assert bits(again) == bits(saves[1])
+
+
+def test_a_stream_begins_its_next_epoch_since_where_it_stood_is_not_known():
+    door = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
+    batches = iter(door)
+    next(batches)
+    state = door.state_dict()
+    again = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
+    again.load_state_dict(state)
+    assert again.next_epoch == 1
+    assert min(map(min, numbers(again))) < 8
+
+
+class Countdown(IterableDataset):
+    """A stream that goes on where it stood."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 28:
+            self.at += 1
+            yield torch.tensor([float(self.at), 0.0]), self.at
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Knowing(DataLoader):
+    """What torchdata's loader does for a stream, without workers."""
+
+    def state_dict(self):
+        return {"stream": self.dataset.state_dict()}
+
+    def load_state_dict(self, state):
+        self.dataset.load_state_dict(state["stream"])
+
+
+def stateful_loader():
+    return pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+@pytest.mark.parametrize("kind", [lambda: Knowing, stateful_loader], ids=["own", "torchdata"])
+def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
+    def door():
+        return select(kind()(Countdown(), 4), selective(1 / 2))
+
+    whole, states, batches = door(), [], []
+    for batch in whole:
+        batches.append(batch[1].tolist())
+        states.append(whole.state_dict())
+    second = numbers(whole)
+    for handed_out, state in enumerate(states, start=1):
+        resumed = door()
+        resumed.load_state_dict(state)
+        assert numbers(resumed) == batches[handed_out:]
+        assert numbers(resumed) == second
+        assert resumed.stats == whole.stats
+
+
+def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch):
+    training = Training(selective(1 / 2))
+    saves = []
+    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    moved = []
+    monkeypatch.setattr(
+        "selective_backprop._packing.move_batch",
+        lambda state, device: moved.append(device) or state,
+    )
+    training.door.load_state_dict(saves[0])
+    assert set(moved) == {torch.device("cpu")}
+
+
+def test_a_sampler_with_another_number_of_generators_is_refused():
+    training = Training(selective(1 / 2))
+    saves = []
+    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    other = Training(selective(1 / 2), sampler=RandomSampler(fixture_data()))
+    other.door.load_state_dict(saves[0])
+    with pytest.raises(sb.ConfigurationError, match="1 generators of its own, this one's has 0"):
+        next(iter(other.door))
+
+
+def test_the_numbers_of_epochs_reach_the_sampler_of_an_epoch_that_goes_on():
+    class Numbering(NotedSampler):
+        def set_epoch(self, epoch):
+            self.generator.manual_seed(epoch)
+
+    def make(seed):
+        training = Training(selective(1 / 3), seed=seed, sampler=Numbering(40))
+        whole_epoch = training.epoch
+
+        def epoch(*arguments, **options):
+            training.door.set_epoch(training.door.next_epoch)
+            return whole_epoch(*arguments, **options)
+
+        training.epoch = epoch
+        return training
+
+    check_batches(make)

@@ -1,0 +1,177 @@
+"""Batches of every kind survive a file that holds no code, and what cannot is refused."""
+
+import io
+from collections import OrderedDict, UserDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop._packing import pack_batch, unpack_batch
+
+
+class Pair(NamedTuple):
+    inputs: Tensor
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Frozen:
+    inputs: Tensor
+    notes: list[str]
+    made: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "made", self.made + 1)
+
+
+@dataclass(slots=True)
+class Slotted:
+    inputs: Tensor
+
+
+class Encoded(UserDict):
+    """Like the batches of tokenizers: attributes beside the items."""
+
+    def __init__(self, items: Any, kind: str) -> None:
+        super().__init__(items)
+        self.kind = kind
+
+
+class Named(dict):
+    label = None
+
+
+def through_a_file(packed: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(packed, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def named() -> Named:
+    batch = Named(inputs=torch.arange(3))
+    batch.label = "first"
+    return batch
+
+
+BATCHES: dict[str, Callable[[], Any]] = {
+    "a tensor": lambda: torch.arange(6.0).reshape(2, 3),
+    "channels last": lambda: torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+    "half precision": lambda: torch.ones(3, dtype=torch.bfloat16),
+    "a tuple": lambda: (torch.arange(3), torch.ones(3)),
+    "a list in a dict": lambda: {"a": [torch.arange(3), {"b": torch.ones(3)}], 5: None},
+    "an ordered dict": lambda: OrderedDict(b=torch.ones(1), a=torch.zeros(1)),
+    "rows of text": lambda: (torch.arange(2), ["one", "two"], (b"1", b"2")),
+    "numbers": lambda: (
+        1,
+        2.5,
+        True,
+        None,
+        "text",
+        b"bytes",
+        3 + 4j,
+        np.float32(2.5),
+        float("nan"),
+    ),
+    "arrays": lambda: {"a": np.arange(6).reshape(2, 3), "b": np.array([True, False])},
+    "arrays of text": lambda: np.array([["one"], ["longer"]]),
+    "a named tuple": lambda: Pair(torch.arange(3), torch.ones(3)),
+    "a dataclass": lambda: Frozen(torch.arange(3), ["a", "b", "c"]),
+    "with slots": lambda: Slotted(torch.arange(3)),
+    "a mapping with more": lambda: Encoded({"ids": torch.arange(3)}, "text"),
+    "a kind of dict": named,
+    "all in one": lambda: [Pair(Frozen(torch.ones(1), []), {"x": np.zeros(1)}), Slotted(None)],
+}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two things are equal in type and content, as far as a batch goes."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        return (
+            torch.equal(one, other) and one.dtype == other.dtype and one.stride() == other.stride()
+        )
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, (dict, UserDict)):
+        extras = (
+            {k: v for k, v in vars(one).items() if k != "data"} if hasattr(one, "__dict__") else {}
+        )
+        return (
+            list(one) == list(other)
+            and all(same(one[key], other[key]) for key in one)
+            and all(same(value, vars(other)[key]) for key, value in extras.items())
+        )
+    if isinstance(one, (Frozen, Slotted)):
+        return all(same(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
+    return one == other or (one != one and other != other)
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_what_a_batch_is_made_of_comes_back_as_it_was(kind):
+    batch = BATCHES[kind]()
+    assert same(unpack_batch(through_a_file(pack_batch(batch))), batch)
+
+
+def test_no_code_of_the_user_s_types_runs(monkeypatch):
+    packed = through_a_file(pack_batch([Frozen(torch.ones(1), []), Encoded({}, "x"), named()]))
+    for kind in (Frozen, Encoded, Named):
+        for name in ("__init__", "__new__", "__post_init__", "__setstate__"):
+            monkeypatch.setattr(kind, name, None, raising=False)
+    frozen, encoded, _ = unpack_batch(packed)
+    assert (frozen.made, encoded.kind) == (1, "x")
+
+
+def test_a_view_is_saved_without_the_memory_around_it():
+    rows = torch.zeros(1000, 10)[3:5]
+    assert pack_batch((rows,))[1][0].untyped_storage().nbytes() == 2 * 10 * 4
+
+
+def test_what_is_packed_does_not_follow_the_batch():
+    rows = torch.zeros(3)
+    packed = pack_batch([rows])
+    rows.fill_(1.0)
+    assert unpack_batch(packed)[0].tolist() == [0.0] * 3
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        ({"meta": [Opaque()]}, "meta.0 is a Opaque"),
+        ((torch.ones(1), {1, 2}), "1 is a set"),
+        ({(1, 2): torch.ones(1)}, "the batch is a dict"),
+        (np.array([None]), "the batch is an array of object"),
+    ],
+)
+def test_what_a_file_without_code_cannot_hold_is_refused_by_its_path(batch, found):
+    with pytest.raises(sb.BatchError, match=found):
+        pack_batch(batch)
+
+
+def test_a_type_that_cannot_be_found_again_is_refused():
+    class Local(NamedTuple):
+        inputs: Tensor
+
+    with pytest.raises(sb.BatchError, match="Define it at the top of a module"):
+        pack_batch(Local(torch.ones(1)))
+
+
+def test_a_type_that_is_not_there_or_is_another_one_is_refused_and_never_imported():
+    with pytest.raises(sb.ConfigurationError, match="antigravity:Pair, which is not imported here"):
+        unpack_batch(("named tuple", "antigravity:Pair", ["x"], [1]))
+    for kind, name in (("named tuple", "Slotted"), ("dataclass", "Pair"), ("mapping", "Slotted")):
+        with pytest.raises(sb.ConfigurationError, match="here it is something else"):
+            unpack_batch((kind, f"{__name__}:{name}", ["x"], [1]))
