@@ -176,9 +176,9 @@ def _epoch(
     state = door.state_dict()
     report.waiting = [
         number
-        for stage in ("early", "late", "held")
+        for stage in (state["position"]["draw"]["early"], state["late"], state["held"])
         for kind in ("waiting", "chosen")
-        for rows in state[stage][kind]
+        for rows in stage[kind]
         for number in (rows[0] if rows[2] is None else rows[2]).tolist()
     ]
     return report

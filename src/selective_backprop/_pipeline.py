@@ -112,6 +112,9 @@ class Pipeline:
             count: called with increments of `Stats` fields by name.
             midway: what the rest of an epoch needs; None for a whole one.
         """
+        position.epoch = epoch  # now, since a batch that was held comes before any is made
+        if midway is None:
+            position.candidates = position.drawn = 0
         batches = self._make(epoch, position, count, midway)
         try:
             for rows in batches if self.turns is None else self.turns.take(batches):
@@ -170,7 +173,6 @@ class Pipeline:
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
                 knowledge = self.memory.open(epoch, trained=position.met)
-        position.epoch, position.candidates, position.drawn = epoch, 0, 0
         self.arrivals.open(epoch, position.draw, knowledge)
         if isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
