@@ -1,9 +1,5 @@
 """What ranks are asked to do: numbered examples, each rank its own shard."""
 
-# isort: off
-import checked_types  # noqa: F401 (before the package)
-
-# isort: on
 import os
 import signal
 import warnings

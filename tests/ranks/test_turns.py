@@ -51,7 +51,7 @@ def train(processes: Ranks, case: Case) -> list[list[EpochReport]]:
 
 
 @given(case=cases())
-@settings(max_examples=30)
+@settings(max_examples=10)
 @example(case=Case((3, 40), EXACT))  # one shard has not even a window
 @example(case=Case((40, 3, 17, 40), COINS, leftovers="flush"))
 @example(case=Case((9, 30), sb.Everything(), leftovers="drop", breaks=(None, 2, None)))
@@ -99,7 +99,7 @@ def check_conservation(case: Case, rank: int, epochs: list[EpochReport]) -> None
 
 
 @given(case=cases(selector=st.builds(sb.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
     case = Case(**{**vars(case), "breaks": (None, None, None)})
     plain = [
@@ -125,7 +125,7 @@ def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, cas
 
 
 @given(case=cases(selector=st.builds(sb.Percentile, st.just(1.0), DRAWS, st.integers(1, 20))))
-@settings(max_examples=20)
+@settings(max_examples=8)
 @example(case=Case((30, 12), COINS, loads=3))
 def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(processes, case):
     reports = train(processes, case)
