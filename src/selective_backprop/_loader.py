@@ -374,6 +374,7 @@ class SelectiveLoader:
             state["drawn"],
             draw,
             met=self._tally["loaded"] > 0,
+            trained=self._tally["batches"] > 0,
             scored=self._tally["scored"] > 0,
         )
         parts.clock.interludes.state = draw.interludes

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -33,6 +34,7 @@ class Position:
         drawn: candidate batches of this epoch that have arrived.
         draw: where the drawing of indices stood at the last of them.
         met: whether any batch has arrived, so that its layout is known to fit.
+        trained: whether any batch was handed out.
         scored: whether any batch has been scored, so that scoring is known to work.
     """
 
@@ -40,6 +42,7 @@ class Position:
     drawn: int = 0
     draw: DrawState = field(default_factory=DrawState)
     met: bool = False
+    trained: bool = False
     scored: bool = False
 
 
@@ -85,15 +88,15 @@ class Pipeline:
             position: where the consumer stands; moved along.
             count: called with increments of `Stats` fields by name.
         """
-        position.epoch, position.drawn = epoch, 0
-        batches = self._make(epoch, position, count)
+        begin, batches = partial(self._open, epoch, position), self._fill(position, count)
         try:
-            for rows in batches if self.turns is None else self.turns.take(batches):
+            for rows in self._take(begin, batches):
                 if isinstance(self.scorer, Learning):
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
                     self.memory.inbox.count(rows.indices)
+                position.trained = True
                 yield rows
         finally:
             if self.memory is not None:
@@ -101,18 +104,23 @@ class Pipeline:
         if self.turns is not None and self.turns.cut:
             self._let_go(position)
 
-    def _make(self, epoch: int, position: Position, count: Callable[..., None]) -> Generator[Rows]:
-        """Yield the training batches that this process makes by itself."""
+    def _take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
+        if self.turns is not None:
+            return self.turns.take(begin, batches)
+        begin()
+        return batches
+
+    def _open(self, epoch: int, position: Position) -> None:
+        """Begin an epoch in all stages."""
         knowledge = None
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, trained=position.met)
+                knowledge = self.memory.open(epoch, trained=position.trained)
+        position.epoch, position.drawn = epoch, 0
         self.arrivals.open(epoch, position.draw, knowledge)
         if isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
         self.funnel.open(epoch)
-        yield from self._fill(position, count)
-        self.finite.settle()
 
     def _let_go(self, position: Position) -> None:
         """Do with what is left as is asked for, after another rank has ended the epoch."""
@@ -128,7 +136,7 @@ class Pipeline:
             funnel=FunnelState(dropped=early.dropped), unscored=()
         )
 
-    def _fill(self, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
+    def _fill(self, position: Position, count: Callable[..., None]) -> Generator[Rows]:
         """Take what arrives through the stages that are left to it."""
         yield from self._timed(self.funnel.resume())
         for phase, rows, begun in self._take_in(position, count):
@@ -148,6 +156,7 @@ class Pipeline:
             if phase is not Phase.RESCORE:
                 yield from self._timed(self.funnel.route(phase, rows))
         yield from self._timed(self.funnel.close(self.leftovers))
+        self.finite.settle()
 
     def _judge(
         self, rows: Rows, position: Position, count: Callable[..., None], begun: Waiting
