@@ -2,9 +2,16 @@
 
 import os
 
-import checked_types  # noqa: F401 (this must come before the package's first import)
 import torch
 from hypothesis import settings
+from jaxtyping import install_import_hook
+
+# Types and shapes are checked against what is really passed, an int being a float as for type
+# checkers. This must come before the package's first import.
+install_import_hook(
+    "selective_backprop",
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
+)
 
 torch.set_num_threads(1)
 

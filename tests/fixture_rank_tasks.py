@@ -1,9 +1,5 @@
 """What ranks are asked to do: numbered examples, each rank its own shard."""
 
-# isort: off
-import checked_types  # noqa: F401 (before the package)
-
-# isort: on
 import os
 import signal
 import warnings
@@ -21,7 +17,7 @@ import selective_backprop as sb
 
 warnings.simplefilter("ignore", sb.SelectionWarning)  # small numbers cannot come near a rate
 
-NO_WARMUP = sb.Schedule()
+NO_WARMUP, FORWARD = sb.Schedule(), sb.Forward()
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Case:
     Attributes:
         shards: examples of each rank.
         selector: draws.
-        scored: whether candidates are scored; if not, they are drawn before loading.
+        scorer: how candidates are scored; None to draw them before loading.
         loads: rows of a candidate batch.
         trains: rows of a training batch.
         leftovers: what becomes of what is left.
@@ -41,7 +37,7 @@ class Case:
 
     shards: tuple[int, ...]
     selector: sb.AbstractSelector
-    scored: bool = True
+    scorer: sb.AbstractScorer | None = FORWARD
     loads: int = 4
     trains: int = 4
     leftovers: str = "carry"
@@ -134,13 +130,13 @@ def noted_messages() -> Iterator[list[int]]:
 
 def door_of(case: Case, selector: sb.AbstractSelector) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(case.examples), case.loads, sampler=case.shard(rank_now()))
-    scorer = sb.Forward() if case.scored else None
     return select(
         loader,
-        sb.Strategy("noted", scorer, selector, case.schedule),
+        sb.Strategy("noted", case.scorer, selector, case.schedule),
         batch_size=case.trains,
         epochs=len(case.breaks) + 3,
         leftovers=case.leftovers,
+        with_selection=True,
     )
 
 
@@ -160,17 +156,21 @@ def _epoch(
         batches = iter(door)
         while True:
             drawing.scores.clear()
-            batch = next(batches, None)
+            found = next(batches, None)
             history = door._parts.history
             recent = [] if history is None else history.recent.tolist()
-            ids = None if batch is None else batch[1].tolist()
+            ids = None
+            if found is not None:
+                batch, selection = found
+                ids = batch[1].tolist()
+                door.record(selection, losses_by_number(None, batch))
             report.turns.append(Turn(list(drawing.scores), ids, recent))
-            if batch is None or len(report.turns) == stop:
+            if ids is None or len(report.turns) == stop:
                 break
             report.lengths.append(length(door))
     turns = len(report.turns)
     report.sent, report.opening = sent[-turns:], len(sent) - turns
-    report.cut = batch is None and door._parts.cut
+    report.cut = ids is None and door._parts.cut
     report.stats = door.stats
     report.unselected = sum(noting.unselected)
     state = door.state_dict()
@@ -180,7 +180,7 @@ def _epoch(
         for kind in ("waiting", "chosen")
         for rows in stage[kind]
         for number in (rows[0] if rows[2] is None else rows[2]).tolist()
-    ]
+    ] + state["unscored"].tolist()
     return report
 
 
@@ -242,7 +242,7 @@ def load_the_other_rank_s(rank: int) -> None:
 def die(rank: int, batches: int) -> list[int]:
     """Let one rank be killed after so many batches."""
     seen: list[int] = []
-    for batch in door_of(plain_case(shards=(80, 80)), sb.Percentile(1.0)):
+    for batch, _ in door_of(plain_case(shards=(80, 80)), sb.Percentile(1.0)):
         seen += batch[1].tolist()
         if rank_now() == rank and len(seen) == 4 * batches:
             os.kill(os.getpid(), signal.SIGKILL)

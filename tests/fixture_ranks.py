@@ -16,6 +16,13 @@ from torch import distributed
 
 TIMEOUT = 20.0  # seconds, of a process group
 MARGIN = 40.0  # seconds beyond it until a process counts as hung
+PRELOADED = (
+    "pytest",
+    "sklearn.datasets",
+    "fixture_rank_types",
+    "fixture_rank_models",
+    "fixture_rank_ledger",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Ranks:
         self._groups = 0
         self.size = 0
         context = multiprocessing.get_context("forkserver")  # imports once, and then forks
-        context.set_forkserver_preload(["pytest", "fixture_rank_models", "fixture_rank_ledger"])
+        context.set_forkserver_preload(list(PRELOADED))
         self.pipes, self.processes = [], []
         with _importable():
             for _ in range(most):
@@ -53,12 +60,18 @@ class Ranks:
     def form(self, size: int) -> "Ranks":
         """Let the first `size` processes be a process group, if they are not."""
         if size != self.size:
-            if self.size:
-                self.run(_leave)
+            self.disband()
             self._groups += 1
             store = self._folder / f"store-{self._groups}"
             self.size = size
             assert self.each(_join, [(rank, size, str(store)) for rank in range(size)])
+        return self
+
+    def disband(self) -> "Ranks":
+        """Let the processes be no group."""
+        if self.size:
+            self.run(_leave)
+            self.size = 0
         return self
 
     def run(self, task: Callable[..., Any], *args: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """What a door refuses before training starts."""
 
+import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
@@ -241,9 +242,9 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     """Return why a forward pass of the model waits for the other ranks; None if it does not."""
     if not isinstance(model, nn.Module):
         return None
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # takes half a second
-
-    if any(isinstance(part, (FSDPModule, FullyShardedDataParallel)) for part in model.modules()):
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # seconds to import; wrapping a model does
+    sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
+    if any(isinstance(part, sharded) for part in model.modules()):
         return "FSDP gathers the model's parameters from all ranks in each forward pass"
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
     if synced and any(getattr(scorer, "training", False) for scorer in scorers):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -36,6 +37,7 @@ class Position:
         drawn: candidate batches of this epoch that have arrived.
         draw: where the drawing of indices stood at the last of them.
         met: whether any batch has arrived, so that its layout is known to fit.
+        trained: whether any batch was handed out.
         scored: whether any batch has been scored, so that scoring is known to work.
     """
 
@@ -44,6 +46,7 @@ class Position:
     drawn: int = 0
     draw: DrawState = field(default_factory=DrawState)
     met: bool = False
+    trained: bool = False
     scored: bool = False
 
     def pack(self) -> dict[str, Any]:
@@ -59,6 +62,7 @@ class Position:
             packed["drawn"],
             DrawState.unpack(packed["draw"]),
             met=tally["loaded"] > 0,
+            trained=tally["batches"] > 0,
             scored=tally["scored"] > 0,
         )
 
@@ -112,17 +116,18 @@ class Pipeline:
             count: called with increments of `Stats` fields by name.
             midway: what the rest of an epoch needs; None for a whole one.
         """
-        position.epoch = epoch  # now, since a batch that was held comes before any is made
-        if midway is None:
-            position.candidates = position.drawn = 0
-        batches = self._make(epoch, position, count, midway)
+        begin = partial(self._open, epoch, position)
+        if midway is not None:
+            begin = partial(self._reopen, epoch, position, midway)
+        batches = self._fill(position, count)
         try:
-            for rows in batches if self.turns is None else self.turns.take(batches):
+            for rows in self._take(begin, batches):
                 if isinstance(self.scorer, Learning):
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
                     self.memory.inbox.count(rows.indices)
+                position.trained = True
                 yield rows
         finally:
             if self.memory is not None:
@@ -130,20 +135,11 @@ class Pipeline:
         if self.turns is not None and self.turns.cut:
             self._let_go(position)
 
-    def _make(
-        self,
-        epoch: int,
-        position: Position,
-        count: Callable[..., None],
-        midway: Midway | None,
-    ) -> Generator[Rows]:
-        """Yield the training batches that this process makes by itself."""
-        if midway is None:
-            self._open(epoch, position)
-        else:
-            self._reopen(epoch, position, midway)
-        yield from self._fill(position, count)
-        self.finite.settle()
+    def _take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
+        if self.turns is not None:
+            return self.turns.take(begin, batches)
+        begin()
+        return batches
 
     def _let_go(self, position: Position) -> None:
         """Do with what is left as is asked for, after another rank has ended the epoch."""
@@ -169,10 +165,12 @@ class Pipeline:
         return Midway(start, counted, arrivals.streams, arrivals.stream, known, settled)
 
     def _open(self, epoch: int, position: Position) -> None:
+        """Begin an epoch in all stages."""
         knowledge = None
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, trained=position.met)
+                knowledge = self.memory.open(epoch, trained=position.trained)
+        position.epoch, position.candidates, position.drawn = epoch, 0, 0
         self.arrivals.open(epoch, position.draw, knowledge)
         if isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
@@ -189,7 +187,7 @@ class Pipeline:
         self.arrivals.open(epoch, position.draw, knowledge, passed)
         self.funnel.open(epoch, anew=False)
 
-    def _fill(self, position: Position, count: Callable[..., None]) -> Iterator[Rows]:
+    def _fill(self, position: Position, count: Callable[..., None]) -> Generator[Rows]:
         """Take what arrives through the stages that are left to it."""
         yield from self._timed(self.funnel.resume())
         for phase, rows, begun in self._take_in(position, count):
@@ -209,6 +207,7 @@ class Pipeline:
             if phase is not Phase.RESCORE:
                 yield from self._timed(self.funnel.route(phase, rows))
         yield from self._timed(self.funnel.close(self.leftovers))
+        self.finite.settle()
 
     def _judge(
         self, rows: Rows, position: Position, count: Callable[..., None], begun: Waiting

@@ -23,8 +23,10 @@ timeout ends the exchange with an error. Ranks that broke off after different ba
 noticed by the heads, which number epochs and turns.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -34,6 +36,8 @@ from selective_backprop._exchange import Exchange, Head, Status
 from selective_backprop._funnel import Rows
 from selective_backprop._history import History
 from selective_backprop._types import Scores
+
+Done = TypeVar("Done")
 
 
 class SharedHistory:
@@ -116,26 +120,25 @@ class Turns:
         if met:
             self._swap(Status.OPENING)
 
-    def take(self, batches: Generator[Rows]) -> Iterator[Rows]:
+    def take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
         """Yield this rank's batches for as long as every rank has one.
 
         A batch that is held goes first.
 
         Args:
+            begin: called once, before anything else.
             batches: what this rank makes by itself; closed at the end.
 
         Raises:
             LoaderError: if another rank has failed, is out of step, or does not answer. What
-                goes wrong in `batches` is raised as it is, and the others are told.
+                goes wrong in `begin` or `batches` is raised as it is, and the others are told.
         """
         with closing(batches):
+            self._attempt(begin)
             while True:
-                try:
-                    rows = next(batches, None) if self.held is None else self.held
-                except Exception:
-                    with suppress(LoaderError):  # the first error is the one to see
-                        self._swap(Status.FAILED)
-                    raise
+                rows = self.held
+                if rows is None:
+                    rows = self._attempt(partial(next, batches, None))
                 self.held = rows  # not lost, whatever happens now
                 told = self._swap(Status.ENDED if rows is None else Status.READY)
                 if rows is None or Status.ENDED in told:
@@ -143,6 +146,14 @@ class Turns:
                     return
                 self.held = None
                 yield rows
+
+    def _attempt(self, work: Callable[[], Done]) -> Done:
+        try:
+            return work()
+        except Exception:
+            with suppress(LoaderError):  # the first error is the one to see
+                self._swap(Status.FAILED)
+            raise
 
     def _swap(self, status: Status) -> list[Status]:
         own = [] if self._history is None else self._history.retract()

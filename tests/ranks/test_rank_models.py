@@ -7,7 +7,6 @@ import fixture_rank_models as tasks
 import pytest
 import torch
 from fixture_doors import flat
-from fixture_ranks import started_ranks
 
 import selective_backprop as sb
 
@@ -116,12 +115,11 @@ def test_a_step_that_fails_on_one_rank_fails_on_all(pair):
     assert "rank 0 of 2 failed" in other.message
 
 
-def test_the_example_runs_on_two_ranks(tmp_path):
+def test_the_example_runs_on_two_ranks(processes):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with started_ranks(2, tmp_path) as processes:
-        said = processes.each(tasks.run_example, [(0, port), (1, port)])
+    said = processes.disband().each(tasks.run_example, [(0, port), (1, port)])
     steps = set()
     for rank, line in enumerate(said):
         found = re.fullmatch(rf"rank {rank}: (\d+) steps, test error (\d+\.\d)%\n", line)
