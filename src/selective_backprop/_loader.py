@@ -395,5 +395,4 @@ class SelectiveLoader:
             "batch_size": self._parts.shape.batch_size,
             "examples": self._source.examples,
             "leftovers": str(self._wishes.leftovers),
-            "nonfinite": str(self._wishes.nonfinite),
         }
