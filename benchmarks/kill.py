@@ -38,7 +38,7 @@ from selective_backprop.lab.sittings import SECONDS, SHARE, Keeping, Sitting, id
 from selective_backprop.lab.stopping import Stop
 
 ARMS = ("traditional", "selective-backprop", "stale-sb", "recorded-sb", "infobatch")
-EPOCHS = 12
+EPOCHS = 8
 EVERY = 0.25  # seconds between two checkpoints, so that kills often meet one being written
 TIMES = {"seconds", "cpu_seconds", "phases"}
 

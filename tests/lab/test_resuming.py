@@ -39,9 +39,22 @@ def gone_on(plan, data, state):
     return run
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_it_is_so_of_every_arm(arm):
-    plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
+DIFFERENT = (
+    "traditional",
+    "random-backprop",
+    "selective-backprop",
+    "predicted-sb-gp",
+    "proxy-sb",
+    "kath18-loss-gated",
+    "kakurenbo",
+    "easy-skip",
+)
+"""Arms that differ in what they must remember; those that prepare something are below."""
+
+
+@pytest.mark.parametrize("arm", DIFFERENT)
+def test_it_is_so_of_arms_of_every_kind(arm):
+    plan, data = fixture_plan(arm), few_digits()
     whole, states = states_of(plan, data, every=3)
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
 
@@ -58,11 +71,10 @@ def test_probes_go_on_with_what_they_have_seen():
     plan = replace(fixture_plan("stale-sb", epochs=4, evaluations=4), probes=PROBES)
     whole, states = states_of(plan, few_digits(), every=9)
     assert len({observation.probe for observation in whole.observations}) == len(PROBES)
-    for state in states:
-        assert same_runs(gone_on(plan, few_digits(), state), whole)
+    assert same_runs(gone_on(plan, few_digits(), states[-1]), whole)
 
 
-@pytest.mark.parametrize("arm", ["el2n", "grand", "rho-loss"])
+@pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
 def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
     plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
     whole, states = states_of(plan, data, every=5)
@@ -81,5 +93,4 @@ def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
 def test_a_budget_and_windows_that_cut_batches_go_on_too(length):
     plan, data = fixture_plan("selective-backprop", rate=1 / 3, **length), few_digits()
     whole, states = states_of(plan, data)
-    for state in states[1::4]:
-        assert same_runs(gone_on(plan, data, state), whole)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
