@@ -395,5 +395,4 @@ class SelectiveLoader:
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
             "leftovers": str(self._wishes.leftovers),
-            "nonfinite": str(self._wishes.nonfinite),
         }

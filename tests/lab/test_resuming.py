@@ -1,12 +1,15 @@
 """A run that goes on from its state is the run that was never interrupted, bit for bit."""
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
 from fixture_lab import few_digits, fixture_plan, same_runs
 
 from selective_backprop.lab.arms import ARMS
+from selective_backprop.lab.papers.example_probes import El2nRanks, LossRanks, Selections
+from selective_backprop.lab.papers.net_probes import GradientAgreement
 from selective_backprop.lab.runs import TrainingRun
 
 
@@ -36,9 +39,58 @@ def gone_on(plan, data, state):
     return run
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_it_is_whichever_update_of_whichever_arm_it_was_interrupted_after(arm):
+DIFFERENT = (
+    "traditional",
+    "random-backprop",
+    "selective-backprop",
+    "predicted-sb-gp",
+    "proxy-sb",
+    "kath18-loss-gated",
+    "kakurenbo",
+    "easy-skip",
+)
+"""Arms that differ in what they must remember; those that prepare something are below."""
+
+
+@pytest.mark.parametrize("arm", DIFFERENT)
+def test_it_is_so_of_arms_of_every_kind(arm):
+    plan, data = fixture_plan(arm), few_digits()
+    whole, states = states_of(plan, data, every=3)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
+
+
+PROBES = (
+    LossRanks(examples=100),
+    Selections(),
+    El2nRanks(examples=100),
+    GradientAgreement(examples=100, batch_size=32, batches=2),
+)
+
+
+def test_probes_go_on_with_what_they_have_seen():
+    plan = replace(fixture_plan("stale-sb", epochs=4, evaluations=4), probes=PROBES)
+    whole, states = states_of(plan, few_digits(), every=9)
+    assert len({observation.probe for observation in whole.observations}) == len(PROBES)
+    assert same_runs(gone_on(plan, few_digits(), states[-1]), whole)
+
+
+@pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
+def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
     plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
     whole, states = states_of(plan, data, every=5)
-    for state in states:
-        assert same_runs(gone_on(plan, data, state), whole)
+
+    def refuse(task, settings):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setitem(ARMS, arm, replace(ARMS[arm], outfit=refuse))
+    resumed = gone_on(plan, data, states[1])
+    assert same_runs(resumed, whole)
+    assert resumed.meter.prepared == whole.meter.prepared > 0.0
+    assert resumed.meter.price == whole.meter.price
+
+
+@pytest.mark.parametrize("length", [{"cost": 3.0}, {"epochs": 3, "recipe": {"batch_size": 48}}])
+def test_a_budget_and_windows_that_cut_batches_go_on_too(length):
+    plan, data = fixture_plan("selective-backprop", rate=1 / 3, **length), few_digits()
+    whole, states = states_of(plan, data)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
