@@ -180,7 +180,7 @@ def _epoch(
         for kind in ("waiting", "chosen")
         for rows in stage[kind]
         for number in (rows[0] if rows[2] is None else rows[2]).tolist()
-    ] + state["unscored"].tolist()
+    ] + state["position"]["draw"]["unscored"].tolist()
     return report
 
 
