@@ -1,0 +1,40 @@
+"""Train on handwritten digits with Accelerate: accelerate launch --num_processes 2 accelerate_ddp.py."""
+
+import torch
+from accelerate import Accelerator
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import selective_backprop as sb
+
+accelerator = Accelerator()
+torch.manual_seed(0)
+digits = load_digits()
+pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
+labels = torch.tensor(digits.target)
+data = TensorDataset(pixels[:1400], labels[:1400])
+sampler = DistributedSampler(data, accelerator.num_processes, accelerator.process_index)
+loader = DataLoader(data, batch_size=16, sampler=sampler)
+
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+loss_fn = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+model, optimizer = accelerator.prepare(model, optimizer)  # not the loader: its sampler shards
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+
+steps = 0
+for epoch in range(8):
+    loader.set_epoch(epoch)
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        accelerator.backward(loss_fn(model(inputs), targets))
+        optimizer.step()
+        steps += 1
+
+model = accelerator.unwrap_model(model)
+with torch.no_grad():
+    guesses = model(pixels[1400:].to(accelerator.device)).argmax(1).cpu()
+error = (guesses != labels[1400:]).float().mean()
+print(f"rank {accelerator.process_index}: {steps} steps, test error {error:.1%}", flush=True)
+accelerator.end_training()

@@ -1,0 +1,54 @@
+"""Train on handwritten digits with Lightning's DDP strategy: python lightning_ddp.py."""
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import selective_backprop as sb
+
+digits = load_digits()
+pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
+labels = torch.tensor(digits.target)
+
+
+class Digits(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+        self.loss_fn = nn.CrossEntropyLoss()
+
+    def train_dataloader(self) -> sb.SelectiveLoader:
+        data = TensorDataset(pixels[:1400], labels[:1400])
+        sampler = DistributedSampler(data, self.trainer.world_size, self.trainer.global_rank)
+        loader = DataLoader(data, batch_size=16, sampler=sampler)
+        return sb.SelectiveLoader(
+            loader, self.net, self.loss_fn, sb.selective_backprop(rate=1 / 3)
+        )
+
+    def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
+        inputs, targets = batch
+        return self.loss_fn(self.net(inputs), targets)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    trainer = Trainer(
+        accelerator="cpu",
+        strategy="ddp",
+        devices=2,
+        max_epochs=8,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        logger=False,
+    )
+    digits_net = Digits()
+    trainer.fit(digits_net)
+    with torch.no_grad():
+        error = (digits_net.net(pixels[1400:]).argmax(1) != labels[1400:]).float().mean()
+    rank, steps = trainer.global_rank, trainer.global_step
+    print(f"rank {rank}: {steps} steps, test error {error:.1%}", flush=True)

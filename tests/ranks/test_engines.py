@@ -1,0 +1,48 @@
+"""The examples for engines that start several processes, each with two local workers."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STARTS = {
+    "accelerate": [
+        *("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"),
+        *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+        *("--main_process_port", "0", "examples/accelerate_ddp.py"),
+    ],
+    "lightning": ["examples/lightning_ddp.py"],
+    "ray": ["examples/ray_ddp.py"],
+}
+
+
+@pytest.mark.parametrize("engine", STARTS)
+def test_an_engine_s_two_workers_take_equally_many_steps_and_learn(engine, tmp_path):
+    if find_spec(engine) is None:
+        pytest.skip(f"{engine} is not installed")
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT / 'src'}",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HOME": str(tmp_path),  # for what engines keep there
+    }
+    ended = subprocess.run(
+        [sys.executable, *STARTS[engine]],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = re.findall(r"(?:rank (\d): )?(\d+) steps, test error (\d+\.\d)%", ended.stdout)
+    assert len({steps for _, steps, _ in found}) == 1, ended.stdout
+    # Ray reports what its first worker says; the others print for themselves.
+    assert sorted(rank for rank, *_ in found) == ([""] if engine == "ray" else ["0", "1"])
+    assert all(float(error) < 12.0 for *_, error in found)
