@@ -40,7 +40,10 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 
 # The site is built without a network, so links into other projects' pages are no dead links.
-nitpick_ignore = [("py:class", "selective_backprop._ranks.Alone")]  # not public yet
+nitpick_ignore = [  # not public yet
+    ("py:class", "selective_backprop._ranks.Alone"),
+    ("py:class", "selective_backprop._ranks.Group"),
+]
 nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 
 

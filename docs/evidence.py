@@ -2,10 +2,10 @@
 
     python docs/evidence.py
 
-A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->` or
-`<!-- agreement FILE -->` and `<!-- end -->`, with paths from the repository's root. A test fails
-where a page and its records disagree. The figure of each comparison, and of each record of
-`bench`, is drawn when the documentation is built.
+A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
+`<!-- agreement FILE -->` or `<!-- ranks FILE -->` and `<!-- end -->`, with paths from the
+repository's root. A test fails where a page and its records disagree. The figure of each
+comparison, and of each record of `bench`, is drawn when the documentation is built.
 """
 
 import json
@@ -20,10 +20,12 @@ from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.tables import summarise, to_markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md", ROOT / "docs" / "processes.md")
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
+    r"<!-- (compare|gates|bench|agreement|ranks) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
 )
+
+MESSAGES = ("message_bytes", "gradient_bytes")
 
 
 def comparison(folder: str) -> str:
@@ -97,6 +99,29 @@ def agreement(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
+def ranks(file: str) -> str:
+    """Return the table of what ranks exchange beside what DDP does."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    what = (
+        f"{record['ranks']} processes with {record['backend']} · batch {record['batch_size']} each "
+        f"from windows of {record['window']} · {record['clock']}, {record['rounds']}"
+    )
+    lines = [
+        _heading(record, what),
+        "",
+        "| net | message | exchange, ms | gradients | their sum, ms | training step, ms |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
+    for net in record["nets"]:
+        exchange, reduce, step = (
+            f"{1e3 * each['median']:.2f} ({1e3 * each['low']:.2f} to {1e3 * each['high']:.2f})"
+            for each in net["seconds"].values()
+        )
+        message, gradients = (f"{net[key] / 1e3:.1f} kB" for key in MESSAGES)
+        lines.append(f"| {net['net']} | {message} | {exchange} | {gradients} | {reduce} | {step} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
 def _median(found: dict[str, float]) -> str:
     return f"{found['median']:.3f} | {found['low']:.3f} to {found['high']:.3f}"
 
@@ -109,7 +134,13 @@ def _heading(record: dict[str, Any], what: str) -> str:
     )
 
 
-TABLES = {"compare": comparison, "gates": gates, "bench": bench, "agreement": agreement}
+TABLES = {
+    "compare": comparison,
+    "gates": gates,
+    "bench": bench,
+    "agreement": agreement,
+    "ranks": ranks,
+}
 
 
 def rewritten(page: str) -> str:

@@ -247,3 +247,20 @@ def die(rank: int, batches: int) -> list[int]:
         if rank_now() == rank and len(seen) == 4 * batches:
             os.kill(os.getpid(), signal.SIGKILL)
     return seen
+
+
+def stay_away(rank: int) -> list[Any]:
+    """Let one rank have a loader, and never ask it for a batch."""
+    door = door_of(plain_case(), sb.Percentile(1.0))
+    return [] if rank_now() == rank else list(door)
+
+
+def resume_held(case: Case) -> tuple[int, list[list[int]], list[list[int]]]:
+    """Go on after an epoch in the same loader, and in one that loads its state."""
+    door = door_of(case, case.selector)
+    list(door)
+    again = door_of(case, case.selector)
+    again.load_state_dict(door.state_dict())
+    held = door._parts.held
+    found = [[batch[1].tolist() for _ in range(2) for batch, _ in one] for one in (door, again)]
+    return 0 if held is None else held.count, *found

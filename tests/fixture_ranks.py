@@ -45,6 +45,7 @@ class Ranks:
         self._folder = folder
         self._groups = 0
         self.size = 0
+        self._timeout = TIMEOUT
         context = multiprocessing.get_context("forkserver")  # imports once, and then forks
         context.set_forkserver_preload(list(PRELOADED))
         self.pipes, self.processes = [], []
@@ -57,14 +58,15 @@ class Ranks:
                 self.pipes.append(ours)
                 self.processes.append(process)
 
-    def form(self, size: int) -> "Ranks":
+    def form(self, size: int, timeout: float = TIMEOUT) -> "Ranks":
         """Let the first `size` processes be a process group, if they are not."""
-        if size != self.size:
+        if (size, timeout) != (self.size, self._timeout):
             self.disband()
+            self._timeout = timeout
             self._groups += 1
             store = self._folder / f"store-{self._groups}"
             self.size = size
-            assert self.each(_join, [(rank, size, str(store)) for rank in range(size)])
+            assert self.each(_join, [(rank, size, str(store), timeout) for rank in range(size)])
         return self
 
     def disband(self) -> "Ranks":
@@ -134,13 +136,13 @@ def _serve(pipe: Connection) -> None:
         pipe.send(answer)
 
 
-def _join(rank: int, size: int, store: str) -> bool:
+def _join(rank: int, size: int, store: str, timeout: float) -> bool:
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{store}",
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=TIMEOUT),
+        timeout=timedelta(seconds=timeout),
     )
     return True
 

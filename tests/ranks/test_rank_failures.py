@@ -71,3 +71,10 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         assert "rank 0 could not exchange with the other 1: a rank has died" in answer.message
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
+
+
+def test_a_rank_that_never_comes_is_waited_for_until_the_group_s_timeout(processes):
+    waiting, _ = processes.form(2, timeout=1.0).run(tasks.stay_away, 1)
+    assert waiting.kind == "LoaderError"
+    assert "within the process group's timeout" in waiting.message
+    assert "pass a longer timeout= to init_process_group" in waiting.message

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fixture_doors import SCHEDULES, flat
-from fixture_rank_tasks import Case, EpochReport, train_numbered
+from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -177,3 +177,13 @@ def test_candidates_that_a_longer_shard_did_not_load_are_counted(processes):
     assert (long[0].stats.candidates, long[0].stats.beyond) == (24, 56)
     assert len(flat(turn.batch for turn in long[0].turns[:-1])) == 8
     assert long[0].stats.waiting == 4
+
+
+@pytest.mark.parametrize("scorer", [FORWARD, None, sb.Stale(FORWARD, 3)])
+def test_a_batch_that_is_held_is_saved_and_goes_first(processes, scorer):
+    case = Case((16, 80), sb.Uniform(1 / 2), scorer)
+    short, long = processes.form(2).run(resume_held, case)
+    assert (short[0], long[0]) == (0, 4)
+    for _, went_on, resumed in (short, long):
+        assert resumed == went_on
+        assert went_on
