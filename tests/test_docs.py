@@ -58,6 +58,41 @@ def test_the_first_five_minutes_run(capsys):
     assert "Stats(" in capsys.readouterr().out
 
 
+def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "long-runs.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    save, load, loop = examples
+    data = torch.utils.data.TensorDataset(torch.randn(960, 4), torch.arange(960) % 2)
+
+    def begin() -> dict:
+        torch.manual_seed(0)
+        names = {"torch": torch, "epochs": 2, "loss_fn": torch.nn.CrossEntropyLoss()}
+        names["model"] = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout(0.1))
+        names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.1, momentum=0.9)
+        names["loader"] = sb.SelectiveLoader(
+            torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
+            names["model"],
+            names["loss_fn"],
+            sb.selective_backprop(rate=1 / 2),
+        )
+        exec(save + load, names)
+        return names
+
+    whole, resumed = begin(), begin()
+    exec(loop, whole)
+    assert whole["loader"].stats.batches == 180
+    torch.manual_seed(1)
+    resumed["load"]("last.pt")  # of batch 100, of 120 in the first epoch
+    assert resumed["loader"].next_epoch == 0
+    exec(loop.replace("save", "print"), resumed)
+    assert resumed["loader"].stats == whole["loader"].stats
+    assert all(
+        torch.equal(*pair)
+        for pair in zip(whole["model"].parameters(), resumed["model"].parameters(), strict=True)
+    )
+
+
 def test_how_to_choose_covers_every_strategy():
     page = (DOCS / "choose.md").read_text(encoding="utf-8")
     described = re.findall(r"`sb\.(\w+)\(", page)

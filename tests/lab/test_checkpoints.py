@@ -81,20 +81,26 @@ def test_a_damaged_one_is_refused_and_the_one_before_it_used(kept, kind):
 
 
 class Harmful:
+    def __init__(self, trace):
+        self.trace = trace
+
     def __reduce__(self):
-        return os.system, ("echo harm",)
+        return os.mkdir, (str(self.trace),)
 
 
-def test_code_is_never_run_whatever_checksum_it_comes_with(kept):
+def test_code_is_never_run_whatever_checksum_it_comes_with(kept, tmp_path):
     kept.save({"number": 0})
     kept.save({"number": 1})
     file = io.BytesIO()
-    torch.save({"identity": IDENTITY, "state": Harmful()}, file, pickle_module=pickle)
+    torch.save(
+        {"identity": IDENTITY, "state": Harmful(tmp_path / "trace")}, file, pickle_module=pickle
+    )
     digest = hashlib.sha256(file.getvalue()).hexdigest().encode()
     magic = kept.path.read_bytes().split(b"\n")[0]
     kept.path.write_bytes(magic + b"\n" + digest + b"\n" + file.getvalue())
     with pytest.warns(sb.SelectionWarning, match="something else than tensors, numbers and text"):
         assert kept.load() == {"number": 0}
+    assert not (tmp_path / "trace").exists()
 
 
 @pytest.mark.parametrize(

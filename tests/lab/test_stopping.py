@@ -1,5 +1,6 @@
 """Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
 
+import math
 import os
 import signal
 import threading
@@ -97,6 +98,38 @@ def test_reproduce_goes_on_by_itself(tmp_path, at_update, monkeypatch):
     assert run_command(line, tmp_path).status == 0
     sittings = [run.end["sittings"] for run in read_runs(tmp_path / "out" / "runs" / scale.name)]
     assert sorted(sittings)[-2:] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "every"),
+    [("", None), ("--checkpoint-every 12.5", 12.5), ("--checkpoint-every never", math.inf)],
+)
+def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, every):
+    told = []
+
+    class Told(Exception):
+        pass
+
+    def run_plans(*_, **options):
+        told.append((options["every"], options.get("resume", True)))
+        raise Told
+
+    monkeypatch.setattr(cli, "run_plans", run_plans)
+    monkeypatch.setattr("selective_backprop.lab.papers.needs.run_plans", run_plans)
+    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
+    monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
+    lines = (TRAIN, f"{TRAIN} --resume", COMPARE, "reproduce fig-1 --seeds 1 --jobs 1 --out out")
+    for line in lines:
+        with pytest.raises(Told):
+            run_command(f"{line} {option}", tmp_path)
+    assert told == [(every, False), (every, True), (every, True), (every, True)]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "often", "nan"])
+def test_a_time_between_checkpoints_that_is_none_is_refused(tmp_path, text):
+    outcome = run_command(f"{TRAIN} --checkpoint-every {text}", tmp_path)
+    assert outcome.status == 2
+    assert "write a positive number of seconds, or never" in outcome.text
 
 
 def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_update, undrawn):

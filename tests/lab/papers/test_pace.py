@@ -38,6 +38,13 @@ def test_a_record_says_how_long_its_run_took():
     assert elapsed_of(lasting(37)) == 37.0
 
 
+def test_a_run_of_several_sittings_took_what_these_took_whatever_the_clock_said():
+    run = lasting(37)
+    assert elapsed_of(replace(run, end={**run.end, "elapsed": 12.5})) == 12.5
+    back = replace(run, end={**run.end, "ended": "2019-01-01T00:00:00+00:00", "elapsed": 12.5})
+    assert elapsed_of(back) == 12.5
+
+
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(recorded):
     pace = Pace([recorded(TRADITIONAL, 40)], Path())
     expected = 40 * SELECTIVE.work / TRADITIONAL.work
