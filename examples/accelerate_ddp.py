@@ -1,4 +1,4 @@
-"""Train on handwritten digits with Accelerate: accelerate launch --num_processes 2 accelerate_ddp.py."""
+"""Train on digits with Accelerate: accelerate launch --num_processes 2 accelerate_ddp.py."""
 
 import torch
 from accelerate import Accelerator

@@ -23,9 +23,7 @@ class Digits(LightningModule):
         data = TensorDataset(pixels[:1400], labels[:1400])
         sampler = DistributedSampler(data, self.trainer.world_size, self.trainer.global_rank)
         loader = DataLoader(data, batch_size=16, sampler=sampler)
-        return sb.SelectiveLoader(
-            loader, self.net, self.loss_fn, sb.selective_backprop(rate=1 / 3)
-        )
+        return sb.SelectiveLoader(loader, self.net, self.loss_fn, sb.selective_backprop(rate=1 / 3))
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         inputs, targets = batch

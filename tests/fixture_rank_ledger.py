@@ -1,12 +1,14 @@
 """What ranks are asked to do with strategies that remember examples."""
 
+import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 import torch
 from fixture_doors import Numbered
-from fixture_rank_tasks import noted_messages, rank_now
+from fixture_rank_tasks import length, noted_messages, rank_now
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -42,6 +44,7 @@ class Loop:
 
     def __init__(self, strategy: sb.Strategy, **options: Any) -> None:
         self.seen = Remembered()
+        self.watch: Callable[[], None] = lambda: None
         data = Numbered(EXAMPLES)
         self.sampler = DistributedSampler(data, seed=3)
         self.door = sb.SelectiveLoader(
@@ -74,6 +77,7 @@ class Loop:
             losses = self.values(batch[1], 0.271)
             self.door.record(selection, losses)
             self.seen.recorded[-1] += zip(batch[1].tolist(), losses.tolist(), strict=True)
+            self.watch()
             if len(self.seen.batches[-1]) == stop:
                 break
 
@@ -81,6 +85,8 @@ class Loop:
         """Merge what was noted, by opening one more epoch, and look into the ledger."""
         self.epoch(stop=1)
         ledger = self.door._parts.ledger
+        if ledger is None:
+            return self.seen
         for column in (ledger.scored, ledger.recorded):
             found = column.observe()
             self.seen.columns.append((found.scores[0].tolist(), found.epochs[0].tolist()))
@@ -112,6 +118,47 @@ def resume(strategy: sb.Strategy, stop: int) -> tuple[list[list[list[int]]], ...
         each.epoch()
         each.epoch()
     return loop.seen.batches[2:], again.seen.batches[2:]
+
+
+def go_on(
+    strategy: sb.Strategy, stop: int, at_most: int, options: dict
+) -> tuple[Remembered, Remembered, list[int | None]]:
+    """Train three epochs; and once more from a state of the middle of the second."""
+    with mock.patch("selective_backprop._journal.MOST_GATHERED", at_most):
+        loop, again = Loop(strategy, **options), Loop(strategy, **options)
+    states, lengths = [], []
+    loop.watch = lambda: states.append(loop.door.state_dict())
+    for _ in range(3):
+        loop.epoch()
+    state = states[len(loop.seen.batches[0]) + stop - 1]
+    again.door.load_state_dict(pack_and_unpack(state))
+    done = loop.seen.batches[1][:stop]
+    again.seen = Remembered(scored=[[]], recorded=[[]], batches=[loop.seen.batches[0]])
+    again.watch = lambda: lengths.append(length(again.door))
+    for _ in range(2):
+        again.epoch()
+    again.seen.batches[1] = done + again.seen.batches[1]
+    return loop.report(), again.report(), lengths
+
+
+def go_on_alone() -> None:
+    """Load a state of the middle of an epoch on rank 0, and one of its beginning on the others."""
+    strategy = sb.Strategy("everything", None, sb.Everything())
+    loop, again = Loop(strategy), Loop(strategy)
+    loop.epoch()
+    states = [loop.door.state_dict()]
+    loop.watch = lambda: states.append(loop.door.state_dict())
+    loop.epoch()
+    again.door.load_state_dict(states[2 if rank_now() == 0 else 0])
+    again.seen.batches = [[]]
+    again.epoch()
+
+
+def pack_and_unpack(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def fail_to_recall(rank: int, at_most: int) -> None:

@@ -25,6 +25,7 @@ class Opening(NamedTuple):
     Attributes:
         epoch: the epoch's number.
         filed: scores that were ever filed in its history.
+        begun: whether the epoch had begun before, and goes on.
         seed: of its draws.
         scored: scores in its journal.
         recorded: recorded losses in its journal.
@@ -33,10 +34,15 @@ class Opening(NamedTuple):
 
     epoch: int
     filed: int
+    begun: int
     seed: int
     scored: int = 0
     recorded: int = 0
     counted: int = 0
+
+    def __str__(self) -> str:
+        verb = "goes on with" if self.begun else "opens"
+        return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
 
 
 class Prospect(NamedTuple):
@@ -95,11 +101,12 @@ class Accord:
         self._met = False
         self._own = self._least = Prospect()
 
-    def open(self, start: Start) -> None:
+    def open(self, start: Start, *, begun: bool = False) -> None:
         """Agree on an epoch that begins, and share what was noted in earlier ones.
 
         Args:
-            start: where this rank starts from.
+            start: where this rank starts from, or did when the epoch began.
+            begun: whether it had begun before, and goes on: then everything is shared already.
 
         Raises:
             ConfigurationError: if ranks were built differently, or must see equally many
@@ -109,17 +116,17 @@ class Accord:
         """
         self._own = self._least = Prospect()
         self.turns.open(start.epoch, met=self._met)
-        openings = self._compare(start)
+        openings = self._compare(start, begun)
         self._met = True
         for funnel in self._funnels:
             funnel.seed = (openings[0].seed % 2**64, *funnel.seed[1:])
         failure = None
-        if self._memory is not None:
+        if self._memory is not None and not begun:
             sizes = [(each.scored, each.recorded, each.counted) for each in openings]
             failure = self._memory.merge(self._group, sizes, start.epoch)
         if failure is None:
             try:
-                self._own = self._foresee(start)
+                self._own = self._foresee(start, begun)
             except Exception as error:  # raised once the others know
                 failure = error
         told = self._group.gather(torch.tensor(self._own, dtype=torch.int64)).tolist()
@@ -158,30 +165,31 @@ class Accord:
         """Return how many candidates this rank's shard had left, of which `came` came up."""
         return max(0, self._own.candidates - came)
 
-    def _compare(self, start: Start) -> list[Opening]:
+    def _compare(self, start: Start, begun: bool) -> list[Opening]:
         """Return where the ranks stand, which must be at the same epoch with the same history."""
         seed = self._funnels[0].seed[0] % 2**64
         mine = Opening(
             start.epoch,
             0 if self._history is None else self._history.filed,
+            begun,
             seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
             *(() if self._memory is None else self._memory.noted),
         )
         told = [Opening(*each) for each in compare(self._group, self._built, list(mine))]
         for rank, other in enumerate(told):
-            if other[:2] != told[0][:2]:
+            if other[:3] != told[0][:3]:
                 raise LoaderError(
-                    f"rank {rank} opens epoch {other.epoch} with {other.filed} scores filed, rank "
-                    f"0 epoch {told[0].epoch} with {told[0].filed}: ranks go on from different "
-                    "places. Give set_epoch() the same number on all ranks, and let each load its "
+                    f"rank {rank} {other}, rank 0 {told[0]}: ranks go on from different places. "
+                    "Give set_epoch() the same number on all ranks, and let each load its "
                     "own state of the same moment."
                 )
         return told
 
-    def _foresee(self, start: Start) -> Prospect:
+    def _foresee(self, start: Start, begun: bool) -> Prospect:
         batches = UNKNOWN
-        with suppress(TypeError):
-            batches = self._outlook.batches(start)
+        if self._memory is None or not begun:  # what was known when it began is not at hand yet
+            with suppress(TypeError):
+                batches = self._outlook.batches(start)
         sizes = self._outlook.source.sizes()
         candidates = UNKNOWN if sizes is None else sum(sizes)
         return Prospect(False, batches, candidates, start.waiting)

@@ -280,7 +280,7 @@ class SelectiveLoader:
         accord, pipeline = self._parts.accord, self._parts.pipeline
         try:
             if accord is not None:
-                accord.open(self._start)
+                accord.open(self._start, begun=midway is not None)
             for rows in pipeline.run(number, self._position, self._count, midway):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
@@ -337,7 +337,7 @@ class SelectiveLoader:
             BatchError: if rows wait that cannot be saved.
         """
         parts, midway = self._parts, self._midway
-        if self._start is not None and parts.accord is None and parts.pipeline.arrivals.can_go_on:
+        if self._start is not None and parts.pipeline.arrivals.can_go_on:
             midway = parts.pipeline.midway(self._start, self._began, self._position)
         return {
             "version": STATE_VERSION,

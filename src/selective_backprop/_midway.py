@@ -35,7 +35,7 @@ class Midway:
         """Return it in plain containers."""
         early, late = ((state.candidates, state.rows) for state in self.start[2:4])
         return {
-            "start": (self.start.epoch, self.start.interludes, early, late, self.start.unscored),
+            "start": (*self.start[:2], early, late, *self.start[4:]),
             "counted": dict(self.counted),
             "streams": None if self.streams is None else self.streams.pack(),
             "stream": self.stream,
@@ -46,9 +46,9 @@ class Midway:
     @classmethod
     def unpack(cls, packed: dict[str, Any]) -> "Midway":
         """Return what `pack()` was called on."""
-        epoch, interludes, early, late, unscored = packed["start"]
+        epoch, interludes, early, late, unscored, held = packed["start"]
         streams, known = packed["streams"], packed["known"]
-        start = Start(epoch, interludes, _waiting(*early), _waiting(*late), unscored)
+        start = Start(epoch, interludes, _waiting(*early), _waiting(*late), unscored, held)
         return cls(
             start,
             packed["counted"],

@@ -5,6 +5,7 @@ import math
 import fixture_rank_ledger as tasks
 import pytest
 from fixture_rank_ledger import EXAMPLES, Noted, Remembered
+from fixture_ranks import Failed
 
 import selective_backprop as sb
 
@@ -80,3 +81,32 @@ def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes, at_
 
 def test_all_ranks_draw_by_the_seed_of_the_first(group):
     assert group.run(tasks.seed_by_rank) == [0] * group.size
+
+
+FRESH = sb.Strategy("fresh", sb.Forward(), sb.Percentile(1.0))
+COINS = sb.Strategy("coins", sb.Forward(), sb.Percentile(1.0, "bernoulli"))
+
+
+@pytest.mark.parametrize("at_most", [WHOLE, SHARDED])
+@pytest.mark.parametrize("strategy", [FRESH, COINS, *STRATEGIES], ids=lambda each: each.name)
+def test_an_epoch_goes_on_in_its_middle_on_all_ranks(group, strategy, at_most):
+    if at_most == SHARDED and strategy.scorer == sb.Forward():
+        pytest.skip("nothing is remembered")
+    answers = group.run(tasks.go_on, strategy, 1, at_most, {})
+    assert not [each for each in answers if isinstance(each, Failed)]
+    for whole, rest, lengths in answers:
+        assert rest.batches == whole.batches
+        left = len(whole.recorded[1]) - len(rest.recorded[1])
+        assert rest.recorded[1:] == [whole.recorded[1][left:], *whole.recorded[2:]]
+        assert str(rest.columns) == str(whole.columns)  # where NaN equals NaN
+        assert rest.selected == whole.selected
+        if strategy is FRESH:
+            second, third = map(len, whole.batches[1:3])
+            assert lengths[: second - 1 + third] == [second] * (second - 1) + [third] * third
+
+
+def test_ranks_that_go_on_from_different_places_are_told_apart(group):
+    for answer in group.run(tasks.go_on_alone):
+        assert answer.kind == "LoaderError"
+        assert "rank 1 opens epoch 1" in answer.message
+        assert "rank 0 goes on with epoch 1" in answer.message
