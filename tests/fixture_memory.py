@@ -102,9 +102,10 @@ class Loop:
     def waiting(self) -> Counter[int]:
         """The indices of all that waits, wherever it does."""
         state = self.door.state_dict()
-        found = Counter(state["unscored"].tolist())
-        for stage in ("early", "late"):
+        drawn = state["position"]["draw"]
+        found = Counter(drawn["unscored"].tolist())
+        for stage in (drawn["early"], state["late"]):
             for kind in ("waiting", "chosen"):
-                for batch, _, indices, *_ in state[stage][kind]:
+                for batch, _, indices, *_ in stage[kind]:
                     found.update((batch if indices is None else indices).tolist())
         return found
