@@ -165,9 +165,9 @@ class Run:
         waiting = Counter(
             flat(
                 (rows[0] if rows[2] is None else rows[2]).tolist()
-                for stage in ("early", "late")
+                for stage in (state["position"]["draw"]["early"], state["late"])
                 for kind in ("waiting", "chosen")
-                for rows in state[stage][kind]
+                for rows in stage[kind]
             )
         )
         # Everything is somewhere, by indices and by numbers.
