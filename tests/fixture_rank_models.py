@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fixture_doors import NumberedStream, numbers, select
 from fixture_rank_tasks import noted_messages, rank_now
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -213,3 +214,10 @@ def run_example(rank: int, port: int) -> str:
     with contextlib.redirect_stdout(said):
         runpy.run_path(str(EXAMPLE), run_name="__main__")
     return said.getvalue()
+
+
+def stream(sizes: tuple[int, ...]) -> tuple[list[list[int]], int]:
+    """Train on streams, whose length nobody knows."""
+    loader = DataLoader(NumberedStream(sizes[rank_now()]), 4)
+    door = select(loader, sb.selective_backprop(1 / 2, warmup_epochs=1))
+    return [numbers(door) for _ in range(2)], door.stats.beyond

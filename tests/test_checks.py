@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fixture_doors import Numbered, NumberedStream, fixture_data, numbers, select, selective
-from torch import distributed, nn
+from torch import nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
@@ -128,17 +128,6 @@ def test_batches_go_to_the_models_device_or_where_they_are_told(where):
     door = sb.SelectiveLoader(DataLoader(fixture_data(), 4), model, LOSS, sb.traditional(), **where)
     inputs, targets = next(iter(door))
     assert inputs.device.type == targets.device.type == "meta"
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_several_ranks_are_refused(monkeypatch, size):
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed, "get_world_size", lambda: size)
-    if size == 1:
-        build(selective())
-    else:
-        with pytest.raises(sb.ConfigurationError, match="process group of 2 ranks"):
-            build(selective())
 
 
 def test_a_rate_that_whole_numbers_cannot_meet_is_warned_about():

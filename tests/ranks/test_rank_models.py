@@ -126,3 +126,13 @@ def test_the_example_runs_on_two_ranks(processes):
         steps.add(int(found[1]))
         assert float(found[2]) < 12.0
     assert len(steps) == 1
+
+
+def test_streams_end_together_with_the_shortest(pair):
+    (short, _), (long, beyond) = pair.run(tasks.stream, (10, 40))
+    assert [len(batch) for batch in long[0]] == [4, 4, 4]
+    assert [len(batch) for batch in short[0]] == [4, 4, 2]
+    # Windows of 8: the short stream has one in an epoch; the long one had a batch in hand.
+    assert len(short[1]) == len(long[1]) == 1
+    assert long[1] == [[12, 13, 14, 15]]
+    assert beyond == 0  # which nobody can know of a stream
