@@ -83,7 +83,7 @@ def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
         raise AssertionError("prepared again")
 
     monkeypatch.setitem(ARMS, arm, replace(ARMS[arm], outfit=refuse))
-    resumed = gone_on(plan, data, states[1])
+    resumed = gone_on(plan, data, states[-1])
     assert same_runs(resumed, whole)
     assert resumed.meter.prepared == whole.meter.prepared > 0.0
     assert resumed.meter.price == whole.meter.price
