@@ -3,7 +3,7 @@
 import ray
 import torch
 from ray import train
-from ray.train import RunConfig, ScalingConfig
+from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 from sklearn.datasets import load_digits
 from torch import nn
@@ -36,15 +36,12 @@ def train_digits() -> None:
             steps += 1
     with torch.no_grad():
         error = (net(pixels[1400:]).argmax(1) != labels[1400:]).float().mean()
+    rank = train.get_context().get_world_rank()
+    print(f"rank {rank}: {steps} steps, test error {error:.1%}", flush=True)
     train.report({"steps": steps, "error": float(error)})
 
 
 if __name__ == "__main__":
     ray.init(num_cpus=8)
-    trainer = TorchTrainer(
-        train_digits,
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(name="digits"),
-    )
-    found = trainer.fit().metrics
-    print(f"{found['steps']} steps, test error {found['error']:.1%}")
+    scaling = ScalingConfig(num_workers=2)  # use_gpu=True on GPUs
+    TorchTrainer(train_digits, scaling_config=scaling).fit()
