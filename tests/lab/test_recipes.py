@@ -9,10 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.augment import Augmentation
+from selective_backprop.lab.augment import Augmentation, Border
 from selective_backprop.lab.datasets import DATASETS
 from selective_backprop.lab.models import MODELS
-from selective_backprop.lab.recipes import RECIPES, Rates, Recipe, find_recipe, rate_factor
+from selective_backprop.lab.recipes import (
+    RECIPES,
+    USUAL_STEPS,
+    Rates,
+    Recipe,
+    find_recipe,
+    rate_factor,
+)
 
 
 def fixture_recipe(**changes):
@@ -101,9 +108,17 @@ def test_records_from_before_there_were_steps_still_count_as_the_same_recipe():
     for config in configs:
         kept = config["recipe"]
         names = {"data": config["data"], "model": config["model"], "epochs": 1}
-        augmentation = Augmentation(**kept["augmentation"])
+        moved = kept["augmentation"]
+        border = Border(moved.get("border", Border.MIRROR))
+        augmentation = Augmentation(**{**moved, "border": border})
         recipe = Recipe(
-            **names, **{**kept, "rates": Rates(kept["rates"]), "augmentation": augmentation}
+            **names,
+            **{
+                **kept,
+                "rates": Rates(kept["rates"]),
+                "augmentation": augmentation,
+                "steps": tuple(kept.get("steps", USUAL_STEPS)),
+            },
         )
         assert json.dumps(recipe.config()) == json.dumps({**names, **kept})
 

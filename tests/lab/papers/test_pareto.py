@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selective_backprop.lab.papers.pareto import Place, front, share
@@ -9,6 +9,7 @@ PLACES = st.lists(
 )
 
 
+@settings(max_examples=15)
 @given(PLACES)
 def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(places):
     kept = {(place.time, place.error) for place in front(places)}

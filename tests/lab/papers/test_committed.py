@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+import selective_backprop as sb
+from selective_backprop.lab.papers.command import Order, gather
+from selective_backprop.lab.papers.index import section
+from selective_backprop.lab.papers.registry import items_at
+from selective_backprop.lab.papers.scales import SCALES, ScaleName
+from selective_backprop.lab.records import read_runs
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted((ROOT / "records" / "papers").glob("*/index.md"))
+WITH_IMAGES = {"fig-2", "fig-15", "diet-images"}  # of data that may not be at hand
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # which is part of what a record is known by
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("written", PAGES, ids=lambda written: written.parent.name)
+def test_a_committed_page_says_what_its_records_say(written, one_thread):
+    (folder,) = (written.parent / "runs").iterdir()
+    scale, headers = SCALES[ScaleName(folder.name)], [run.header for run in read_runs(folder)]
+    order = Order(
+        scale=scale,
+        seeds=1 + max(header.seed for header in headers),
+        device=headers[0].config["device"],
+        threads=1,
+        jobs=1,
+        root=None,
+        out=written.parent,
+        command="",
+        trains=False,
+    )
+    page = written.read_text(encoding="utf-8")
+    for item in items_at(scale):
+        assert (order.out / f"{item.name}.png").exists() == (item.name != "table-1")
+        try:
+            found = gather(item, order, {})
+            said = section(item, found, item.present(found))
+        except sb.DataError:
+            assert item.name in WITH_IMAGES
+        else:
+            assert said in page
