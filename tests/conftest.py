@@ -15,6 +15,6 @@ install_import_hook(
 
 torch.set_num_threads(1)
 
-settings.register_profile("local", deadline=None, max_examples=40)
+settings.register_profile("local", deadline=None, max_examples=30)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
