@@ -15,7 +15,10 @@ from jaxtyping import TypeCheckError
 import selective_backprop as sb
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = {"sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"}
+EXTRAS = {
+    *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
+    *("accelerate", "keras", "lightning", "ray", "transformers"),
+}
 
 
 def public_names() -> list[str]:
