@@ -3,7 +3,13 @@ from fixture_papers import fixture_setting
 from fixture_runs import PHASES, fixture_run
 
 from selective_backprop.lab.papers import lineup
-from selective_backprop.lab.papers.breakdown import PARTS, _judge, parts_at, target_of
+from selective_backprop.lab.papers.breakdown import (
+    PARTS,
+    _judge,
+    _table,
+    parts_at,
+    target_of,
+)
 from selective_backprop.lab.papers.items import Filled, Panel
 from selective_backprop.lab.papers.judging import Verdict
 
@@ -41,6 +47,16 @@ def test_the_target_is_a_multiple_of_traditional_s_final_error():
     errors = [(50.0, 10.0 + seed) for seed in range(3)]
     assert target_of(filled(traditional=errors, sb=errors), 1.4) == pytest.approx(1.4 * 11.0)
     assert target_of(filled(sb=errors), 1.4) is None
+
+
+def test_a_target_that_guessing_reaches_is_none():
+    errors = [(88.0, 65.0 + seed) for seed in range(3)]
+    assert target_of(filled(traditional=errors), 1.2) == pytest.approx(1.2 * 66.0)
+    found = filled(traditional=errors, sb=errors)
+    assert target_of(found, 1.4) is None
+    assert list(_judge(found, 1.4)) == []
+    assert _table(found, 1.4).title == "it: guessing reaches 1.4 × Traditional's error"
+    assert {row[-2] for row in _table(found, 1.4).rows} == {"–"}
 
 
 def test_who_gets_there_with_less_backward_time_agrees_and_who_never_does_disagrees():

@@ -1,9 +1,12 @@
 import pytest
+from fixture_papers import fixture_setting
 from fixture_runs import fixture_run
 
 from selective_backprop.lab.comparison import Arm, Length
+from selective_backprop.lab.papers import lineup
+from selective_backprop.lab.papers.items import Filled, Panel
 from selective_backprop.lab.papers.judging import Verdict
-from selective_backprop.lab.papers.speedups import _one
+from selective_backprop.lab.papers.speedups import _judge, _one, _table
 
 AGREES, DISAGREES, UNCLEAR = Verdict
 
@@ -41,3 +44,18 @@ SOMETIMES = arm(*NEVER.runs[:2], fixture_run("a", 2, (10.0, 5.0)))
 def test_a_reported_speed_up_is_judged_by_its_direction(ours, said, verdict, claim):
     found = _one("it", ours, at(10), 20.0, said)
     assert (found.verdict, found.claim) == (verdict, claim)
+
+
+def test_a_target_that_guessing_reaches_is_nobody_s_speed_up():
+    setting = fixture_setting()
+    entries = (lineup.traditional(setting), lineup.selective(setting))
+    arms = tuple(
+        entry.arm([fixture_run(entry.plan.arm, k, (88.0, 70.0 + k)) for k in range(3)])
+        for entry in entries
+    )
+    found = Filled(Panel("it", setting, entries), arms)
+    assert _table(found, "cost").rows[1][2:5] == ("1.00×", "1.00×", "guessing does")
+    *others, last = _judge(found)
+    assert last.verdict is UNCLEAR
+    assert last.words == "guessing reaches 99.40 %"
+    assert not any("guessing" in each.words for each in others)

@@ -56,11 +56,12 @@ def presenter(factor: float) -> Callable[[Found], Presentation]:
 
 
 def target_of(filled: Filled, factor: float) -> float | None:
-    """Return a multiple of Traditional's final error, in percent."""
+    """Return a multiple of Traditional's final error, in percent; None if guessing reaches it."""
     base = filled.find("traditional")
     if base is None:
         return None
-    return factor * estimate([final_error(run) for run in base.runs]).mean
+    target = factor * estimate([final_error(run) for run in base.runs]).mean
+    return target if target < filled.panel.setting.guessing else None
 
 
 def parts_at(run: Run, target: float) -> dict[str, float] | None:
@@ -87,16 +88,24 @@ def _shown(filled: Filled) -> list[tuple[str, Arm]]:
 def _draw(panel: Axes, filled: Filled, factor: float) -> None:
     target, shown = target_of(filled, factor), _shown(filled)
     names = [label for label, _ in shown]
-    if target is not None:
-        for row, (_, arm) in enumerate(shown):
-            _bar(panel, row, arm, target)
+    for row, (_, arm) in enumerate(shown if target is not None else ()):
+        _bar(panel, row, arm, target)
     panel.set_yticks(range(len(names)), names)
     panel.tick_params(axis="y", length=0)
     panel.set_ylim(len(names) - 0.4, -0.6)
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
     panel.set_xlabel(AXIS_LABELS[clock([run for _, arm in shown for run in arm.runs])])
-    words = "" if target is None else f" until {target:.2f} % ({factor:g} × Traditional's)"
+    words = _without(filled, factor)
+    if target is not None:
+        words = f" until {target:.2f} % ({factor:g} × Traditional's)"
     entitle(panel, filled.panel.title + words, list(PARTS), room=3.4)
+
+
+def _without(filled: Filled, factor: float) -> str:
+    """Say why there is no target."""
+    if filled.find("traditional") is None:
+        return ": Traditional is not on record"
+    return f": guessing reaches {factor:g} × Traditional's error"
 
 
 def _bar(panel: Axes, row: int, arm: Arm, target: float) -> None:
@@ -121,7 +130,7 @@ def _table(filled: Filled, factor: float) -> Grid:
         ]
         total = duration(fmean(sum(parts.values()) for parts in reached)) if reached else "–"
         rows.append((label, *cells, total, f"{len(reached)} of {len(arm.runs)}"))
-    words = "" if target is None else f", to {target:.2f} %"
+    words = _without(filled, factor) if target is None else f", to {target:.2f} %"
     head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds there")
     return Grid(filled.panel.title + words, head, tuple(rows))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from selective_backprop.lab._panels import DASHES, FAINT
 from selective_backprop.lab._styles import Style
@@ -102,7 +102,10 @@ def _draw(
             label=name,
         )
     panel.set_xscale("log")
+    # Losses span about a decade: powers of ten alone would be one label, or none.
+    panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_ylim(0, 103)
     panel.set_xlabel("cross-entropy loss")
     panel.grid(True, color=FAINT, linewidth=0.6)

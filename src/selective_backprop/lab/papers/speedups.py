@@ -11,6 +11,7 @@ from selective_backprop.lab.statistics import (
     AXIS_WORDS,
     FACTORS,
     Axis,
+    SpeedUp,
     estimate,
     final_error,
     speedups,
@@ -43,12 +44,18 @@ def _table(filled: Filled, axis: Axis) -> Grid:
     rows = []
     for entry, arm in filled.pairs:
         error = with_interval(estimate([final_error(run) for run in arm.runs]))
-        measured = [speed.text for speed in speedups(arm, base, axis=axis)] if base else ["–"] * 3
+        measured = (
+            [_text(speed, filled) for speed in speedups(arm, base, axis=axis)] if base else []
+        )
         theirs = [_said(factor) for factor in reported.get(entry.key, ())] or [""] * len(FACTORS)
-        rows.append((entry.label, error, *measured, *theirs))
+        rows.append((entry.label, error, *(measured or ["–"] * len(FACTORS)), *theirs))
     factors = tuple(f"{factor:g}×" for factor in FACTORS)
     head = ("strategy", "final error %", *factors, *(f"paper {name}" for name in factors))
     return Grid(f"{filled.panel.title}: speed-up in {AXIS_WORDS[axis]}", head, tuple(rows))
+
+
+def _text(speed: SpeedUp, filled: Filled) -> str:
+    return speed.text if speed.target < filled.panel.setting.guessing else "guessing does"
 
 
 def _said(factor: float | None) -> str:
@@ -65,8 +72,12 @@ def _judge(filled: Filled) -> Iterator[Finding]:
         if arm is None:
             continue
         for factor, said in zip(FACTORS, factors, strict=True):
-            where = f"{filled.panel.title}: {arm.label} to {factor:g}×"
-            yield _one(where, arm, base, factor * final, said)
+            where, target = f"{filled.panel.title}: {arm.label} to {factor:g}×", factor * final
+            if target < filled.panel.setting.guessing:
+                yield _one(where, arm, base, target, said)
+            else:
+                claim = f"{where} is {'not reached' if said is None else f'{said:.1f}× as fast'}"
+                yield Finding(claim, Verdict.UNCLEAR, f"guessing reaches {target:.2f} %")
 
 
 def _one(where: str, arm: Arm, base: Arm, target: float, said: float | None) -> Finding:
