@@ -152,6 +152,12 @@ def test_a_mode_that_would_be_ignored_is_refused():
         sb.Compiled(sb.Forward(), "max-autotune", backend="eager")
 
 
+def test_a_scorer_with_a_model_of_its_own_is_refused():
+    proxy = sb.Proxy(fresh_net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="a model of its own"):
+        sb.Compiled(proxy)
+
+
 def test_without_a_model_there_is_nothing_to_compile():
     with pytest.raises(sb.ConfigurationError, match="there is none"):
         begin(COMPILED, None)

@@ -154,6 +154,12 @@ def test_impossible_options_are_refused(options, found):
         sb.LowResolution(sb.Forward(), **options)
 
 
+def test_a_scorer_that_remembers_is_wrapped_around_it_and_not_the_other_way_round():
+    sb.Stale(sb.LowResolution(sb.Forward()), epochs=2)
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):
+        sb.LowResolution(sb.Stale(sb.Forward(), epochs=2))
+
+
 def test_paths_in_any_order_and_container_are_the_same():
     one = sb.LowResolution(sb.Forward(), paths=["b", "a"])
     other = sb.LowResolution(sb.Forward(), paths={"a", "b"})

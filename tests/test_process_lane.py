@@ -47,6 +47,19 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
     assert [wait().tolist() for wait in found] == expected
 
 
+def test_modes_of_the_model_s_parts_are_sent_along():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 4))
+    scorer = sb.Forward(training=True)  # which scores in the modes that the model is in
+    running = begin(sb.Pipelined(scorer, 1, check=None), model)
+    exact = begin(scorer, model)
+    found = []
+    for frozen in (False, True, False):
+        model[0].train(not frozen)
+        found.append(running.score(BATCH, None))
+        assert torch.equal(found[-1], exact.score(BATCH, None))
+    assert not torch.equal(found[0], found[1])
+
+
 def test_a_model_whose_memory_is_shared_is_not_written_to():
     model = fresh_net().share_memory()
     before = processes()
