@@ -116,7 +116,7 @@ class Training:
         self, loader: DataLoader[tuple[Tensor, Tensor]], strategy: sb.Strategy
     ) -> sb.SelectiveLoader:
         """Return a loader that selects for this net."""
-        return sb.SelectiveLoader(loader, self.model, self.loss_fn, strategy)
+        return sb.SelectiveLoader(loader, self.model, self.loss_fn, strategy, quiet=True)
 
     def epoch(self, loader: object) -> None:
         """Take a step on each batch of a loader."""

@@ -231,6 +231,7 @@ class _Stand:
             with_selection=True,
             device=self._specimen.device,
             stopwatch=stopwatch,
+            quiet=True,
         )
         recorded = strategy.scorer is not None and strategy.scorer.needs.recordings
 
