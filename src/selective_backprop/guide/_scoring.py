@@ -13,7 +13,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import SelectionWarning
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf
-from selective_backprop.guide._spending import Spent, timed
+from selective_backprop.guide._spending import Spent, timed, total_of
 from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
 
 
@@ -80,16 +80,20 @@ class ScoringGround:
         return Trial(running, agreement, remark)
 
     def arm(self, running: RunningScorer, stopwatch: Stopwatch) -> Callable[[], Spent]:
-        """Return a pass over all candidates, as after a step that has changed the weights."""
+        """Return a pass over all candidates; a step changes the weights before each window."""
         weights = [weight.detach() for weight in self.model.parameters()]
 
         def run() -> Spent:
-            torch._foreach_mul_(weights, 1.0)
-            scored = 0
-            with timed(stopwatch, "score") as spent:
-                for batch in self.batches:
-                    scored += len(running.score(batch, None))
-            return Spent(spent, scored=scored)
+            parts: list[Spent] = []
+            waiting = list(self.batches)
+            while waiting:
+                torch._foreach_mul_(weights, 1.0)
+                scored = 0
+                with timed(stopwatch, "score") as spent:
+                    while waiting and scored < self.window:
+                        scored += len(running.score(waiting.pop(0), None))
+                parts.append(Spent(spent, scored=scored))
+            return total_of(parts)
 
         return run
 

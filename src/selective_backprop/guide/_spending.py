@@ -35,6 +35,16 @@ class Spent:
 Arm = Callable[[], Mapping[str, Spent]]
 
 
+def total_of(parts: Sequence[Spent]) -> Spent:
+    """Return what several parts took together."""
+    names = dict.fromkeys(name for each in parts for name in each.phases)
+    return Spent(
+        {name: sum(each.phases.get(name, 0.0) for each in parts) for name in names},
+        sum(each.scored for each in parts),
+        sum(each.steps for each in parts),
+    )
+
+
 def mean_of(epochs: Sequence[Spent]) -> Spent:
     """Return what an epoch took in the mean."""
     count = len(epochs)
