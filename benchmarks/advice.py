@@ -36,9 +36,9 @@ from selective_backprop.lab.specimen import made_up
 RATE = 1 / 3
 CYCLE = 3
 CASES = {
-    "tiny_cnn": ("1x28x28", 64, 6144),
-    "resnet9_narrow": ("3x32x32", 32, 768),
-    "vit_narrow": ("3x32x32", 32, 1536),
+    "tiny_cnn": ("1x28x28", 64, 3072),
+    "resnet8": ("3x32x32", 16, 768),
+    "vit_narrow": ("3x32x32", 16, 768),
 }
 LOSS = nn.CrossEntropyLoss(reduction="none")
 

@@ -122,7 +122,7 @@ def _by_losses(rate: float, redundancy: Redundancy) -> Iterator[tuple[str, Mix]]
 
 def written(rate: float) -> str:
     """Return a rate as it is written in code."""
-    share = Fraction(rate).limit_denominator(64)
+    share = Fraction(rate).limit_denominator(12)
     if abs(share - Fraction(rate)) > 1e-3 * rate:
         return f"rate={rate:.4g}"
     return f"rate={share.numerator} / {share.denominator}" if share < 1 else "rate=1"
