@@ -2,7 +2,7 @@
 
     python benchmarks/advice.py --out records/bench/advice.json
 
-In each round `advise` is asked anew, and then an epoch of every strategy is trained through the
+Run again with the same code, it adds its rounds to the record. In each round `advise` is asked anew, and then an epoch of every strategy is trained through the
 loader as a user would, a cycle of epochs where they differ; what precedes selection is trained
 before anything counts. Errors are those of the medians over rounds.
 """
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,11 @@ from selective_backprop.lab.specimen import made_up
 
 RATE = 1 / 3
 CYCLE = 3
+UNITS = ("seconds", "relative")
 CASES = {
     "tiny_cnn": ("1x28x28", 64, 3072),
-    "resnet8": ("3x32x32", 16, 768),
-    "vit_narrow": ("3x32x32", 16, 768),
+    "resnet8": ("3x16x16", 16, 768),
+    "vit_narrow": ("3x16x16", 16, 768),
 }
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -120,58 +121,60 @@ def measure(name: str, rounds: int, budget: float, tell: Callable[[str], None]) 
             mixes = list_mixes(RATE, known, indexed=True, redundancy=advice.redundancy)
             for each, mix in mixes.items():
                 trained[each] = Trained(at_once(mix.strategy), model, loader)
-                trained[each].epoch()
-                for _ in range(trained[each].cycle - 1):
+                for _ in range(trained[each].cycle):  # the first keeps everything
                     trained[each].epoch()
         for each, one in trained.items():
             seconds.setdefault(each, []).append(one.measure())
         tell(f"{name}: round {number + 1} of {rounds}, {advice.rounds} rounds of advice")
+    strategies = {
+        each: {
+            "varies": advices[0].forecasts[each].varies,
+            "seconds": {
+                "predicted": [advice.forecasts[each].seconds.median for advice in advices],
+                "measured": taken,
+            },
+            "relative": {
+                "predicted": [advice.forecasts[each].relative.median for advice in advices],
+                "measured": [
+                    mine / whole for mine, whole in zip(taken, seconds["traditional"], strict=True)
+                ],
+            },
+        }
+        for each, taken in seconds.items()
+    }
     return {
         "model": name,
         "data": shape,
         "batch_size": batch_size,
         "examples": examples,
-        "strategies": {
-            each: entry([advice.forecasts[each] for advice in advices], seconds, each)
-            for each in trained
-        },
+        "strategies": strategies,
     }
 
 
-def entry(
-    forecasts: Iterable[sb.Forecast], seconds: Mapping[str, list[float]], name: str
-) -> dict[str, Any]:
-    """Return predicted and measured medians of a strategy, and how far they are apart."""
-    forecasts = list(forecasts)
-    pairs = zip(seconds[name], seconds["traditional"], strict=True)
-    measured = {"seconds": seconds[name], "relative": [mine / whole for mine, whole in pairs]}
-    predicted = {
-        "seconds": [each.seconds.median for each in forecasts],
-        "relative": [each.relative.median for each in forecasts],
-    }
-    found: dict[str, Any] = {"varies": forecasts[0].varies}
-    for unit, values in measured.items():
-        middle, expected = statistics.median(values), statistics.median(predicted[unit])
-        found[unit] = {
-            "predicted": spread(predicted[unit]),
-            "measured": spread(values),
-            "error": expected / middle - 1,
-        }
-    return found
+def added(case: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return what one model's rounds are with those of before."""
+    strategies = {}
+    for name, each in case["strategies"].items():
+        earlier = before["strategies"].get(name)
+        strategies[name] = each
+        for unit in UNITS if earlier else ():
+            for kind, values in each[unit].items():
+                values[:0] = earlier[unit][kind]
+    return case | {"strategies": strategies}
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Return a median with the lowest and the highest value."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+def error(found: Mapping[str, list[float]]) -> float:
+    """Return by how much the median prediction exceeds the median of what was measured."""
+    return statistics.median(found["predicted"]) / statistics.median(found["measured"]) - 1
 
 
 def main() -> int:
     """Measure, print a table, write a record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default=",".join(CASES))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of each advice")
-    parser.add_argument("--out", type=Path, help="write a JSON record; models in it are kept")
+    parser.add_argument("--out", type=Path, help="write a JSON record, or add to one")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", sb.SelectionWarning)
@@ -180,47 +183,54 @@ def main() -> int:
         measure(name, options.rounds, options.budget, console.print)
         for name in options.models.split(",")
     ]
+    if options.out:
+        cases = write(options.out, cases, options)
     for case in cases:
         table = Table("strategy", "predicted s", "measured s", "error", "relative", "", "error")
         for name, each in case["strategies"].items():
             cells = [
                 text
-                for unit in ("seconds", "relative")
+                for unit in UNITS
                 for text in (
-                    f"{each[unit]['predicted']['median']:.3f}",
-                    f"{each[unit]['measured']['median']:.3f}",
-                    f"{each[unit]['error']:+.1%}",
+                    f"{statistics.median(each[unit]['predicted']):.3f}",
+                    f"{statistics.median(each[unit]['measured']):.3f}",
+                    f"{error(each[unit]):+.1%}",
                 )
             ]
             table.add_row(f"{name}{' *' if each['varies'] else ''}", *cells)
-        console.print(case["model"], table)
-    if options.out:
-        write(options.out, cases, options)
+        console.print(
+            case["model"], len(case["strategies"]["traditional"]["seconds"]["measured"]), table
+        )
     return 0
 
 
-def write(out: Path, cases: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Write a record, with the models of an earlier one that were not measured again."""
+def write(
+    out: Path, cases: list[dict[str, Any]], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Write a record, with what another of the same code and budget holds already."""
     version = code_version()
-    kept: list[dict[str, Any]] = []
+    models = {case["model"]: case for case in cases}
     if out.exists():
         before = json.loads(out.read_text(encoding="utf-8"))
-        again = {case["model"] for case in cases}
-        if before["code_version"] == version:
-            kept = [case for case in before["models"] if case["model"] not in again]
+        if (before["code_version"], before["budget"]) == (version, options.budget):
+            old = {case["model"]: case for case in before["models"]}
+            models = old | {
+                name: added(case, old[name]) if name in old else case
+                for name, case in models.items()
+            }
     record = {
         "command": "benchmarks/advice.py " + " ".join(sys.argv[1:]),
         "clock": "CPU seconds of the process, one thread",
         "rate": RATE,
-        "rounds": options.rounds,
         "budget": options.budget,
         "code_version": version,
         "versions": versions(),
         "hardware": hardware(),
-        "models": kept + cases,
+        "models": [models[name] for name in CASES if name in models],
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return record["models"]
 
 
 if __name__ == "__main__":
