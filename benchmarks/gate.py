@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
+from selective_backprop.guide._rounds import Ratio
 from selective_backprop.lab.models import resnet9
-from selective_backprop.lab.rounds import Ratio
 
 BATCH = 128
 RATE = 1 / 3
@@ -116,7 +116,7 @@ class Training:
         self, loader: DataLoader[tuple[Tensor, Tensor]], strategy: sb.Strategy
     ) -> sb.SelectiveLoader:
         """Return a loader that selects for this net."""
-        return sb.SelectiveLoader(loader, self.model, self.loss_fn, strategy)
+        return sb.SelectiveLoader(loader, self.model, self.loss_fn, strategy, quiet=True)
 
     def epoch(self, loader: object) -> None:
         """Take a step on each batch of a loader."""

@@ -25,8 +25,8 @@ from saving_gates import cycle_gates, int8_gates, reuse_gates
 from selection_gates import selection_gates
 from step_gates import size_gates, stale_gates, step_gates, traditional_gates
 
+from selective_backprop.guide._rounds import SECONDS, Ratio, measure
 from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.rounds import SECONDS, Ratio, measure
 
 PARTS = {
     "selection": selection_gates,

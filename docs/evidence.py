@@ -3,13 +3,14 @@
     python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
-`<!-- agreement FILE -->` or `<!-- ranks FILE -->` and `<!-- end -->`, with paths from the
-repository's root. A test fails where a page and its records disagree. The figure of each
-comparison, and of each record of `bench`, is drawn when the documentation is built.
+`<!-- agreement FILE -->`, `<!-- ranks FILE -->` or `<!-- advice FILE -->` and `<!-- end -->`, with
+paths from the repository's root. A test fails where a page and its records disagree. The figure of
+each comparison, and of each record of `bench`, is drawn when the documentation is built.
 """
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.tables import summarise, to_markdown
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "measured.md", ROOT / "docs" / "processes.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("measured", "processes", "advise")),
+)
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|ranks) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
+    r"<!-- (compare|gates|bench|agreement|ranks|advice) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
 )
 
+BASELINE = "traditional"
 MESSAGES = ("message_bytes", "gradient_bytes")
 
 
@@ -122,6 +127,59 @@ def ranks(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
+def advice(file: str) -> str:
+    """Return the table of what `advise` predicted of epochs beside what they took."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    models = record["models"]
+    names = [
+        f"{model['model']} on {model['data']}, batches of {model['batch_size']}, "
+        f"{len(model['strategies'][BASELINE]['seconds']['measured'])} rounds"
+        for model in models
+    ]
+    heads = " | ".join(f"{model['model']}: predicted | measured | error" for model in models)
+    lines = [
+        _heading(record, f"{'; '.join(names)} · {record['clock']}"),
+        "",
+        f"| strategy | {heads} |",
+        "| :-- |" + " --: | --: | --: |" * len(models),
+    ]
+    strategies = dict.fromkeys(name for model in models for name in model["strategies"])
+    for name in strategies:
+        cells = [text for model in models for text in _held(model["strategies"].get(name))]
+        varies = any(model["strategies"].get(name, {}).get("varies") for model in models)
+        lines.append(f"| {name}{' (varies)' if varies else ''} | {' | '.join(cells)} |")
+    for unit, words in (("seconds", "in seconds"), ("relative", "relative to traditional")):
+        lines += ["", f"Errors {words}, but for what varies: {_errors(models, unit)}."]
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def _held(found: dict[str, Any] | None) -> tuple[str, str, str]:
+    """Return the cells of one strategy and model: what was predicted, measured, and the error."""
+    if found is None:
+        return "–", "–", "–"
+    middle = {kind: statistics.median(values) for kind, values in found["relative"].items()}
+    error = middle["predicted"] / middle["measured"] - 1
+    return f"{middle['predicted']:.3f}", f"{middle['measured']:.3f}", f"{error:+.1%}"
+
+
+def _errors(models: list[dict[str, Any]], unit: str) -> str:
+    """Say how errors are distributed over models and strategies."""
+    found = []
+    for model in models:
+        for name, each in model["strategies"].items():
+            if name != BASELINE and not each["varies"]:
+                predicted, measured = (
+                    statistics.median(each[unit][kind]) for kind in ("predicted", "measured")
+                )
+                found.append(predicted / measured - 1)
+    sizes = [abs(error) for error in found]
+    within = sum(size <= 0.1 for size in sizes)
+    return (
+        f"{within} of {len(found)} within 10 %, a median of {statistics.median(found):+.1%}, the "
+        f"median size {statistics.median(sizes):.1%}, the largest {max(sizes):.1%}"
+    )
+
+
 def _median(found: dict[str, float]) -> str:
     return f"{found['median']:.3f} | {found['low']:.3f} to {found['high']:.3f}"
 
@@ -140,6 +198,7 @@ TABLES = {
     "bench": bench,
     "agreement": agreement,
     "ranks": ranks,
+    "advice": advice,
 }
 
 

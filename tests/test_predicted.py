@@ -77,4 +77,4 @@ def test_what_predicts_nothing_is_refused():
 
 def test_it_needs_as_many_scores_as_its_predictor_looks_at():
     needs = sb.Predicted(sb.Forward("error-norm"), sb.Average(depth=5)).needs
-    assert needs == sb.Needs(indices=True, remembers=True, outputs=True, depth=5)
+    assert needs == sb.Needs(indices=True, remembers=True, outputs=True, depth=5, fresh=1 / 3)

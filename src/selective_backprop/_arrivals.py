@@ -73,6 +73,9 @@ class Arrivals:
         counts: whether every batch's rows are counted against its indices.
         device: where candidates go, or None to leave them.
         stopwatch: charged with the seconds of loading and scoring, or None.
+
+    Attributes:
+        counts: as given.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Arrivals:
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
         self._layout = layout
-        self._counts = counts
+        self.counts = counts
         self._device = device
         self._stopwatch = stopwatch
         self._epoch = 0
@@ -238,7 +241,7 @@ class Arrivals:
             return self._meet_stream(batch)
         ticket = self._next_ticket(self._draw)
         rows = ticket.rows
-        if self._counts:
+        if self.counts:
             count_rows(batch, self._layout, rows.count)
         indices = rows.batch if isinstance(rows.batch, Tensor) else None
         rows = Rows(
@@ -262,7 +265,7 @@ class Arrivals:
         try:
             rows = Rows(batch, count_rows(batch, self._layout))
         except BatchError:
-            if self._counts:
+            if self.counts:
                 raise
             rows = Rows(batch, 0)  # passed on unseen: nobody needs to know its rows
         candidates, drawn = self._came

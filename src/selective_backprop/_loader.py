@@ -1,9 +1,9 @@
 """The door: a data loader that yields full batches of the examples worth training on."""
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from selective_backprop._checks import (
     check_fit,
     check_length,
     check_paths,
-    check_state,
     check_strategy,
     choose,
     find_device,
@@ -28,21 +27,18 @@ from selective_backprop._errors import (
     SelectionWarning,
 )
 from selective_backprop._finite import NonFinite
-from selective_backprop._funnel import FunnelState, Leftovers, Rows
+from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._losses import LossFunction
-from selective_backprop._midway import Midway
-from selective_backprop._outlook import Progress, Start
-from selective_backprop._packing import on_device
-from selective_backprop._pipeline import Position
+from selective_backprop._outlook import Progress
+from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
+from selective_backprop._standing import Standing
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
-
-STATE_VERSION = 4
 
 
 class SelectiveLoader:
@@ -85,6 +81,9 @@ class SelectiveLoader:
         stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, chosen against one history.
+        quiet: say nothing; by default the first batch of a training is summed up in one line on
+            standard error, by rank 0 alone: what was checked, what waits, and what selection is
+            going to save.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -122,6 +121,7 @@ class SelectiveLoader:
         nonfinite: NonFinite | str = NonFinite.RAISE,
         stopwatch: Stopwatch | None = None,
         process_group: Any = None,
+        quiet: bool = False,
     ) -> None:
         if isinstance(loader, SelectiveLoader):
             raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
@@ -149,13 +149,9 @@ class SelectiveLoader:
         self._source, self._strategy, self._wishes = source, strategy, wishes
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, wishes)
-        self._position = Position()
-        self._tally: dict[str, Any] = asdict(Stats())
-        self._next_epoch = 0
+        self._standing = Standing(self._parts, self._built(), wishes.device)
         self._live: weakref.ref[Epoch] | None = None
-        self._start: Start | None = None  # of the epoch that runs
-        self._began: dict[str, Any] = {}
-        self._midway: Midway | None = None  # of an epoch that is to go on
+        self._quiet = quiet or self._parts.ranks.rank > 0
 
     @property
     def dataset(self) -> Any:
@@ -180,12 +176,13 @@ class SelectiveLoader:
     @property
     def next_epoch(self) -> int:
         """The number of the epoch that the next iteration begins, or goes on with."""
-        return self._next_epoch
+        return self._standing.next_epoch
 
     @property
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
-        return self._progress.at(max(0, self._position.epoch), self._position.drawn)
+        position = self._standing.position
+        return self._progress.at(max(0, position.epoch), position.drawn)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -196,22 +193,16 @@ class SelectiveLoader:
     @property
     def stats(self) -> Stats:
         """How many examples went where so far: one frozen snapshot."""
-        stands = self._starts_at(self._next_epoch)
-        now = {
-            "waiting": stands.waiting,
-            "dropped": stands.dropped,
-            "nonfinite": self._parts.pipeline.finite.skipped,
-        }
-        return Stats(**self._tally | now)
+        return self._standing.stats
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside.
 
         The rest of another epoch that was to go on is left out.
         """
-        if epoch != self._next_epoch:
-            self._midway = None
-        self._next_epoch = epoch
+        if epoch != self._standing.next_epoch:
+            self._standing.midway = None
+        self._standing.next_epoch = epoch
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -220,9 +211,10 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        start = self._start if self._midway is None else self._midway.start
-        accord, running = self._parts.accord, start is not None
-        start = start or self._starts_at(self._next_epoch)
+        standing, accord = self._standing, self._parts.accord
+        start = standing.start if standing.midway is None else standing.midway.start
+        running = start is not None
+        start = start or standing.starts_at(standing.next_epoch)
         if accord is None:
             return self._parts.outlook.batches(start)
         return accord.batches if running else accord.foresee(start)
@@ -252,14 +244,8 @@ class SelectiveLoader:
         """
         memory = self._parts.pipeline.memory
         if memory is not None:
-            epoch = max(0, self._position.epoch)
+            epoch = max(0, self._standing.position.epoch)
             memory.record(selection, losses, self._wishes.nonfinite, epoch)
-
-    def _starts_at(self, epoch: int) -> Start:
-        draw, late = self._position.draw, self._parts.pipeline.funnel.state
-        held = self._parts.held
-        count = 0 if held is None else held.count
-        return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered, count)
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -272,28 +258,29 @@ class SelectiveLoader:
 
     def _run(self) -> Generator[Any]:
         """Yield the coming epoch's batches."""
-        number, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        midway, self._midway = self._midway, None
-        self._start = self._starts_at(number) if midway is None else midway.start
-        self._tally["epoch"] = number
-        self._began = dict(self._tally) if midway is None else midway.counted
-        accord, pipeline = self._parts.accord, self._parts.pipeline
+        standing, accord, pipeline = self._standing, self._parts.accord, self._parts.pipeline
+        number, midway = standing.begin()
         try:
             if accord is not None:
-                accord.open(self._start, begun=midway is not None)
-            for rows in pipeline.run(number, self._position, self._count, midway):
-                self._count(kept=rows.count, batches=1)
+                assert standing.start is not None  # an epoch has begun
+                accord.open(standing.start, begun=midway is not None)
+            for rows in pipeline.run(number, standing.position, standing.count, midway):
+                self._sum_up(rows)
+                standing.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if accord is not None:
-                self._count(beyond=accord.beyond(self._came(self._began)))
-            self._note_ties()
-            self._warn_if_barren(self._began)
+                standing.count(beyond=accord.beyond(standing.came))
+            standing.note_ties()
+            self._warn_if_barren()
         finally:
-            self._start = None
+            standing.start = None
 
-    def _count(self, **increments: int) -> None:
-        for name, more in increments.items():
-            self._tally[name] += more
+    def _sum_up(self, first: Rows) -> None:
+        """Say once what the first batch showed; a training that is resumed has heard it."""
+        if not self._quiet and self._standing.fresh:
+            line = summarise(self._source, self._strategy, self._parts, self.stats, first)
+            print(line, file=sys.stderr)
+        self._quiet = True
 
     def _hand_out(self, rows: Rows) -> Any:
         if not self._wishes.with_selection:
@@ -303,20 +290,11 @@ class SelectiveLoader:
             weights = torch.ones(rows.count, device=self._wishes.device)
         return rows.batch, Selection(rows.indices, weights)
 
-    def _note_ties(self) -> None:
-        history = self._parts.history
-        if history is not None and len(history):
-            self._tally["ties"] = history.tie_share()
-
-    def _came(self, before: dict[str, Any]) -> int:
-        return self._tally["candidates"] - before["candidates"]
-
-    def _warn_if_barren(self, before: dict[str, Any]) -> None:
-        after = self.stats
-        came = self._came(self._began)
+    def _warn_if_barren(self) -> None:
+        after, came = self.stats, self._standing.came
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        if after.batches == before["batches"]:
+        if after.batches == self._standing.began["batches"]:
             warnings.warn(
                 f"epoch {after.epoch} yielded no training batch: of {came} candidates "
                 f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
@@ -336,29 +314,7 @@ class SelectiveLoader:
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
-        parts, midway = self._parts, self._midway
-        if self._start is not None and parts.pipeline.arrivals.can_go_on:
-            midway = parts.pipeline.midway(self._start, self._began, self._position)
-        return {
-            "version": STATE_VERSION,
-            "built": self._built(),
-            "seed": parts.early.seed[0],
-            "next_epoch": self._next_epoch if midway is None else midway.start.epoch,
-            "midway": None if midway is None else midway.pack(),
-            "position": self._position.pack(),
-            "late": parts.pipeline.funnel.state.pack(),
-            "held": FunnelState(chosen=() if parts.held is None else (parts.held,)).pack(),
-            "skipped": parts.pipeline.finite.skipped,
-            "stats": dict(self._tally),
-            "parts": {name: part.state_dict() for name, part in self._stateful()},
-        }
-
-    def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """Yield what has a state of its own, by name."""
-        for name in ("selector", "scorer", "gate", "history", "ledger", "journal"):
-            part = getattr(self._parts, name)
-            if part is not None:
-                yield name, part
+        return self._standing.pack()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
@@ -367,25 +323,9 @@ class SelectiveLoader:
             ConfigurationError: if the state is of another version, or of a loader that was
                 built otherwise; the difference is named.
         """
-        check_state(state, STATE_VERSION, self._built())
+        self._standing.check(state)
         self._begin(None)
-        parts, device = self._parts, self._wishes.device
-        for name, part in self._stateful():
-            moves = device if name in ("history", "ledger") else None  # which live with the scores
-            part.load_state_dict(on_device(state["parts"][name], moves))
-        for funnel in (parts.early, parts.pipeline.funnel):
-            funnel.seed = (state["seed"], *funnel.seed[1:])
-        self._next_epoch = state["next_epoch"]
-        self._midway = None if state["midway"] is None else Midway.unpack(state["midway"])
-        self._tally = asdict(Stats(**state["stats"]))
-        self._position = Position.unpack(state["position"], self._tally)
-        parts.clock.interludes.state = self._position.draw.interludes
-        parts.pipeline.funnel.state = FunnelState.unpack(state["late"], device)
-        parts.pipeline.finite.skipped = state["skipped"]
-        if parts.accord is not None:
-            parts.accord.turns.held = next(
-                iter(FunnelState.unpack(state["held"], device).chosen), None
-            )
+        self._standing.unpack(state)
 
     def _built(self) -> dict[str, Any]:
         return {

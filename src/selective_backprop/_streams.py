@@ -25,7 +25,7 @@ class Streams:
     @classmethod
     def of(cls, sampler: Any) -> "Streams":
         """Note where they stand now."""
-        own = tuple(generator.get_state() for generator in _generators(sampler))
+        own = tuple(generator.get_state() for generator in generators_of(sampler))
         return cls(torch.get_rng_state(), own)
 
     @contextmanager
@@ -35,7 +35,7 @@ class Streams:
         Raises:
             ConfigurationError: if the sampler has another number of generators.
         """
-        generators = _generators(sampler)
+        generators = generators_of(sampler)
         if len(generators) != len(self.own):
             raise ConfigurationError(
                 f"the state is of a loader whose sampler draws from {len(self.own)} generators of "
@@ -57,7 +57,7 @@ class Streams:
         return cls(packed["stream"].cpu(), tuple(state.cpu() for state in packed["own"]))
 
 
-def _generators(sampler: Any) -> list[torch.Generator]:
+def generators_of(sampler: Any) -> list[torch.Generator]:
     """Return the generators that a sampler holds, or that the samplers inside it hold."""
     found: list[torch.Generator] = []
     while sampler is not None:

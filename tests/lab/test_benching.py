@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import selective_backprop as sb
+from selective_backprop.guide._spending import Spent
 from selective_backprop.lab.benching import LEAST, Findings, conclude, run_rounds
-from selective_backprop.lab.contestants import Contestants, Spent
+from selective_backprop.lab.contestants import Contestants
 from selective_backprop.lab.specimen import bench_recipe, make_specimen
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.contestants import FULL_FORWARD, Spent, gather, mean_of
+from selective_backprop.guide._spending import Spent, mean_of
+from selective_backprop.lab.contestants import FULL_FORWARD, gather
 from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.specimen import bench_recipe, make_specimen
 

@@ -1,1 +1,17 @@
 """The guide: what selection would cost and save on a job, and what it skipped."""
+
+from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
+from selective_backprop.guide._forecast import Forecast
+from selective_backprop.guide._recommend import Recommendation
+from selective_backprop.guide._redundancy import Redundancy
+from selective_backprop.guide._rounds import Median
+
+__all__ = [
+    "Advice",
+    "Forecast",
+    "Median",
+    "Recommendation",
+    "Redundancy",
+    "ScorerOutcome",
+    "advise",
+]

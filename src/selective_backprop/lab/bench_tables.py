@@ -7,8 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from selective_backprop.guide._rounds import Median
 from selective_backprop.lab.benching import BASELINE, Findings
-from selective_backprop.lab.rounds import Median
 
 
 def describe(findings: Findings) -> Iterator[str]:

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop.lab.contestants import FULL_FORWARD, Arm, Contestants, Spent
+from selective_backprop.guide._rounds import Median, summarise, take_rounds
+from selective_backprop.guide._spending import Arm, Spent
+from selective_backprop.lab.contestants import FULL_FORWARD, Contestants
 from selective_backprop.lab.provenance import code_version, hardware, versions
 from selective_backprop.lab.records import utc_now
-from selective_backprop.lab.rounds import Median, summarise, take_rounds
 from selective_backprop.lab.specimen import Specimen
 
 LEAST = 5  # rounds, however few seconds there are

@@ -1,10 +1,7 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
-import shlex
 import signal
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,9 @@ from typer.core import TyperGroup
 import selective_backprop as sb
 from selective_backprop.lab import datasets, options
 from selective_backprop.lab._folders import make_folder
+from selective_backprop.lab.advise_command import advise
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
+from selective_backprop.lab.asking import command_line, given, look_here
 from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
@@ -235,10 +234,10 @@ def bench(
     the least that each can cost. Prints tables and draws a figure.
     """
     limit_threads(threads)
-    _look_here(model)
+    look_here(model)
     findings = run_bench(
         console,
-        _given(bench_recipe(data), model=model, batch_size=batch_size),
+        given(bench_recipe(data), model=model, batch_size=batch_size),
         rate=rate,
         scorers=None if scorers is None else scorers.split(","),
         seconds=seconds,
@@ -246,7 +245,10 @@ def bench(
         root=root,
         precision=precision,
     )
-    show_bench(console, findings, out, json, command=_command())
+    show_bench(console, findings, out, json, command=command_line())
+
+
+app.command()(advise)
 
 
 @app.command()
@@ -283,7 +285,7 @@ def reproduce(
         jobs=jobs or default_jobs(where, threads),
         root=root,
         out=out,
-        command=_command(),
+        command=command_line(),
         trains=train,
         every=checkpoint_every,
     )
@@ -304,22 +306,9 @@ def report(
     _show(runs, out or folder)
 
 
-def _recipe(data: str, *, model: str | None, **given: Any) -> Recipe:
-    _look_here(model)
-    return _given(find_recipe(data), model=model, **given)
-
-
-def _look_here(model: str | None) -> None:
-    if model is not None and ":" in model:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` would, for a model of the user's own
-
-
-def _given(recipe: Recipe, **given: Any) -> Recipe:
-    return replace(recipe, **{name: value for name, value in given.items() if value is not None})
-
-
-def _command() -> str:
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+def _recipe(data: str, *, model: str | None, **options: Any) -> Recipe:
+    look_here(model)
+    return given(find_recipe(data), model=model, **options)
 
 
 def _one_arm(strategy: str) -> str:
@@ -369,7 +358,7 @@ def _run(
             plans,
             data,
             out,
-            command=_command(),
+            command=command_line(),
             watch=live,
             replace=again,
             resume=resume,

@@ -1,7 +1,6 @@
 """What `bench` times: passes and steps alone, every scorer, and an epoch of every strategy."""
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,39 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop.guide._scoring import ScoringGround
+from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
 from selective_backprop.lab.bench_scorers import STALE, cheap_scorers, strategies
 from selective_backprop.lab.loaders import ImageDataset, make_loader
 from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.specimen import Pupil, Specimen
 
-Clock = Callable[[], float]
 FULL_FORWARD = "fp32 forward alone"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What an arm took in a round.
-
-    Attributes:
-        phases: seconds of each phase.
-        scored: candidates that were scored.
-        steps: training steps.
-        whole: seconds of the same work without a look at phases, for which a GPU would have to
-            be waited for; None where looking costs nothing.
-    """
-
-    phases: Mapping[str, float]
-    scored: float = 0
-    steps: float = 0
-    whole: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Of the whole."""
-        return sum(self.phases.values()) if self.whole is None else self.whole
-
-
-Arm = Callable[[], Mapping[str, Spent]]
 
 
 @dataclass
@@ -99,25 +73,15 @@ def gather(
 
 def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractScorer) -> None:
     """Add a scorer that can be timed here; take note of it where it cannot."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            running, model = stand.start(scorer)
-            found.agreements[name] = stand.agreement(running)
-        except Exception as error:  # a model of the user's, or a compiler, may raise anything
-            found.remarks[name] = f"{type(error).__name__}: {error}"
-            return
-    if isinstance(scorer, sb.Int8):
-        share = scorer.calibration_batches / scorer.recalibrate_every
-        found.remarks[name] = (
-            f"a calibration costs a forward pass over {share:.1%} of all candidates, at first over "
-            "more; it falls into few rounds, so that no median shows it"
-        )
-    said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
-    if said:
-        found.remarks[name] = said[0]
+    ground = stand.ground()
+    tried = ground.try_out(scorer)
+    if tried.remark is not None:
+        found.remarks[name] = tried.remark
+    if tried.running is None or tried.agreement is None:
+        return
+    found.agreements[name] = tried.agreement
     found.scorers.append(name)
-    found.arms[f"scorer {name}"] = stand.scoring(name, running, model)
+    found.arms[f"scorer {name}"] = stand.scoring(name, ground, tried.running)
 
 
 class _Stand:
@@ -146,7 +110,7 @@ class _Stand:
         model = Pupil(specimen, self._stopwatch()).model.eval()
 
         def run() -> Mapping[str, Spent]:
-            with _timed(stopwatch, "score") as spent, torch.no_grad():
+            with timed(stopwatch, "score") as spent, torch.no_grad():
                 for batch in self._batches:
                     with precision.autocast(specimen.device):
                         _losses(model, batch)
@@ -166,50 +130,31 @@ class _Stand:
                 pupil.step(*batch)
 
         def run() -> Mapping[str, Spent]:
-            with _timed(stopwatch) as spent:
+            with timed(stopwatch) as spent:
                 train()
             whole = self._whole(train) if self._unwatched else None
             return {"step alone": Spent(spent, steps=count, whole=whole)}
 
         return run
 
-    def start(self, scorer: sb.AbstractScorer) -> tuple[sb.RunningScorer, nn.Module]:
-        """Start a scorer on a copy of the model, and return that too."""
+    def ground(self) -> ScoringGround:
+        """Return what a scorer is tried on: a copy of the model, and all candidates."""
         specimen = self._specimen
-        model = Pupil(specimen, self._stopwatch()).model
-        context = sb.Context(
+        return ScoringGround(
+            model=Pupil(specimen, self._stopwatch()).model,
+            losses=_losses,
+            batches=self._batches,
             batch_size=specimen.recipe.batch_size,
             window=specimen.window,
-            model=model,
-            losses=_losses,
-            device=specimen.device,
-            examples=specimen.examples,
             rate=specimen.rate,
+            examples=specimen.examples,
+            device=specimen.device,
         )
-        return scorer.start(context), model
 
-    def agreement(self, running: sb.RunningScorer) -> sb.Agreement:
-        """Hold all candidates' scores against exact ones, at once."""
-        exact, _ = self.start(sb.Forward())  # in full precision, whatever the training's
-        scores, truth = (
-            torch.cat([scorer.score(batch, None) for batch in self._batches])
-            for scorer in (running, exact)
-        )
-        return sb.Agreement.between(scores, truth, rate=self._specimen.rate)
-
-    def scoring(self, name: str, running: sb.RunningScorer, model: nn.Module) -> Arm:
+    def scoring(self, name: str, ground: ScoringGround, running: sb.RunningScorer) -> Arm:
         """A scorer's pass over all candidates, as after a step that has changed the weights."""
-        stopwatch = self._stopwatch()
-        weights = [weight.detach() for weight in model.parameters()]
-
-        def run() -> Mapping[str, Spent]:
-            torch._foreach_mul_(weights, 1.0)
-            with _timed(stopwatch, "score") as spent:
-                for batch in self._batches:
-                    running.score(batch, None)
-            return {f"scorer {name}": Spent(spent, scored=self._specimen.examples)}
-
-        return run
+        run = ground.arm(running, self._stopwatch())
+        return lambda: {f"scorer {name}": run()}
 
     def epochs(self, name: str, strategy: sb.Strategy) -> Arm:
         """An epoch of a strategy, or the epochs from one selection pass to the next."""
@@ -231,6 +176,7 @@ class _Stand:
             with_selection=True,
             device=self._specimen.device,
             stopwatch=stopwatch,
+            quiet=True,
         )
         recorded = strategy.scorer is not None and strategy.scorer.needs.recordings
 
@@ -244,7 +190,7 @@ class _Stand:
 
         def epoch() -> Spent:
             before = door.stats
-            with _timed(stopwatch) as spent:
+            with timed(stopwatch) as spent:
                 train()
             after = door.stats
             return Spent(spent, after.scored - before.scored, after.batches - before.batches)
@@ -271,19 +217,6 @@ def _by_kind(name: str, epochs: list[Spent]) -> Mapping[str, Spent]:
     return {kind: mean_of(some) for kind, some in kinds.items() if some}
 
 
-def mean_of(epochs: list[Spent]) -> Spent:
-    """Return what an epoch took in the mean."""
-    count = len(epochs)
-    names = dict.fromkeys(name for each in epochs for name in each.phases)
-    wholes = [each.whole for each in epochs if each.whole is not None]
-    return Spent(
-        {name: sum(each.phases.get(name, 0.0) for each in epochs) / count for name in names},
-        sum(each.scored for each in epochs) / count,
-        sum(each.steps for each in epochs) / count,
-        sum(wholes) / count if wholes else None,
-    )
-
-
 def _recording(door: sb.SelectiveLoader, selection: sb.Selection) -> Callable[[Tensor], None]:
     return lambda losses: door.record(selection, losses)
 
@@ -291,24 +224,3 @@ def _recording(door: sb.SelectiveLoader, selection: sb.Selection) -> Callable[[T
 def _losses(model: nn.Module, batch: Any) -> Tensor:
     images, labels = batch
     return functional.cross_entropy(model(images), labels, reduction="none")
-
-
-class _timed:
-    """Charge a body to a phase, and give what each phase took in it."""
-
-    def __init__(self, stopwatch: sb.Stopwatch, phase: str = "other") -> None:
-        self._stopwatch = stopwatch
-        self._phase = stopwatch.phase(phase)
-        self._spent: dict[str, float] = {}
-
-    def __enter__(self) -> dict[str, float]:
-        self._before = self._stopwatch.seconds
-        self._stopwatch.start()
-        self._phase.__enter__()
-        return self._spent
-
-    def __exit__(self, *error: Any) -> None:
-        self._phase.__exit__(*error)
-        self._stopwatch.stop()
-        for name, seconds in self._stopwatch.seconds.items():
-            self._spent[name] = seconds - self._before.get(name, 0.0)

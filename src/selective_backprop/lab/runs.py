@@ -195,6 +195,7 @@ class TrainingRun:
             with_selection=True,
             generator=torch.Generator().manual_seed(plan.seed),
             stopwatch=self.meter.stopwatch,
+            quiet=True,
         )
 
     def _prepare(self) -> Outfit:

@@ -76,6 +76,14 @@ class Agreeing(ABC):
     def checked(self) -> int:
         """How many candidates were scored a second time, exactly, so far."""
 
+    @property
+    def so_far(self) -> Agreement | None:
+        """What a check that still runs has found, else what the last found; waits for the device.
+
+        None before any batch was compared, or if there is no check.
+        """
+        return self.agreement
+
 
 class Approximate(ABC):
     """What a running scorer can do besides, if it, or what is inside, stands in for another."""
@@ -124,6 +132,8 @@ class Needs:
         model: whether it scores with the model in training, and not with one of its own.
         learns: whether it is trained beside the model; its running scorer is then `Learning`.
         defers: whether it scores while training goes on; its running scorer is then `Deferring`.
+        fresh: the share of an epoch's candidates that passes score, in the mean of epochs and in
+            (0, 1]; what a scorer that answers from memory saves.
     """
 
     passes: bool = True
@@ -136,6 +146,7 @@ class Needs:
     model: bool = True
     learns: bool = False
     defers: bool = False
+    fresh: float = 1.0
 
 
 class AbstractScorer(ABC):

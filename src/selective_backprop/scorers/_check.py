@@ -115,17 +115,25 @@ class Comparison:
         if self._batches == self._check.batches:
             self._conclude(self._sums)
 
-    def _conclude(self, sums: Tensor) -> None:
-        """Read the means, which waits for the device, and rest."""
+    @property
+    def so_far(self) -> Agreement | None:
+        """What the check that runs has found so far, else what the last found."""
+        return self.agreement if self._sums is None else self._read(self._sums)
+
+    def _read(self, sums: Tensor) -> Agreement:
+        """Return the means, for which it waits for the device."""
         correlation, overlap = (sums / self._batches).tolist()
-        found = Agreement(correlation, overlap, self._rate, self._batches, self._candidates)
-        self.agreement = found
+        return Agreement(correlation, overlap, self._rate, self._batches, self._candidates)
+
+    def _conclude(self, sums: Tensor) -> None:
+        """Read the means, and rest."""
+        found = self.agreement = self._read(sums)
         self._sums, self._batches, self._candidates, self._resting = None, 0, 0, True
-        if overlap < self._check.least:
+        if found.overlap < self._check.least:
             warnings.warn(
-                f"{self._name} agrees with exact scoring on {overlap:.0%} of the highest "
+                f"{self._name} agrees with exact scoring on {found.overlap:.0%} of the highest "
                 f"{found.rate:.0%} of the candidates, less than least={self._check.least} (rank "
-                f"correlation {correlation:.2f}; {found.batches} batches, {found.candidates} "
+                f"correlation {found.correlation:.2f}; {found.batches} batches, {found.candidates} "
                 "candidates): other examples are selected than exact scores would select. "
                 f"{self._advice}, or accept it with check=Check(least=...).",
                 SelectionWarning,

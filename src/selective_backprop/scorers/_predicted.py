@@ -59,8 +59,8 @@ class Predicted(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices and as many scores as the predictor looks at."""
-        depth = self.predictor.depth
-        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth)
+        depth, fresh = self.predictor.depth, 1.0 / self.epochs
+        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""

@@ -58,7 +58,8 @@ class Stale(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices, besides what the scorer inside needs."""
-        return replace(self.scorer.needs, indices=True, remembers=True)
+        fresh = 1.0 / self.epochs
+        return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""

@@ -87,6 +87,14 @@ class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
         return cheap.agreement if isinstance(cheap, Agreeing) else None
 
     @property
+    def so_far(self) -> Agreement | None:
+        """What the check that runs has found so far, here or inside."""
+        if self._comparison is not None:
+            return self._comparison.so_far
+        cheap = self._pair.cheap
+        return cheap.so_far if isinstance(cheap, Agreeing) else None
+
+    @property
     def checked(self) -> int:
         """Candidates scored a second time so far, here or inside."""
         cheap = self._pair.cheap

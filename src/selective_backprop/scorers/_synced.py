@@ -108,6 +108,10 @@ class _WithCopy(RunningScorer, Learning, Agreeing):
     def checked(self) -> int:
         return self._inner.checked if isinstance(self._inner, Agreeing) else 0
 
+    @property
+    def so_far(self) -> Agreement | None:
+        return self._inner.so_far if isinstance(self._inner, Agreeing) else None
+
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         if self._scored % self._every == 0:
             update(self._twin, self._model)

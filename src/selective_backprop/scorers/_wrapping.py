@@ -28,6 +28,11 @@ class RunningWrapper(RunningScorer, Learning, Agreeing):
         """Those of the scorer inside."""
         return self._inner.checked if isinstance(self._inner, Agreeing) else 0
 
+    @property
+    def so_far(self) -> Agreement | None:
+        """That of the scorer inside."""
+        return self._inner.so_far if isinstance(self._inner, Agreeing) else None
+
     def learn(self, batch: Any) -> None:
         """Let the scorer inside learn."""
         if isinstance(self._inner, Learning):

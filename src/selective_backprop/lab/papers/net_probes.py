@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from selective_backprop.guide._gradients import cosine, equal_signs, flat_gradient, trained
 from selective_backprop.lab.loaders import ImageDataset, make_loader, make_test_loader
 from selective_backprop.lab.papers.example_probes import first_examples, ranks
 from selective_backprop.lab.probing import Probe, RunningProbe, Scene
@@ -105,7 +106,7 @@ class _RunningGradientAgreement(RunningProbe):
         kinds = {"high-loss": odds, "random": torch.ones_like(odds)}
         found = {name: self._agreement(each, whole) for name, each in kinds.items()}
         return {
-            "cosine": {name: cosine for name, (cosine, _) in found.items()},
+            "cosine": {name: angle for name, (angle, _) in found.items()},
             "sign": {name: sign for name, (_, sign) in found.items()},
         }
 
@@ -127,22 +128,19 @@ class _RunningGradientAgreement(RunningProbe):
         scene = self._scene
         outputs = scene.model(inputs.to(scene.device))
         losses = nn.functional.cross_entropy(outputs, targets.to(scene.device), reduction="none")
-        parameters = [each for each in scene.model.parameters() if each.requires_grad]
-        # Not backward(): the run's own gradients stay as they are.
-        gradients = torch.autograd.grad(losses.sum(), parameters)
-        return losses.detach().cpu(), torch.cat([each.flatten() for each in gradients])
+        return losses.detach().cpu(), flat_gradient(losses.sum(), trained(scene.model))
 
     def _agreement(self, odds: Tensor, whole: Tensor) -> tuple[float, float]:
         """Return the mean cosine with the gradient of all, and the share of equal signs."""
-        spec, counted = self._spec, whole != 0
+        spec = self._spec
         rows = min(spec.batch_size, int((odds > 0).sum()))
         cosines, signs = [], []
         for _ in range(spec.batches):
             drawn = odds.multinomial(rows, generator=self._generator)
             batch = self._images.__getitems__(drawn.tolist())
             _, gradient = self._gradient(*batch)
-            cosines.append(nn.functional.cosine_similarity(gradient, whole, dim=0))
-            signs.append((gradient.sign() == whole.sign())[counted].float().mean())
+            cosines.append(cosine(gradient, whole))
+            signs.append(equal_signs(gradient, whole))
         return round(float(torch.stack(cosines).mean()), 5), _percent(torch.stack(signs))
 
 

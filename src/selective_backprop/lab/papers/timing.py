@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.contestants import Spent, gather
+from selective_backprop.guide._rounds import Median, summarise, take_rounds
+from selective_backprop.guide._spending import Spent
+from selective_backprop.lab.contestants import gather
 from selective_backprop.lab.provenance import code_version, hardware, versions
 from selective_backprop.lab.recipes import Recipe
 from selective_backprop.lab.records import utc_now
-from selective_backprop.lab.rounds import Median, summarise, take_rounds
 from selective_backprop.lab.specimen import make_specimen
 
 ROUNDS = 15

@@ -4,8 +4,8 @@ from math import comb
 
 import pytest
 
-from selective_backprop.lab import rounds
-from selective_backprop.lab.rounds import measure, summarise, take_rounds
+from selective_backprop.guide import _rounds as rounds
+from selective_backprop.guide._rounds import measure, summarise, take_rounds
 
 
 class Clock:

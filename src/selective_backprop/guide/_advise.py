@@ -1,0 +1,254 @@
+"""Whether selection pays on a model, its data and this machine, measured within a budget."""
+
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from selective_backprop._batches import Layout
+from selective_backprop._checks import check_paths, find_device
+from selective_backprop._errors import ConfigurationError, SelectionWarning
+from selective_backprop._losses import LossFunction, find_losses
+from selective_backprop._source import Source, open_source
+from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.guide._budget import Budget
+from selective_backprop.guide._forecast import Forecast, foresee
+from selective_backprop.guide._inquiry import Inquiry
+from selective_backprop.guide._mixes import BASELINE, list_mixes
+from selective_backprop.guide._recommend import Recommendation, recommend
+from selective_backprop.guide._redundancy import Redundancy
+from selective_backprop.guide._rounds import Median, summarise
+from selective_backprop.guide._subject import Subject, copy_training, kept_streams
+from selective_backprop.selectors import Uniform
+
+
+@dataclass(frozen=True)
+class ScorerOutcome:
+    """What a cheap scorer costs and what it is worth.
+
+    Attributes:
+        cost: of scoring, in exact scoring of the same candidates.
+        correlation: Spearman's, with exact scores.
+        overlap: share of the candidates with the highest exact scores that it finds.
+    """
+
+    cost: Median
+    correlation: float
+    overlap: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Whether selection pays, and what that was concluded from.
+
+    Attributes:
+        config: what was measured, and how.
+        rounds: how many there were.
+        seconds: of wall time that it took.
+        shares: of a traditional epoch, by phase; they add up to 1.
+        backward: a backward pass, in training forwards.
+        scoring: exact scoring of a candidate, relative to training on it.
+        scorers: what cheap scorers cost and how far they agree, by name.
+        redundancy: where losses and gradients lie; None where the budget left no time.
+        forecasts: what an epoch of each strategy would cost, by name.
+        recommendation: what to do.
+        left_out: what did not fit into the budget.
+        remarks: what has to be said of a scorer, or why it is missing, by name.
+    """
+
+    config: Mapping[str, Any]
+    rounds: int
+    seconds: float
+    shares: Mapping[str, float]
+    backward: Median
+    scoring: Median
+    scorers: Mapping[str, ScorerOutcome]
+    redundancy: Redundancy | None
+    forecasts: Mapping[str, Forecast]
+    recommendation: Recommendation
+    left_out: tuple[str, ...]
+    remarks: Mapping[str, str]
+
+
+def advise(
+    model: nn.Module,
+    loader: DataLoader[Any],
+    loss_fn: LossFunction | None,
+    *,
+    optimizer: Optimizer | None = None,
+    rate: float = 1 / 3,
+    budget: float = 120.0,
+    epochs: int | None = None,
+    losses: LossesOf | None = None,
+    outputs: OutputsOf | None = None,
+    examples: int | None = None,
+    autocast: torch.dtype | None = None,
+    pad: Mapping[str, float] | None = None,
+    whole: Collection[str] = (),
+    device: torch.device | str | int | None = None,
+) -> Advice:
+    """Say whether selection pays on a model, its data and this machine, and which would cost what.
+
+    A copy of the model is trained for a moment. Then real loops of a few batches each are timed in
+    interleaved rounds: traditional ones, and such that select before or after loading; every
+    strategy's epoch is put together from them. The model, its optimiser and gradients, the loader
+    and all random streams are as they were, but for what a data set counts for itself, and for a
+    stream that cannot begin again.
+
+    Args:
+        model: in training; its copy takes as much memory again.
+        loader: of its training data.
+        loss_fn: as `SelectiveLoader` takes it.
+        optimizer: of the model, whose steps are timed on the copy; None for SGD.
+        rate: share of the candidates that selection keeps, in (0, 1].
+        budget: wall seconds. What does not fit is named in `left_out`; a round that has begun is
+            brought to its end.
+        epochs: of the whole training, at least 1; None leaves `Forecast.training` out.
+        losses: as `SelectiveLoader` takes it.
+        outputs: as `SelectiveLoader` takes it.
+        examples: candidates of an epoch, where the loader does not tell.
+        autocast: a type such as `torch.bfloat16` that training passes are computed in.
+        pad: as `SelectiveLoader` takes it.
+        whole: as `SelectiveLoader` takes it.
+        device: where batches are moved; by default where the model is.
+
+    Raises:
+        ConfigurationError: if the model cannot be copied or trained, an option cannot work, or
+            the budget is too small for the shortest answer.
+        LoaderError: if the loader cannot be wrapped, or yields nothing.
+        LossError: if there is not one loss for each example.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.randn(256, 3), torch.arange(256) % 2)
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> advice = sb.advise(model, loader, loss_fn, budget=2)
+        >>> advice.forecasts["traditional"].relative.median
+        1.0
+    """
+    time_left = Budget(budget)
+    if epochs is not None and (not epochs >= 1 or epochs % 1):
+        raise ConfigurationError(f"epochs={epochs}: a whole number of epochs is needed, from 1")
+    rate = Uniform(rate).rate  # refused where it is no share
+    source = open_source(loader)
+    where = find_device(model, device)
+    example_losses = find_losses(loss_fn, losses, outputs)
+    layout = Layout(check_paths("whole", whole), dict(pad or {}))
+    with kept_streams(loader, where), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)
+        twin, twins_optimizer = copy_training(model, optimizer)
+        subject = Subject(
+            model=twin,
+            optimizer=twins_optimizer,
+            losses=example_losses,
+            source=source,
+            layout=layout,
+            device=where,
+            batch_size=source.batch_size or 1,
+            window=1,
+            examples=0,
+            autocast=autocast,
+        )
+        rows = subject.try_a_step()
+        size = source.batch_size or rows
+        subject = replace(
+            subject,
+            batch_size=size,
+            window=max(size, round(size / rate)),
+            examples=examples or _count(source, size),
+        )
+        return _conclude(Inquiry(subject, time_left), epochs)
+
+
+def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
+    """Measure, and reduce what was found to an answer."""
+    found = inquiry.run()
+    subject, rounds = inquiry.subject, found.rounds
+    scorers = {
+        name: ScorerOutcome(
+            summarise([_per_row(each, name) / _per_row(each, "forward") for each in rounds]),
+            trial.agreement.correlation,
+            trial.agreement.overlap,
+        )
+        for name, trial in found.trials.items()
+        if trial.agreement is not None and f"scorer {name}" in rounds[0]
+    }
+    mixes = list_mixes(
+        subject.rate,
+        {name: found.cheap[name] for name in scorers},
+        indexed=subject.knows_examples,
+        redundancy=found.redundancy,
+    )
+    forecasts = foresee(mixes, found.ingredients, rounds, epochs)
+    plain = forecasts[BASELINE].phases
+    total = max(sum(plain.values()), 1e-9)
+    steps = [each[BASELINE] for each in rounds]
+    overlaps = {name: each.overlap for name, each in scorers.items()}
+    return Advice(
+        config=_config(subject, found.clock),
+        rounds=len(rounds),
+        seconds=inquiry.budget.spent,
+        shares={phase: seconds / total for phase, seconds in plain.items()},
+        backward=summarise([s.phases["backward"] / max(s.phases["forward"], 1e-9) for s in steps]),
+        scoring=summarise(
+            [
+                _per_row(each, "forward")
+                * (each[BASELINE].steps * subject.batch_size)
+                / max(each[BASELINE].seconds - each[BASELINE].phases.get("load", 0.0), 1e-9)
+                for each in rounds
+            ]
+        ),
+        scorers=scorers,
+        redundancy=found.redundancy,
+        forecasts=forecasts,
+        recommendation=recommend(forecasts, mixes, overlaps, found.redundancy),
+        left_out=tuple(inquiry.budget.left_out),
+        remarks={
+            name: trial.remark for name, trial in found.trials.items() if trial.remark is not None
+        },
+    )
+
+
+def _per_row(found: Mapping[str, Any], scorer: str) -> float:
+    spent = found[f"scorer {scorer}"]
+    return max(spent.seconds, 1e-9) / spent.scored
+
+
+def _config(subject: Subject, clock: str) -> dict[str, Any]:
+    return {
+        "model": type(subject.model).__name__,
+        "parameters": sum(each.numel() for each in subject.model.parameters()),
+        "optimizer": type(subject.optimizer).__name__,
+        "batch_size": subject.batch_size,
+        "window": subject.window,
+        "rate": subject.rate,
+        "examples": subject.examples,
+        "device": "where batches are" if subject.device is None else str(subject.device),
+        "workers": subject.source.loader.num_workers,
+        "clock": clock,
+    }
+
+
+def _count(source: Source, batch_size: int) -> int:
+    """Return the candidates of an epoch.
+
+    Raises:
+        ConfigurationError: if the loader does not tell.
+    """
+    sizes = source.sizes()
+    if sizes is not None:
+        return sum(sizes)
+    batches = source.batches
+    if batches is not None:
+        return batches * batch_size
+    if source.examples is not None:
+        return source.examples
+    raise ConfigurationError(
+        "the loader does not say how many examples an epoch has; pass examples=, such as 50_000"
+    )

@@ -1,0 +1,166 @@
+"""What an epoch of each strategy would cost, put together from loops that were timed."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from selective_backprop.guide._known import KNOWN, OF_CHEAP_SCORES
+from selective_backprop.guide._mixes import BASELINE, Mix
+from selective_backprop.guide._rounds import Median, summarise
+from selective_backprop.guide._spending import Spent
+
+Round = Mapping[str, Spent]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What an epoch of a strategy would cost while it selects, loading included.
+
+    Attributes:
+        seconds: of an epoch.
+        relative: to an epoch of traditional training.
+        phases: seconds of an epoch by phase, which add up to about `seconds`.
+        scored: candidates of an epoch that passes score, in the mean of epochs.
+        loaded: examples of an epoch that are loaded, in the mean of epochs.
+        trained: examples of an epoch that are trained on.
+        varies: whether that depends on the losses, and so changes as the model learns.
+        training: a whole training, relative to a traditional one of as many epochs; what
+            precedes or follows selection is traditional. None where its length is unknown.
+        known: what the committed records say of its accuracy.
+        code: how the strategy is written.
+    """
+
+    seconds: Median
+    relative: Median
+    phases: Mapping[str, float]
+    scored: float
+    loaded: float
+    trained: float
+    varies: bool
+    training: float | None
+    known: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What epochs are put together from.
+
+    Attributes:
+        batch_size: rows of a training batch.
+        window: candidates that one is drawn from.
+        examples: candidates of an epoch.
+        starts: seconds until an epoch's first batch is there, beyond those of any other, by loop.
+        beside: forward passes per candidate that a scorer takes besides, seldom, by name.
+        loading: seconds of a candidate batch from the user's workers at full speed, and until
+            their first is there; None where the process that trains loads.
+    """
+
+    batch_size: int
+    window: int
+    examples: int
+    starts: Mapping[str, float] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
+    loading: tuple[float, float] | None = None
+
+    @property
+    def windows(self) -> float:
+        """Of an epoch."""
+        return self.examples / self.window
+
+    def epoch(self, mix: Mix, found: Round) -> dict[str, float]:
+        """Return the seconds of an epoch by phase, from what one round found."""
+        phases: dict[str, float] = {}
+        for loop, share in mix.parts.items():
+            steps = share * self.windows
+            if loop == BASELINE:
+                steps *= self.window / self.batch_size
+            each = dict(found[loop].phases)
+            if mix.scorer is not None and loop == "scored":
+                each["score"] = self._scoring(mix.scorer, found) * found[loop].steps
+            for phase, seconds in each.items():
+                more = seconds / found[loop].steps * steps
+                phases[phase] = phases.get(phase, 0.0) + more
+            begun = self.starts.get(loop, 0.0) * min(1.0, share)
+            phases["start"] = phases.get("start", 0.0) + begun
+        if self.loading is not None:
+            each, first = self.loading
+            busy = sum(phases.values()) - phases.pop("load", 0.0)
+            batches = self.loaded(mix) / self.batch_size
+            phases["load"] = first + max(0.0, each * batches - busy)
+        return {phase: seconds for phase, seconds in phases.items() if seconds > 0.0}
+
+    def _scoring(self, scorer: str, found: Round) -> float:
+        """Return the seconds in which a scorer scores a window.
+
+        What it takes in exact scoring is known from both by themselves; what exact scoring takes,
+        from a loop in which caches are as they are in training.
+        """
+        spent, exact = found[f"scorer {scorer}"], found["scorer forward"]
+        cost = (spent.seconds / spent.scored) / (exact.seconds / exact.scored)
+        inside = found["scored"].phases["score"] / found["scored"].steps
+        return inside * (cost + self.beside.get(scorer, 0.0))
+
+    def scored(self, mix: Mix) -> float:
+        """Return the candidates of an epoch that passes score."""
+        return self.examples * mix.parts.get("scored", 0.0)
+
+    def loaded(self, mix: Mix) -> float:
+        """Return the examples of an epoch that are loaded."""
+        whole = mix.parts.get(BASELINE, 0.0) + mix.parts.get("scored", 0.0)
+        drawn = mix.parts.get("random", 0.0) + mix.parts.get("recalled", 0.0)
+        return self.examples * whole + self.batch_size * self.windows * drawn
+
+    def trained(self, mix: Mix) -> float:
+        """Return the examples of an epoch that are trained on."""
+        selected = sum(share for loop, share in mix.parts.items() if loop != BASELINE)
+        whole = mix.parts.get(BASELINE, 0.0)
+        return self.examples * whole + self.batch_size * self.windows * selected
+
+
+def foresee(
+    mixes: Mapping[str, Mix],
+    ingredients: Ingredients,
+    rounds: Sequence[Round],
+    epochs: int | None,
+) -> dict[str, Forecast]:
+    """Return what an epoch of each strategy would cost.
+
+    Args:
+        mixes: how each strategy's epochs are made, traditional training's among them.
+        ingredients: what epochs are put together from.
+        rounds: what was timed, at least one.
+        epochs: of a whole training, or None if that is unknown.
+    """
+    found = {name: [ingredients.epoch(mix, each) for each in rounds] for name, mix in mixes.items()}
+    sums = {name: [sum(each.values()) for each in epoch] for name, epoch in found.items()}
+    forecasts = {}
+    for name, mix in mixes.items():
+        pairs = zip(sums[name], sums[BASELINE], strict=True)
+        relative = summarise([mine / max(whole, 1e-9) for mine, whole in pairs])
+        names = dict.fromkeys(phase for each in found[name] for phase in each)
+        forecasts[name] = Forecast(
+            seconds=summarise(sums[name]),
+            relative=relative,
+            phases={
+                phase: statistics.median(each.get(phase, 0.0) for each in found[name])
+                for phase in names
+            },
+            scored=ingredients.scored(mix),
+            loaded=ingredients.loaded(mix),
+            trained=ingredients.trained(mix),
+            varies=mix.varies,
+            training=_whole(mix, relative.median, epochs),
+            known=KNOWN.get(name, OF_CHEAP_SCORES),
+            code=mix.code,
+        )
+    return forecasts
+
+
+def _whole(mix: Mix, relative: float, epochs: int | None) -> float | None:
+    if epochs is None:
+        return None
+    schedule = mix.strategy.schedule
+    moments = [(epoch, (epoch + 0.5) / epochs) for epoch in range(epochs)]
+    selects = sum(schedule.selects(epoch, progress) for epoch, progress in moments) / epochs
+    return 1.0 - selects + selects * relative

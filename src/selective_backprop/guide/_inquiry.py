@@ -1,0 +1,191 @@
+"""The measurements behind an advice, in the order in which they matter, within a budget."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from selective_backprop.guide._budget import Budget
+from selective_backprop.guide._forecast import Ingredients, Round
+from selective_backprop.guide._laps import Lap, Laps
+from selective_backprop.guide._mixes import BASELINE
+from selective_backprop.guide._redundancy import Redundancy, look
+from selective_backprop.guide._rounds import summarise, take_rounds
+from selective_backprop.guide._scorers import CheapScorer, cheap_scorers
+from selective_backprop.guide._scoring import ScoringGround, Trial, calibrating
+from selective_backprop.guide._spending import Spent
+from selective_backprop.guide._subject import Subject
+from selective_backprop.scorers import Forward
+
+CPU_CLOCK = "CPU seconds of the process"
+WALL_CLOCK = "wall seconds"
+LEAST = 5  # rounds after which they may end early
+KNOWN = 0.02  # half-width of an interval, relative to its median, that is narrow enough
+WARMING = 0.25  # of the budget
+HELD = 8  # candidate batches that scorers and gradients are tried on
+SCORED = 2  # training batches of a round that are selected after scoring
+# In training steps, about: what a round's loops take, a scorer's trial, and a look at gradients.
+ROUND, TRIAL, LOOK = 18.0, 12.0, 24.0
+
+
+@dataclass
+class Found:
+    """What was measured.
+
+    Attributes:
+        ingredients: what epochs are put together from.
+        rounds: what loops and scorers took, round by round.
+        cheap: the cheap scorers that were tried.
+        trials: what became of them.
+        redundancy: where losses and gradients lie; None where there was no time.
+        clock: which seconds were counted, in words.
+    """
+
+    ingredients: Ingredients
+    rounds: list[Round]
+    cheap: Mapping[str, CheapScorer]
+    trials: Mapping[str, Trial]
+    redundancy: Redundancy | None
+    clock: str
+
+
+@dataclass
+class Inquiry:
+    """Measure on a subject until the budget is spent.
+
+    Attributes:
+        subject: a copy that has been trained on one batch.
+        budget: which has begun.
+    """
+
+    subject: Subject
+    budget: Budget
+    _cheap: dict[str, CheapScorer] = field(default_factory=dict)
+    _trials: dict[str, Trial] = field(default_factory=dict)
+
+    def run(self) -> Found:
+        """Measure.
+
+        Raises:
+            ConfigurationError: if the budget is too small for the shortest answer.
+        """
+        subject, budget = self.subject, self.budget
+        on_gpu = subject.device is not None and subject.device.type == "cuda"
+        workers = subject.source.loader.num_workers
+        wall = on_gpu or workers > 0
+        clock = time.perf_counter if wall else time.process_time
+        step = self._time_a_step()
+        budget.needs(2 * ROUND * step, step)
+        laps = Laps(subject, clock)
+        plain = laps.traditional()
+        steps = self._warm_up(plain)
+        held = list(islice(subject.batches(), HELD))
+        redundancy = None
+        if budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step):
+            redundancy = look(subject, held, steps)
+        ground = ScoringGround(
+            subject.model,
+            lambda model, batch: subject.losses(model, batch),
+            held,
+            subject.batch_size,
+            subject.window,
+            subject.rate,
+            subject.source.examples,
+            subject.device,
+        )
+        loading = self._time_workers(laps) if workers else None
+        loops = {BASELINE: plain, "scored": laps.scored()}
+        if subject.knows_examples:
+            loops |= {"random": laps.random(), "recalled": laps.recalled()}
+        scoring = self._try_scorers(laps, ground, step)
+        rounds = self._take_rounds(loops, scoring)
+        ingredients = Ingredients(
+            subject.batch_size,
+            subject.window,
+            subject.examples,
+            {name: _start(lap, name, rounds) for name, lap in loops.items()},
+            {name: calibrating(each.scorer) for name, each in self._cheap.items()},
+            loading,
+        )
+        clock_name = WALL_CLOCK if wall else CPU_CLOCK
+        return Found(ingredients, rounds, self._cheap, self._trials, redundancy, clock_name)
+
+    def _time_a_step(self) -> float:
+        begun = time.perf_counter()
+        self.subject.try_a_step()
+        return time.perf_counter() - begun
+
+    def _warm_up(self, plain: Lap) -> int:
+        """Train the copy for a share of the budget, at most an epoch; return the steps."""
+        epoch = self.subject.examples // self.subject.batch_size
+        limit = self.budget.spent + WARMING * self.budget.left
+        steps = 0
+        while steps < max(1, epoch) and self.budget.spent < limit:
+            plain(1)
+            steps += 1
+        return steps
+
+    def _time_workers(self, laps: Laps) -> tuple[float, float]:
+        """Return the seconds of a batch from the workers at full speed, and of their start."""
+        loader, lap = self.subject.source.loader, laps.loading()
+        ahead = loader.num_workers * (loader.prefetch_factor or 2)
+        lap(1 + ahead)  # what they have ahead is no measure of their speed
+        each = lap(2 * ahead).seconds / (2 * ahead)
+        return each, max(0.0, min(lap.starts, default=each) - each)
+
+    def _try_scorers(
+        self, laps: Laps, ground: ScoringGround, step: float
+    ) -> dict[str, Callable[[], Spent]]:
+        """Return what times each scorer that can be tried and fits."""
+        subject = self.subject
+        exact = ground.try_out(Forward(autocast=subject.autocast)).running
+        assert exact is not None  # the model has been trained on such a batch
+        arms = {"scorer forward": ground.arm(exact, laps.stopwatch)}
+        every = cheap_scorers(ground.batches[0], subject.device, subject.autocast)
+        for name, each in every.items():
+            if not self.budget.fits(f"scorer {name}", (TRIAL + 2 * ROUND) * step):
+                continue
+            self._cheap[name] = each
+            trial = self._trials[name] = ground.try_out(each.scorer)
+            if trial.running is not None:
+                arms[f"scorer {name}"] = ground.arm(trial.running, laps.stopwatch)
+        return arms
+
+    def _take_rounds(
+        self, loops: Mapping[str, Lap], scoring: Mapping[str, Callable[[], Spent]]
+    ) -> list[Round]:
+        plenty = max(2, round(1 / self.subject.rate))
+        counts = {name: SCORED if name == "scored" else plenty for name in loops}
+        arms: dict[str, Callable[[], Spent]] = {
+            name: (lambda lap=lap, count=counts[name]: lap(count)) for name, lap in loops.items()
+        }
+        rounds: list[Round] = []
+        for found in take_rounds(arms | dict(scoring)):
+            rounds.append(found)
+            if self.budget.left <= 0 or (len(rounds) >= LEAST and _is_known(rounds, loops)):
+                break
+        return rounds
+
+
+def _start(lap: Lap, name: str, rounds: list[Round]) -> float:
+    """Return the seconds until an epoch's first batch is there, beyond those of any other."""
+    if not lap.starts:
+        return 0.0
+    usual = statistics.median(
+        sum(each[name].phases.get(phase, 0.0) for phase in ("load", "score", "select"))
+        / each[name].steps
+        for each in rounds
+    )
+    # The very first has to warm up, too.
+    return max(0.0, statistics.median(lap.starts[1:] or lap.starts) - usual)
+
+
+def _is_known(rounds: list[Round], loops: Mapping[str, Lap]) -> bool:
+    """Return whether all loops are known well enough, relative to traditional training."""
+    for name in loops:
+        found = summarise([each[name].seconds / each[BASELINE].seconds for each in rounds])
+        width = max(found.high - found.median, found.median - found.low)
+        if width > KNOWN * found.median:
+            return False
+    return True

@@ -1,0 +1,210 @@
+"""Real loops on a copy of a training, taken a few batches at a time."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches import move_batch
+from selective_backprop._finite import NonFinite
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._schedule import Schedule
+from selective_backprop._selection import Selection
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop.guide._spending import Clock, Spent, timed
+from selective_backprop.guide._subject import Subject
+from selective_backprop.scorers import Forward
+from selective_backprop.strategies import (
+    Strategy,
+    random_backprop,
+    recorded_sb,
+    selective_backprop,
+)
+
+FEW = 4  # batches of an epoch, below which its start cannot be told from the rest
+AT_ONCE = Schedule()
+
+
+class Lap:
+    """A loop without an end, of which each call takes some batches more.
+
+    The first batch of an epoch is left out of what a call takes, since it takes longer: the order
+    is drawn, what is remembered is sorted, workers begin.
+
+    Args:
+        epoch: returns an iterator over one epoch.
+        train: is given each batch.
+        stopwatch: charged with what calls take.
+        clock: returns seconds.
+        length: batches of an epoch, about.
+
+    Attributes:
+        starts: seconds until the first batch of each epoch was there, the end of the one before
+            it included.
+    """
+
+    def __init__(
+        self,
+        epoch: Callable[[], Iterable[Any]],
+        train: Callable[[Any], None],
+        stopwatch: Stopwatch,
+        clock: Clock,
+        *,
+        length: float,
+    ) -> None:
+        self._epoch, self._train = epoch, train
+        self._stopwatch, self._clock = stopwatch, clock
+        self._apart = length >= FEW
+        self._batches: Iterator[Any] = iter(())
+        self.starts: list[float] = []
+
+    def __call__(self, count: int) -> Spent:
+        """Take so many batches and one before them, and return what they took without that one.
+
+        What ran before has emptied the caches, and an epoch is not so often interrupted.
+        """
+        with timed(self._stopwatch):
+            self._train(self._next())
+        with timed(self._stopwatch) as spent:
+            for _ in range(count):
+                self._train(self._next())
+        return Spent(spent, steps=count)
+
+    def _next(self) -> Any:
+        nothing = object()
+        begun = self._clock()
+        while (batch := next(self._batches, nothing)) is nothing:
+            if not self._apart:
+                self._batches = iter(self._epoch())
+                continue
+            self._stopwatch.stop()
+            self._batches = iter(self._epoch())
+            first = next(self._batches, nothing)
+            self.starts.append(self._clock() - begun)
+            if first is not nothing:
+                self._train(first)
+            self._stopwatch.start()
+        return batch
+
+
+class Laps:
+    """The loops of which all strategies' epochs are put together.
+
+    Args:
+        subject: whose copy is trained.
+        clock: returns seconds.
+    """
+
+    def __init__(self, subject: Subject, clock: Clock) -> None:
+        self._subject, self._clock = subject, clock
+        self._stopwatch = Stopwatch(subject.device, clock=clock)
+        self._length = subject.examples / subject.window
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        """Charged with what the loops take."""
+        return self._stopwatch
+
+    def traditional(self) -> Lap:
+        """Every batch of the bare loader."""
+
+        def epoch() -> Iterator[Any]:
+            subject = self._subject
+            batches = iter(subject.loader())
+            while True:
+                with self._stopwatch.phase("load"):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    if subject.device is not None:
+                        batch = move_batch(batch, subject.device)
+                yield batch
+
+        length = self._subject.examples / self._subject.batch_size
+        return self._lap(epoch, self.step, length)
+
+    def random(self) -> Lap:
+        """A random share, drawn before loading."""
+        door = self._door(random_backprop(self._subject.rate, schedule=AT_ONCE))
+        return self._lap(lambda: door, self._weighted, self._length)
+
+    def scored(self) -> Lap:
+        """Candidates scored by forward passes, then selected."""
+        exact = Forward(autocast=self._subject.autocast)
+        door = self._door(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
+        return self._lap(lambda: door, self._weighted, self._length)
+
+    def recalled(self) -> Lap:
+        """Examples selected before loading, by remembered losses; new losses are recorded."""
+        door = self._door(recorded_sb(self._subject.rate, schedule=AT_ONCE))
+        count = self._subject.source.examples or 0
+        every = Selection(torch.arange(count), torch.ones(count))
+        door.record(every, torch.rand(count))
+
+        def train(item: tuple[Any, Selection]) -> None:
+            batch, selection = item
+            self.step(batch, selection.weights, lambda losses: door.record(selection, losses))
+
+        return self._lap(lambda: door, train, self._length)
+
+    def loading(self) -> Lap:
+        """The user's workers at full speed, with nobody to wait for."""
+        stopwatch = Stopwatch(clock=time.perf_counter)
+        length = self._subject.examples / self._subject.batch_size
+        return Lap(
+            lambda: self._subject.loader(workers=True),
+            lambda batch: None,
+            stopwatch,
+            time.perf_counter,
+            length=length,
+        )
+
+    def step(
+        self,
+        batch: Any,
+        weights: Tensor | None = None,
+        told: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Take one training step on the copy."""
+        subject, stopwatch = self._subject, self._stopwatch
+        with stopwatch.phase("forward"):
+            subject.optimizer.zero_grad()
+            losses = subject.example_losses(batch)
+            if weights is not None:
+                losses = losses * weights.to(losses.device)
+        if told is not None:
+            with stopwatch.phase("select"):
+                told(losses.detach())
+        with stopwatch.phase("backward"):
+            losses.mean().backward()
+        with stopwatch.phase("step"):
+            subject.optimizer.step()
+
+    def _weighted(self, item: tuple[Any, Selection]) -> None:
+        batch, selection = item
+        self.step(batch, selection.weights)
+
+    def _lap(
+        self, epoch: Callable[[], Iterable[Any]], train: Callable[[Any], None], length: float
+    ) -> Lap:
+        return Lap(epoch, train, self._stopwatch, self._clock, length=length)
+
+    def _door(self, strategy: Strategy) -> SelectiveLoader:
+        subject = self._subject
+        return SelectiveLoader(
+            subject.loader(),
+            subject.model,
+            None,
+            strategy,
+            losses=subject.losses,
+            batch_size=subject.batch_size,
+            with_selection=True,
+            pad=subject.layout.pad,
+            whole=subject.layout.whole,
+            device=subject.device,
+            nonfinite=NonFinite.SELECT,
+            stopwatch=self._stopwatch,
+            quiet=True,
+        )

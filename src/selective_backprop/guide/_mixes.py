@@ -1,0 +1,128 @@
+"""Which loops the epochs of each strategy consist of."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from selective_backprop.guide._redundancy import Redundancy
+from selective_backprop.guide._scorers import CheapScorer
+from selective_backprop.strategies import (
+    Strategy,
+    easy_skip,
+    infobatch,
+    predicted_sb,
+    random_backprop,
+    random_scored,
+    recorded_sb,
+    selective_backprop,
+    stale_sb,
+    traditional,
+)
+
+BASELINE = "traditional"
+STALE = 3  # epochs that a score is good for
+FLOOR = 0.25  # of easy_skip
+PRUNED = 0.5  # by infobatch, below the mean
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How an epoch is made of loops that are timed.
+
+    Attributes:
+        strategy: whose epoch it is.
+        code: how the strategy is written.
+        parts: windows that each loop has of an epoch, per window of candidates: of `traditional`
+            every batch, of `random` a share drawn before loading, of `scored` what is selected
+            after scoring, of `recalled` what is selected by remembered losses before loading.
+        scorer: that stands in the place of the exact one; None for that.
+        varies: whether the parts depend on the losses.
+    """
+
+    strategy: Strategy
+    code: str
+    parts: Mapping[str, float]
+    scorer: str | None = None
+    varies: bool = False
+
+    @property
+    def records(self) -> bool:
+        """Whether the loop must hand over its losses."""
+        needs = self.strategy.needs
+        return needs is not None and needs.recordings
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the loop must weigh rows."""
+        return self.strategy.selector.terms.reweights
+
+
+def list_mixes(
+    rate: float,
+    scorers: Mapping[str, CheapScorer],
+    *,
+    indexed: bool,
+    redundancy: Redundancy | None,
+) -> dict[str, Mix]:
+    """Return how each strategy's epochs are made.
+
+    Args:
+        rate: share of the candidates that selection keeps.
+        scorers: the cheap scorers that were timed.
+        indexed: whether examples are known by index; what selects before loading needs that.
+        redundancy: tells what is kept where that depends on the losses; None where unknown.
+    """
+    named = dict(_everywhere(rate, scorers))
+    if indexed:
+        named |= dict(_by_index(rate, scorers))
+        if redundancy is not None:
+            named |= dict(_by_losses(rate, redundancy))
+    return named
+
+
+def _everywhere(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tuple[str, Mix]]:
+    kept = written(rate)
+    yield BASELINE, Mix(traditional(), "sb.traditional()", {BASELINE: 1.0})
+    scored = {"scored": 1.0}
+    yield "random-scored", Mix(random_scored(rate), f"sb.random_scored({kept})", scored)
+    code = f"sb.selective_backprop({kept})"
+    yield "selective-backprop", Mix(selective_backprop(rate), code, scored)
+    for name, each in scorers.items():
+        strategy = selective_backprop(rate, scorer=each.scorer)
+        code = f"sb.selective_backprop({kept}, scorer={each.code})"
+        yield f"{name}-sb", Mix(strategy, code, scored, name)
+
+
+def _by_index(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tuple[str, Mix]]:
+    kept = written(rate)
+    cycle = {"scored": 1 / STALE, "recalled": 1 - 1 / STALE}
+    yield (
+        "random-backprop",
+        Mix(random_backprop(rate), f"sb.random_backprop({kept})", {"random": 1.0}),
+    )
+    code = f"sb.stale_sb({kept}, epochs={STALE})"
+    yield "stale-sb", Mix(stale_sb(rate, epochs=STALE), code, cycle)
+    for name, each in scorers.items():
+        strategy = stale_sb(rate, epochs=STALE, scorer=each.scorer)
+        code = f"sb.stale_sb({kept}, epochs={STALE}, scorer={each.code})"
+        yield f"{name}-stale-sb", Mix(strategy, code, cycle, name)
+    code = f"sb.predicted_sb({kept}, epochs={STALE})"
+    yield "predicted-sb", Mix(predicted_sb(rate, epochs=STALE), code, cycle)
+    yield "recorded-sb", Mix(recorded_sb(rate), f"sb.recorded_sb({kept})", {"recalled": 1.0})
+
+
+def _by_losses(rate: float, redundancy: Redundancy) -> Iterator[tuple[str, Mix]]:
+    kept = redundancy.kept_by_confidence(FLOOR)
+    parts = {"recalled": kept / rate}
+    yield "easy-skip", Mix(easy_skip(FLOOR), "sb.easy_skip()", parts, varies=True)
+    kept = 1 - PRUNED * redundancy.below_mean()
+    parts = {"recalled": kept / rate}
+    yield "infobatch", Mix(infobatch(PRUNED), "sb.infobatch()", parts, varies=True)
+
+
+def written(rate: float) -> str:
+    """Return a rate as it is written in code."""
+    share = Fraction(rate).limit_denominator(12)
+    if abs(share - Fraction(rate)) > 1e-3 * rate:
+        return f"rate={rate:.4g}"
+    return f"rate={share.numerator} / {share.denominator}" if share < 1 else "rate=1"

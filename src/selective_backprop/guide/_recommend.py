@@ -1,0 +1,133 @@
+"""What to do: select with a strategy, or do not select here, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from selective_backprop.guide._forecast import Forecast
+from selective_backprop.guide._known import EVIDENCE
+from selective_backprop.guide._mixes import BASELINE, Mix
+from selective_backprop.guide._redundancy import Redundancy
+
+WORTH = 0.9  # of a traditional epoch: less must be left, or nothing is worth the trouble
+CONCENTRATED = 0.5  # of the gradient or the loss: what the selection must hold at the least
+FAITHFUL = 0.8  # of the highest: what cheap scores must find
+NOT_ADVISED = {BASELINE, "random-scored", "random-backprop"}
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do.
+
+    Attributes:
+        strategy: name of the strategy to try; None where the advice is not to select here.
+        reasons: why, the most important first.
+        code: the lines to write; empty where the loop stays as it is.
+    """
+
+    strategy: str | None
+    reasons: tuple[str, ...]
+    code: tuple[str, ...] = ()
+
+
+def recommend(
+    forecasts: Mapping[str, Forecast],
+    mixes: Mapping[str, Mix],
+    overlaps: Mapping[str, float],
+    redundancy: Redundancy | None,
+) -> Recommendation:
+    """Return what to do.
+
+    Args:
+        forecasts: what epochs would cost, traditional training's among them.
+        mixes: how the strategies are written.
+        overlaps: share of the highest that each cheap scorer finds.
+        redundancy: where losses lie; None where that is not known.
+    """
+    able = [
+        name
+        for name, mix in mixes.items()
+        if name not in NOT_ADVISED
+        and not mix.varies
+        and (mix.scorer is None or overlaps.get(mix.scorer, 0.0) >= FAITHFUL)
+    ]
+    best = min(able, key=lambda name: forecasts[name].relative.median)
+    saving = forecasts[best].relative.median
+    if saving > WORTH:
+        return Recommendation(
+            None,
+            (
+                f"The cheapest that selects by loss, {best}, would still take {saving:.0%} of a "
+                "traditional epoch.",
+                *_short(forecasts),
+                EVIDENCE,
+            ),
+        )
+    if redundancy is None:
+        return Recommendation(
+            None,
+            ("Whether losses single out what still teaches was not looked at.", EVIDENCE),
+        )
+    against = tuple(_against(redundancy))
+    if against:
+        return Recommendation(None, (*against, *_short(forecasts), EVIDENCE))
+    return Recommendation(
+        best,
+        (
+            f"An epoch of {best} takes {saving:.0%} of a traditional one.",
+            f"The {redundancy.rate:.0%} of the examples with the highest losses supply "
+            f"{redundancy.gradient_share:.0%} of the gradient of all; its cosine is "
+            f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}.",
+            f"{EVIDENCE} Compare with fewer epochs of traditional training, and with "
+            "random_backprop at the same rate.",
+            "Not if labels are wrong: what is mislabelled keeps a high loss.",
+        ),
+        _code(mixes[best]),
+    )
+
+
+def _against(redundancy: Redundancy) -> list[str]:
+    """Return what speaks against selecting by loss."""
+    found = []
+    share = f"{redundancy.rate:.0%}"
+    if redundancy.gradient_share < max(CONCENTRATED, redundancy.rate):
+        found.append(
+            f"The {share} of the examples with the highest losses supply only "
+            f"{redundancy.gradient_share:.0%} of the gradient of all: the others still teach, "
+            "because the model is young or the data hard throughout."
+        )
+    if redundancy.loss_share < CONCENTRATED and redundancy.rate < CONCENTRATED:
+        found.append(
+            f"They hold only {redundancy.loss_share:.0%} of the loss, {share} being what any "
+            "would hold."
+        )
+    if redundancy.cosine < redundancy.random_cosine:
+        found.append(
+            f"Their gradient points elsewhere: its cosine with that of all is "
+            f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}."
+        )
+    return found
+
+
+def _short(forecasts: Mapping[str, Forecast]) -> list[str]:
+    """Return what is as cheap as it gets without looking at losses."""
+    if "random-backprop" not in forecasts:
+        return ["Train for fewer epochs instead, with the learning rate decayed over them."]
+    cost = forecasts["random-backprop"].relative.median
+    return [
+        "Train for fewer epochs instead, with the learning rate decayed over them; skipping at "
+        f"random, at {cost:.0%} of an epoch, is the same by other means."
+    ]
+
+
+def _code(mix: Mix) -> tuple[str, ...]:
+    options = ", with_selection=True" if mix.records or mix.weighs else ""
+    lines = [
+        "import selective_backprop as sb",
+        f"loader = sb.SelectiveLoader(train_loader, model, loss_fn, {mix.code}{options})",
+    ]
+    if not options:
+        return (*lines, "for inputs, targets in loader:")
+    loop = "for (inputs, targets), selection in loader:"
+    extra = ["weigh its losses by selection.weights"] if mix.weighs else []
+    extra += ["call loader.record(selection, losses)"] if mix.records else []
+    return (*lines, f"{loop}  # {', '.join(extra)}")

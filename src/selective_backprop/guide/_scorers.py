@@ -1,0 +1,69 @@
+"""The cheap scorers that are worth a try on a model and its batches."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches import map_tensors
+from selective_backprop.scorers import (
+    AbstractScorer,
+    Forward,
+    Int8,
+    LowPrecision,
+    LowResolution,
+    Synced,
+)
+
+LEAST_SIDE = 16  # of images, in pixels, of which a half is still an image
+SYNCED = 8  # batches between two copies of the weights
+
+
+@dataclass(frozen=True)
+class CheapScorer:
+    """A scorer and how it is written.
+
+    Attributes:
+        scorer: without a check of its own, since it is held against exact scores here.
+        code: as a user writes it, checked as usual.
+    """
+
+    scorer: AbstractScorer
+    code: str
+
+
+def cheap_scorers(
+    batch: Any, device: torch.device | None, autocast: torch.dtype | None
+) -> dict[str, CheapScorer]:
+    """Return scorers by name, the most promising first.
+
+    Args:
+        batch: of candidates.
+        device: where they are scored.
+        autocast: what training passes are computed in; None for full precision.
+    """
+    on_gpu = device is not None and device.type == "cuda"
+    exact = Forward(autocast=autocast)
+    inner = "sb.Forward()" if autocast is None else f"sb.Forward(autocast={autocast})"
+    found = {"int8": CheapScorer(Int8(Forward(), check=None), "sb.Int8(sb.Forward())")}
+    if on_gpu and autocast is None:
+        low = LowPrecision(Forward(), check=None)
+        found["bf16"] = CheapScorer(low, "sb.LowPrecision(sb.Forward())")
+    if _has_images(batch):
+        low = LowResolution(exact, check=None)
+        found["half-resolution"] = CheapScorer(low, f"sb.LowResolution({inner})")
+    synced = Synced(exact, every=SYNCED, check=None)
+    found["synced"] = CheapScorer(synced, f"sb.Synced({inner}, every={SYNCED})")
+    return found
+
+
+def _has_images(batch: Any) -> bool:
+    shapes: list[torch.Size] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        shapes.append(tensor.shape)
+        return tensor
+
+    map_tensors(note, batch)
+    return any(len(shape) == 4 and min(shape[2:]) >= LEAST_SIDE for shape in shapes)

@@ -1,0 +1,117 @@
+"""What a scorer costs on a model as it stands, and how far it agrees with exact scores."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from selective_backprop._agreement import Agreement
+from selective_backprop._context import Context
+from selective_backprop._errors import SelectionWarning
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._types import LossesOf
+from selective_backprop.guide._spending import Spent, timed, total_of
+from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What became of a scorer that was tried.
+
+    Attributes:
+        running: the scorer at work; None where it cannot be.
+        agreement: with exact scores; None where there is none.
+        remark: what was said of it, or why it is missing; None if nothing.
+    """
+
+    running: RunningScorer | None
+    agreement: Agreement | None
+    remark: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringGround:
+    """What a scorer is tried on.
+
+    Attributes:
+        model: to score with; left as it is but for its parameters' version.
+        losses: one loss per candidate of a batch.
+        batches: candidates, where the model is.
+        batch_size: rows of a training batch.
+        window: candidates that one is drawn from.
+        rate: share of the candidates that selection keeps.
+        examples: in the data set, or None for a stream.
+        device: where the model is.
+    """
+
+    model: nn.Module
+    losses: LossesOf
+    batches: Sequence[Any]
+    batch_size: int
+    window: int
+    rate: float
+    examples: int | None
+    device: torch.device | None
+
+    def try_out(self, scorer: AbstractScorer) -> Trial:
+        """Start a scorer, and hold all candidates' scores against exact ones in full precision."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                running, exact = self._start(scorer), self._start(Forward())
+                scores, truth = (
+                    torch.cat([each.score(batch, None) for batch in self.batches])
+                    for each in (running, exact)
+                )
+                agreement = Agreement.between(scores, truth, rate=self.rate)
+            except Exception as error:  # a model of the user's, or a compiler, may raise anything
+                return Trial(None, None, f"{type(error).__name__}: {error}")
+        said = [str(w.message) for w in caught if issubclass(w.category, SelectionWarning)]
+        remark = said[0] if said else None
+        if remark is None and isinstance(scorer, Int8):
+            remark = (
+                f"a calibration costs a forward pass over {calibrating(scorer):.1%} of all "
+                "candidates, at first over more; it falls into few rounds, so that no median "
+                "shows it"
+            )
+        return Trial(running, agreement, remark)
+
+    def arm(self, running: RunningScorer, stopwatch: Stopwatch) -> Callable[[], Spent]:
+        """Return a pass over all candidates; a step changes the weights before each window."""
+        weights = [weight.detach() for weight in self.model.parameters()]
+
+        def run() -> Spent:
+            parts: list[Spent] = []
+            waiting = list(self.batches)
+            while waiting:
+                torch._foreach_mul_(weights, 1.0)
+                scored = 0
+                with timed(stopwatch, "score") as spent:
+                    while waiting and scored < self.window:
+                        scored += len(running.score(waiting.pop(0), None))
+                parts.append(Spent(spent, scored=scored))
+            return total_of(parts)
+
+        return run
+
+    def _start(self, scorer: AbstractScorer) -> RunningScorer:
+        context = Context(
+            batch_size=self.batch_size,
+            window=self.window,
+            model=self.model,
+            losses=self.losses,
+            device=self.device,
+            examples=self.examples,
+            rate=self.rate,
+        )
+        return scorer.start(context)
+
+
+def calibrating(scorer: AbstractScorer) -> float:
+    """Return the exact forward passes per candidate that go into calibrating a scorer."""
+    if isinstance(scorer, Int8):
+        return scorer.calibration_batches / scorer.recalibrate_every
+    return 0.0

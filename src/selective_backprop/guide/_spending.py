@@ -1,0 +1,86 @@
+"""What a piece of training took: its seconds by phase, and how much was done in them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from selective_backprop._stopwatch import Stopwatch
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an arm took in a round.
+
+    Attributes:
+        phases: seconds of each phase.
+        scored: candidates that were scored.
+        steps: training steps.
+        whole: seconds of the same work without a look at phases, for which a GPU would have to
+            be waited for; None where looking costs nothing.
+    """
+
+    phases: Mapping[str, float]
+    scored: float = 0
+    steps: float = 0
+    whole: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole."""
+        return sum(self.phases.values()) if self.whole is None else self.whole
+
+
+Arm = Callable[[], Mapping[str, Spent]]
+
+
+def total_of(parts: Sequence[Spent]) -> Spent:
+    """Return what several parts took together."""
+    names = dict.fromkeys(name for each in parts for name in each.phases)
+    return Spent(
+        {name: sum(each.phases.get(name, 0.0) for each in parts) for name in names},
+        sum(each.scored for each in parts),
+        sum(each.steps for each in parts),
+    )
+
+
+def mean_of(epochs: Sequence[Spent]) -> Spent:
+    """Return what an epoch took in the mean."""
+    count = len(epochs)
+    names = dict.fromkeys(name for each in epochs for name in each.phases)
+    wholes = [each.whole for each in epochs if each.whole is not None]
+    return Spent(
+        {name: sum(each.phases.get(name, 0.0) for each in epochs) / count for name in names},
+        sum(each.scored for each in epochs) / count,
+        sum(each.steps for each in epochs) / count,
+        sum(wholes) / count if wholes else None,
+    )
+
+
+class timed:
+    """Charge a body to a phase, and give what each phase took in it.
+
+    Args:
+        stopwatch: that runs in the body, and only there.
+        phase: what is charged where no phase inside claims a moment.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, phase: str = "other") -> None:
+        self._stopwatch = stopwatch
+        self._phase = stopwatch.phase(phase)
+        self._spent: dict[str, float] = {}
+
+    def __enter__(self) -> dict[str, float]:
+        """Return what is filled when the body ends: seconds by phase."""
+        self._before = self._stopwatch.seconds
+        self._stopwatch.start()
+        self._phase.__enter__()
+        return self._spent
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop, and say what each phase took."""
+        self._phase.__exit__(*error)
+        self._stopwatch.stop()
+        for name, seconds in self._stopwatch.seconds.items():
+            self._spent[name] = seconds - self._before.get(name, 0.0)

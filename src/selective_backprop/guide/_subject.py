@@ -1,0 +1,172 @@
+"""What is advised on: a copy of a training, on which anything may be tried."""
+
+import copy
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from selective_backprop._batches import Layout, count_rows, move_batch
+from selective_backprop._errors import ConfigurationError, LoaderError, SelectiveBackpropError
+from selective_backprop._losses import check_losses
+from selective_backprop._source import Source
+from selective_backprop._streams import generators_of
+from selective_backprop._types import LossesOf, Scores
+from selective_backprop.guide._gradients import trained
+from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
+
+MOMENTUM = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A copy of a training.
+
+    Attributes:
+        model: the copy of the model.
+        optimizer: of the copy's parameters.
+        losses: one loss per example of a batch.
+        source: the loader, seen from outside.
+        layout: how rows lie in a batch.
+        device: where the copy is, or None for anywhere.
+        batch_size: rows of a training batch.
+        window: candidates that one is drawn from.
+        examples: candidates of an epoch.
+        autocast: what training passes are computed in; None for the model's own precision.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    losses: LossesOf
+    source: Source
+    layout: Layout
+    device: torch.device | None
+    batch_size: int
+    window: int
+    examples: int
+    autocast: torch.dtype | None
+
+    @property
+    def rate(self) -> float:
+        """The share of the candidates that selection keeps."""
+        return self.batch_size / self.window
+
+    @property
+    def knows_examples(self) -> bool:
+        """Whether examples can be selected before they are loaded."""
+        return self.source.indexed and self.source.examples is not None
+
+    def loader(self, *, workers: bool = False) -> DataLoader[Any]:
+        """Return a loader like the user's, which loads in this process unless told otherwise."""
+        clone = self.source.copy_with(self.source.indices())
+        if not workers and clone.num_workers:
+            for name in ("num_workers", "timeout", "persistent_workers"):
+                object.__setattr__(clone, name, 0)
+        return clone
+
+    def batches(self) -> Iterator[Any]:
+        """Yield an epoch's candidate batches, where the copy is."""
+        for batch in self.loader():
+            yield batch if self.device is None else move_batch(batch, self.device)
+
+    def example_losses(self, batch: Any) -> Scores:
+        """Return the loss of each example of a batch, as training computes it.
+
+        Raises:
+            LossError: if there is not one for each.
+        """
+        kind = "cpu" if self.device is None else self.device.type
+        casts = nullcontext() if self.autocast is None else torch.autocast(kind, self.autocast)
+        with casts:
+            return check_losses(self.losses(self.model, batch), None)
+
+    def try_a_step(self) -> int:
+        """Train on the loader's first batch, and return how many rows it has.
+
+        Raises:
+            LoaderError: if there is none.
+            LossError: if it does not give one loss per example.
+            ConfigurationError: if the model cannot run on it, or its loss has no gradient.
+        """
+        batch = next(self.batches(), None)
+        if batch is None:
+            raise LoaderError("the loader yielded nothing: there is no batch to measure on")
+        rows = count_rows(batch, self.layout)
+        try:
+            losses = check_losses(self.example_losses(batch), rows)
+            self.optimizer.zero_grad()
+            losses.mean().backward()
+            self.optimizer.step()
+        except SelectiveBackpropError:
+            raise
+        except Exception as error:  # the user's model may raise anything
+            raise ConfigurationError(
+                f"the model cannot be trained on the loader's first batch of {rows} rows: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return rows
+
+
+def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Module, Optimizer]:
+    """Return a copy of a model, and one of its optimiser that moves the copy.
+
+    Args:
+        model: to be copied, and left alone.
+        optimizer: of the model; None for SGD, whose steps cost about what others' do.
+
+    Raises:
+        ConfigurationError: if there is nothing to train, the optimiser is of another model, or
+            either cannot be copied.
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"a torch.nn.Module is needed, got {type(model).__name__}")
+    model = unwrapped(model)
+    if not trained(model):
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) has no parameter that requires a gradient, so "
+            "that there is no training to advise on"
+        )
+    together = distributed.is_available() and distributed.is_initialized()
+    if together and distributed.get_world_size() > 1:
+        raise ConfigurationError(
+            "several processes train together; ask for advice in one process, on one rank's "
+            "share of the data"
+        )
+    if optimizer is not None:
+        own = {id(parameter) for parameter in model.parameters()}
+        moved = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if not moved <= own:
+            raise ConfigurationError(
+                "the optimiser moves parameters that are not the model's; pass the optimiser of "
+                "this model, or None"
+            )
+    try:
+        twin, other = copy.deepcopy((model, optimizer))
+    except Exception as error:  # a module of the user's may raise anything
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
+    if other is None:
+        other = torch.optim.SGD(trained(twin), lr=0.01, momentum=MOMENTUM)
+    twin.zero_grad(set_to_none=True)
+    return twin, other
+
+
+@contextmanager
+def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
+    """Run the body, then put back every random stream that loading or training draws from."""
+    held: list[torch.Generator] = []
+    for part in (loader, loader.batch_sampler, loader.dataset):
+        held += [each for each in generators_of(part) if not any(each is one for one in held)]
+    states: list[Tensor] = [each.get_state() for each in held]
+    try:
+        with kept_random_streams(device):
+            yield
+    finally:
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)

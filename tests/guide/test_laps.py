@@ -1,0 +1,64 @@
+"""A lap takes real batches and leaves out what an epoch's start and cold caches take."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop.guide._laps import Lap
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lap(length: int, batches: int) -> tuple[Lap, list[int]]:
+    """Epochs of so many batches, of which the first takes 10 s and others 1, and steps of 2."""
+    clock, trained = Clock(), []
+
+    def epoch() -> Iterator[int]:
+        for number in range(batches):
+            clock.now += 1.0 if number else 10.0
+            yield number
+
+    def train(batch: int) -> None:
+        clock.now += 2.0
+        trained.append(batch)
+
+    return Lap(epoch, train, Stopwatch(clock=clock), clock, length=length), trained
+
+
+def test_an_epoch_s_first_batch_and_a_call_s_first_are_trained_on_but_not_charged():
+    one, trained = lap(6, 6)
+    for _ in range(4):
+        spent = one(2)
+        assert (spent.seconds, spent.steps) == (6.0, 2)
+    # Each call takes three batches, and the first of an epoch besides.
+    assert trained == [0, 1, 2, 3, 4, 5] * 2 + [0, 1, 2]
+    assert one.starts == [10.0] * 3
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_of_short_epochs_everything_is_charged(batches):
+    one, trained = lap(batches, batches)
+    spent = [one(batches) for _ in range(3)]
+    assert one.starts == []
+    assert len(trained) == 3 * (batches + 1)
+    assert max(each.seconds for each in spent) >= 10.0
+
+
+def test_epochs_without_a_batch_are_passed_over():
+    numbers = iter(range(9))
+
+    def epoch() -> list[int]:
+        number = next(numbers)
+        return [number] if number % 3 == 2 else []
+
+    trained: list[int] = []
+    clock = Clock()
+    Lap(epoch, trained.append, Stopwatch(clock=clock), clock, length=1 / 3)(1)
+    assert trained == [2, 5]

@@ -1,0 +1,69 @@
+"""The command `advise`: what was found, what to do and why, and a record."""
+
+import json
+from itertools import count
+
+import pytest
+from fixture_command import run_command
+
+from selective_backprop.guide import _advise
+from selective_backprop.guide._budget import Budget
+
+MODEL = """
+from torch import nn
+
+def make(channels, classes, side):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+"""
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("advise")
+    (folder / "advised_own_model.py").write_text(MODEL)
+    moments = count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_advise, "Budget", lambda seconds: Budget(seconds, lambda: next(moments)))
+        line = "advise --data 1x8x8/3 --limit 96 --batch-size 8 --model advised_own_model:make"
+        outcome = run_command(f"{line} --budget 10 --epochs 4 --json all/a.json", folder)
+    return folder, outcome
+
+
+def test_it_says_what_was_measured_what_epochs_cost_what_is_known_and_what_to_do(advised):
+    _, outcome = advised
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "advised_own_model:make on 1x8x8/3, 96 examples, batches of 8, a rate" in outcome.text
+    assert "A traditional epoch is" in outcome.text
+    assert "of the loss and supply" in outcome.text
+    firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
+    assert {"int8", "traditional", "selective-backprop", "stale-sb", "easy-skip"} <= firsts
+    assert "recorded-sb: level with traditional training at equal cost" in outcome.text
+    assert ("Do not select here." in outcome.text) != ("because:" in outcome.text)
+    assert outcome.text.endswith("Written: all/a.json.")
+
+
+def test_it_writes_a_record(advised):
+    folder, _ = advised
+    record = json.loads((folder / "all/a.json").read_text())
+    assert record["command"].startswith("selective-backprop advise --data 1x8x8/3")
+    assert record["config"]["examples"] == 96
+    assert record["forecasts"]["selective-backprop"]["scored"] == 96
+    assert record["forecasts"]["random-backprop"]["training"] > 0
+    assert record["redundancy"]["rate"] == pytest.approx(1 / 3)
+    assert set(record["recommendation"]) == {"strategy", "reasons", "code"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--data 5", "--data 5: there are digits"),
+        ("--data 1x8x8 --model no.such:net", "cannot be imported"),
+        ("--data 1x8x8 --rate 3", "rate=3"),
+        ("--data 1x8x8 --budget 0", "budget=0.0: a positive number of seconds is needed"),
+        ("--data 1x8x8 --budget 1e-9", "the shortest answer"),
+    ],
+)
+def test_what_cannot_be_advised_on_is_refused(options, message, tmp_path):
+    outcome = run_command(f"advise {options} --batch-size 8 --limit 48", tmp_path)
+    assert outcome.status == 2
+    assert message in outcome.text

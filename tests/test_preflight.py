@@ -1,0 +1,114 @@
+"""The first batch of a training is summed up in one line, once, and not when asked to be quiet."""
+
+import pytest
+import torch
+from fixture_doors import fixture_data
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+import selective_backprop as sb
+from selective_backprop._preflight import CountedCost
+
+LOSS = nn.CrossEntropyLoss()
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from fixture_data(60)
+
+
+def door(strategy: sb.Strategy, *, data=None, **options) -> sb.SelectiveLoader:
+    torch.manual_seed(0)
+    loader = DataLoader(fixture_data(60) if data is None else data, batch_size=4)
+    return sb.SelectiveLoader(loader, nn.Linear(2, 2), LOSS, strategy, **options)
+
+
+def line(capsys: pytest.CaptureFixture[str], strategy: sb.Strategy, **options) -> str:
+    """What is said of a first batch."""
+    batches = iter(door(strategy, **options))
+    said = capsys.readouterr()
+    assert said == ("", "")  # nothing before it is there
+    next(batches)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return said.err.rstrip("\n")
+
+
+def test_it_says_what_is_selected_what_was_checked_what_waits_and_what_an_epoch_costs(capsys):
+    # Rows of two floats and a class number take 16 bytes, and 12 of them are a window.
+    assert line(capsys, sb.selective_backprop(1 / 3)) == (
+        "selective-backprop: 4 of 12 candidates per step (rate 0.33) from epoch 2 on · loss per "
+        "example ok · indices ok · rows waiting ≤ 192 B · scoring ≈ 50% of the computing · epoch "
+        "≈ 0.67 of plain (counted in forwards)"
+    )
+
+
+def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
+    said = line(capsys, sb.stale_sb(1 / 3, epochs=3))
+    assert "stale-sb, 4 of 12 candidates" in said
+    assert "ledger 480 B" in said
+    assert "scoring ≈ 25% of the computing · epoch ≈ 0.44 of plain" in said
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "words"),
+    [
+        (sb.traditional(), {}, "traditional, all candidates are trained on"),
+        (sb.random_backprop(1 / 2), {}, "4 of 8 candidates per step (rate 0.50) · indices ok"),
+        (
+            sb.selective_backprop(1 / 2, draw="bernoulli", warmup_epochs=0),
+            {},
+            "about 0.50 of the candidates, 4 per step · loss per example ok",
+        ),
+        (sb.recorded_sb(1 / 3), {"with_selection": True}, "losses are those you record"),
+        (
+            sb.easy_skip(),
+            {"with_selection": True, "epochs": 8},
+            "what an epoch saves depends on the losses",
+        ),
+        (sb.kath18(), {"with_selection": True}, "per step (rate 0.33) once its gate opens"),
+        (
+            sb.selective_backprop(1 / 3, scorer=sb.Synced(sb.Forward(), every=6)),
+            {},
+            "cheap scores find 100% of the highest · rows waiting ≤ 192 B · scoring ≤ 50%",
+        ),
+        (sb.selective_backprop(1 / 3), {"data": Stream()}, "no indices (a stream)"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_it_says_what_is_particular(strategy, options, words, capsys):
+    assert words in line(capsys, strategy, **options)
+
+
+def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):
+    first = door(sb.random_backprop(1 / 3))
+    for _ in range(2):
+        list(first)
+    assert capsys.readouterr().err.count("selective-backprop: ") == 1
+    resumed = door(sb.random_backprop(1 / 3))
+    resumed.load_state_dict(first.state_dict())
+    list(resumed)
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet_says_nothing(capsys):
+    list(door(sb.selective_backprop(1 / 3), quiet=True))
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "scoring", "epoch"),
+    [
+        (sb.traditional(), 0.0, 1.0),
+        (sb.random_backprop(1 / 4), 0.0, 1 / 4),
+        (sb.random_scored(1 / 2), 1.0, 1 / 3 + 1 / 2),
+        (sb.predicted_sb(1 / 3, epochs=2), 1 / 2, 1 / 6 + 1 / 3),
+        (sb.kakurenbo(share=0.25), 0.25, 0.25 / 3 + 0.75),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_costs_are_counted_in_forwards_a_backward_as_two(strategy, scoring, epoch):
+    cost = CountedCost.of(strategy)
+    assert cost.scoring == pytest.approx(scoring)
+    assert cost.epoch == pytest.approx(epoch)
