@@ -50,7 +50,7 @@ def main() -> int:
     )
     place.folder.mkdir(parents=True, exist_ok=True)
     items = items_at(scale)
-    every = needs_of(items, scale, seeds=options.seeds, device=options.device, others=items)
+    every = needs_of(items, scale, seeds=options.seeds, device=options.device)
     for why in missing_data(every, options.root).values():
         parser.error(why)
     waiting = [need for need in every if not need.is_met(place.folder)]

@@ -3,15 +3,11 @@
 import os
 
 import torch
+from hook import install_hook
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
-# Types and shapes are checked against what is really passed, an int being a float as for type
-# checkers. This must come before the package's first import.
-install_import_hook(
-    "selective_backprop",
-    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
-)
+# Before the package's first import.
+install_hook("selective_backprop")
 
 torch.set_num_threads(1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pytest
@@ -89,20 +90,21 @@ def as_without(ahead: int, **options: Any) -> list[list[list[list[int]]]]:
     return found
 
 
-@pytest.mark.parametrize("ahead", [1, 3, 50])
+ORDINARY = {
+    "plain": {},
+    "warm-up": {"warmup_epochs": 1},
+    "interludes": {"plain_every": 3},
+    "coins": {"draw": "bernoulli"},
+    "stream": {"data": NumberedStream(44), "plain_every": 3},
+}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"warmup_epochs": 1},
-        {"plain_every": 3},
-        {"draw": "bernoulli"},
-        {"workers": 2},
-        {"data": NumberedStream(44), "plain_every": 3},
-    ],
-    ids=["plain", "warm-up", "interludes", "coins", "workers", "stream"],
+    ("options", "ahead"),
+    [*product(ORDINARY.values(), [1, 3, 50]), ({"workers": 2}, 3)],
+    ids=[*(f"{name}-{ahead}" for name, ahead in product(ORDINARY, [1, 3, 50])), "workers-3"],
 )
-def test_scoring_ahead_yields_the_same_batches(ahead, options):
+def test_scoring_ahead_yields_the_same_batches(options, ahead):
     ours, plain = as_without(ahead, **options)
     assert ours == plain
 

@@ -1,6 +1,7 @@
 """The package shows exactly what it means to show, stands without extras, and imports downwards."""
 
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from types import ModuleType
 
 import pytest
 import torch
+from beartype.roar import BeartypeCallHintViolation
 from importlinter.cli import lint_imports
-from jaxtyping import TypeCheckError
 
 import selective_backprop as sb
 
@@ -58,9 +59,20 @@ def test_every_public_thing_says_what_it_is(name):
     assert not docstring.startswith(f"{name}("), f"{name} has only the docstring it was born with"
 
 
-def test_shapes_are_checked_wherever_tests_run():
-    with pytest.raises(TypeCheckError):
-        sb.selection_probability(torch.zeros(2, 2), torch.zeros(3), beta=1)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: sb.selection_probability(torch.zeros(2, 2), torch.zeros(3), beta=1),
+        lambda: sb.Agreement.between(torch.zeros(2), torch.zeros(3), rate=0.5),
+        lambda: sb.History("1024"),
+        lambda: sb.Percentile("2"),
+        lambda: sb.History(8).file([1.0]),
+    ],
+    ids=["shape", "sizes that differ, class method", "constructor", "data class", "method"],
+)
+def test_types_and_shapes_are_checked_wherever_tests_run(wrong):
+    with pytest.raises(BeartypeCallHintViolation):
+        wrong()
 
 
 def test_importing_the_package_imports_no_extra():
@@ -82,28 +94,52 @@ def test_every_import_points_down():
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
-@pytest.mark.parametrize(
-    ("module", "statement", "contract"),
-    [
-        ("_types.py", "from selective_backprop._history import History", "points down"),
-        ("_types.py", "import selective_backprop as sb", "Nothing inside goes through"),
-        ("scorers/_forward.py", "from selective_backprop.selectors import Top", "points down"),
-        ("lab/records.py", "from selective_backprop._errors import DataError", "public face"),
-        ("_novel.py", "", "points down"),
-    ],
-)
-def test_an_import_that_does_not_point_down_is_caught(tmp_path, module, statement, contract):
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    with (tmp_path / "src" / "selective_backprop" / module).open("a") as source:
-        source.write(f"\n{statement}\n")
+DOWN = "Every import points down"
+FORBIDDEN = {
+    ("_types.py", "from selective_backprop._history import History"): (
+        DOWN,
+        "selective_backprop._types -> selective_backprop._history ",
+    ),
+    ("scorers/_forward.py", "from selective_backprop.selectors import Top"): (
+        DOWN,
+        "selective_backprop.scorers._forward -> selective_backprop.selectors ",
+    ),
+    ("_novel.py", ""): (DOWN, "not listed as layers:\n\n- selective_backprop._novel\n"),
+    ("_stopwatch.py", "import selective_backprop as sb"): (
+        "Nothing inside goes through the public face",
+        "selective_backprop._stopwatch -> selective_backprop ",
+    ),
+    ("lab/records.py", "from selective_backprop._errors import DataError"): (
+        "The lab uses the public face alone",
+        "selective_backprop.lab.records -> selective_backprop._errors ",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def linted(tmp_path_factory):
+    """What is said of the package once it has every import that it must not have."""
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for module, statement in FORBIDDEN:
+        with (copy / "src" / "selective_backprop" / module).open("a") as source:
+            source.write(f"\n{statement}\n")
     lint = "import sys; sys.path.insert(0, 'src'); from importlinter import cli; "
-    report = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", lint + "sys.exit(cli.lint_imports(no_cache=True))"],
-        cwd=tmp_path,
+        cwd=copy,
         capture_output=True,
         text=True,
     )
-    broken = [line for line in report.stdout.splitlines() if "BROKEN" in line]
-    assert report.returncode == 1, report.stdout + report.stderr
-    assert any(contract in line for line in broken), report.stdout
+
+
+def test_imports_that_do_not_point_down_fail(linted):
+    assert linted.returncode == 1, linted.stdout + linted.stderr
+
+
+@pytest.mark.parametrize(("contract", "complaint"), FORBIDDEN.values())
+def test_an_import_that_does_not_point_down_is_named(linted, contract, complaint):
+    _, _, report = linted.stdout.partition("Broken contracts")
+    _, _, section = report.partition(f"{contract}\n{'-' * len(contract)}\n")
+    assert complaint in re.split(r"\n-----", section)[0], linted.stdout

@@ -32,7 +32,19 @@ class Texts:
         [],
         torch.randn(2, dtype=torch.complex64).conj(),
     ],
-    ids=str,
+    ids=[
+        "a tuple",
+        "a dictionary",
+        "channels last",
+        "expanded",
+        "cut and turned",
+        "empty, half and not torch's",
+        "with a gradient",
+        "packed",
+        "sparse",
+        "nothing",
+        "conjugated",
+    ],
 )
 def test_a_batch_arrives_as_it_was_sent(value):
     parcel = Parcel(value)

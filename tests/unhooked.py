@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import jaxtyping
+from hook import switch
 
 
 @contextmanager
 def unhooked() -> Iterator[None]:
     """Let the package's own messages be seen where a checked annotation would speak first."""
-    jaxtyping.config.update("jaxtyping_disable", True)
+    switch["on"] = False
     try:
         yield
     finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+        switch["on"] = True

@@ -104,21 +104,14 @@ def test_records_of_other_code_are_told_of(made, tmp_path):
     folder.mkdir(parents=True)
     for path in order.place.folder.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    path = next(folder.glob("stale-sb-seed0*"))
+    named = ["fig-7", "table-1"]
+    path = order.needs(find_items(named[1:]))[0].file(folder)
     text = path.read_text(encoding="utf-8")
     path.write_text(re.sub(r'"code_version": "[^"]*"', '"code_version": "git 0"', text, count=1))
-    named = [
-        each.name
-        for each in ITEMS.values()
-        if path.name in {need.file(folder).name for need in order.needs([each])}
-    ]
     reproduce(Screen(), find_items(named), fixture_order(tmp_path, seeds=1))
-    told = [
-        name
-        for name in named
-        if "come from different code" in (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    ]
-    assert told == named
+    for name in named:
+        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        assert "come from different code" in page
 
 
 def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from fixture_papers import fixture_scale
 
-from selective_backprop.lab.papers.needs import Trained, needs_of
+from selective_backprop.lab.papers.needs import Needs, Trained, needs_of
 from selective_backprop.lab.papers.probes import LossQuantiles
 from selective_backprop.lab.papers.registry import ITEMS, find_items
 
@@ -10,7 +10,8 @@ SCALE = fixture_scale()
 
 
 def plans(*names, others=()):
-    found = needs_of(find_items(names), SCALE, seeds=1, device="cpu", others=others)
+    items = find_items(names)
+    found = Needs([*items, *others], SCALE, seeds=1, device="cpu").of(items)
     return {need.file(Path()).name: need.plan for need in found if isinstance(need, Trained)}
 
 

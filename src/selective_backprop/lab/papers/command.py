@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -17,9 +18,9 @@ from selective_backprop.lab.papers.judging import tally
 from selective_backprop.lab.papers.meeting import meet_all
 from selective_backprop.lab.papers.needs import (
     Need,
+    Needs,
     Place,
     missing_data,
-    needs_of,
     seeds_of,
     timed_of,
 )
@@ -69,13 +70,12 @@ class Order:
 
     def needs(self, items: Sequence[Item]) -> list[Need]:
         """Return what items need, each thing once."""
-        return needs_of(
-            items,
-            self.scale,
-            seeds=self.seeds,
-            device=self.device,
-            others=items_at(self.scale),
-        )
+        return self._needs.of(items)
+
+    @cached_property
+    def _needs(self) -> Needs:
+        # Of all that the scale has: planned once, and with the probes of what is drawn later.
+        return Needs(items_at(self.scale), self.scale, seeds=self.seeds, device=self.device)
 
 
 def default_jobs(device: str, threads: int) -> int:

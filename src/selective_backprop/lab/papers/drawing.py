@@ -9,6 +9,8 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -171,6 +173,8 @@ def _made(found: Found) -> Iterator[str]:
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and as SVG; equal figures give equal files."""
     with matplotlib.rc_context(SETTINGS):
-        figure.savefig(path.with_suffix(".png"), dpi=150)
+        # Their own canvases draw once; `savefig` draws a second time to lay out alone.
+        figure.set_dpi(150)
+        FigureCanvasAgg(figure).print_png(path.with_suffix(".png"))
         figure.set_layout_engine("none")  # what was laid out stays where it is
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(path.with_suffix(".svg"), metadata={"Date": None})

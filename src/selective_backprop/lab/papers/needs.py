@@ -158,37 +158,38 @@ def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
     return datasets.load(name, root=root, limit=limit)
 
 
-def needs_of(
-    items: Iterable[Item],
-    scale: Scale,
-    *,
-    seeds: int,
-    device: str,
-    others: Iterable[Item] = (),
-) -> list[Need]:
-    """Return everything that items need, each thing once, in an order that suits comparison.
+class Needs:
+    """What items need, each thing once, in an order that suits comparison.
 
     Runs of one data set and seed lie beside each other, so that a machine which changes its speed
-    does so for all strategies.
+    does so for all strategies. A run that several items share has the probes of them all, so that
+    it need not be repeated for one that is drawn later.
 
     Args:
-        items: what is to be drawn.
+        items: whatever may be drawn.
         scale: at which.
         seeds: how many.
         device: where to train.
-        others: what may be drawn later; a run that they share has their probes too, so that it
-            need not be repeated for them.
     """
-    found: dict[Path, Need] = {}
-    for item in items:
-        runs = _runs_of(item, scale, seeds=seeds, device=device)
-        for need in (*runs, *timed_of(item, scale, device)):
-            _enter(found, need)
-    for item in others:
-        for run in _runs_of(item, scale, seeds=seeds, device=device):
-            if run.plan.probes and run.file(Path()) in found:
-                _enter(found, run)
-    return sorted(found.values(), key=_turn)
+
+    def __init__(self, items: Iterable[Item], scale: Scale, *, seeds: int, device: str) -> None:
+        found: dict[Path, Need] = {}
+        self._files: dict[str, set[Path]] = {}
+        for item in items:
+            runs = _runs_of(item, scale, seeds=seeds, device=device)
+            needs = (*runs, *timed_of(item, scale, device))
+            self._files[item.name] = {_enter(found, need) for need in needs}
+        self._found = sorted(found.items(), key=lambda pair: _turn(pair[1]))
+
+    def of(self, items: Iterable[Item]) -> list[Need]:
+        """Return what some of the items need."""
+        wanted = {file for item in items for file in self._files[item.name]}
+        return [need for file, need in self._found if file in wanted]
+
+
+def needs_of(items: Sequence[Item], scale: Scale, *, seeds: int, device: str) -> list[Need]:
+    """Return everything that items need, as `Needs` has it."""
+    return Needs(items, scale, seeds=seeds, device=device).of(items)
 
 
 def _runs_of(item: Item, scale: Scale, *, seeds: int, device: str) -> Iterator[Trained]:
@@ -197,13 +198,15 @@ def _runs_of(item: Item, scale: Scale, *, seeds: int, device: str) -> Iterator[T
             yield from seeds_of(entry, seeds=seeds, device=device)
 
 
-def _enter(found: dict[Path, Need], need: Need) -> None:
-    """Add a need; a run that is there already gets its probes."""
+def _enter(found: dict[Path, Need], need: Need) -> Path:
+    """Add a need, or its probes to the run that is there already, and return its file."""
     file = need.file(Path())
     there = found.setdefault(file, need)
     if isinstance(there, Trained) and isinstance(need, Trained):
         probes = tuple(dict.fromkeys((*there.plan.probes, *need.plan.probes)))
-        found[file] = Trained(replace(there.plan, probes=probes))
+        if probes != there.plan.probes:
+            found[file] = Trained(replace(there.plan, probes=probes))
+    return file
 
 
 def seeds_of(entry: Entry, *, seeds: int, device: str) -> list[Trained]:

@@ -1,0 +1,82 @@
+"""Check what an sdist and a wheel hold: the whole package, typed, and nothing beside it.
+
+python scripts/contents.py dist/*.tar.gz dist/*.whl
+"""
+
+import sys
+import tarfile
+import zipfile
+from email.parser import BytesParser
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "selective_backprop"
+EXTRAS = {"lab", "lightning", "transformers", "accelerate", "keras", "ray", "all"}
+LARGEST = 100_000  # bytes of one file: no source is, and every record that matters would be
+STRAY = ("*.pyc", "*/__pycache__/*", "*/records/*", "*/runs/*", "*/site/*", "*/.*")
+IN_SDIST = ("README.md", "LICENSE", "constraints.txt", "pyproject.toml", "scripts/test")
+
+
+def main(sdist: str, wheel: str) -> int:
+    """Print what is wrong with either; return 1 if anything is."""
+    source = {
+        path.relative_to(ROOT / "src").as_posix(): path.stat().st_size
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    faults = [*_of_sdist(Path(sdist), source), *_of_wheel(Path(wheel), source)]
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    if not faults:
+        print(f"{Path(sdist).name} and {Path(wheel).name} hold what they should")
+    return int(bool(faults))
+
+
+def _of_sdist(path: Path, source: dict[str, int]) -> list[str]:
+    with tarfile.open(path) as archive:
+        members = [member for member in archive.getmembers() if member.isfile()]
+    sizes = {member.name.partition("/")[2]: member.size for member in members}
+    wanted = {*IN_SDIST, *(f"src/{name}" for name in source)}
+    tests = [name for name in sizes if name.startswith("tests/test_")]
+    return [
+        *_strays(path, sizes),
+        *(f"{path.name} lacks {name}" for name in sorted(wanted - sizes.keys())),
+        *([] if tests else [f"{path.name} lacks the tests"]),
+    ]
+
+
+def _of_wheel(path: Path, source: dict[str, int]) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        [about] = [name for name in sizes if name.endswith(".dist-info/METADATA")]
+        metadata = BytesParser().parsebytes(archive.read(about))
+    shipped = {name for name in sizes if not fnmatch(name, f"{PACKAGE}-*.dist-info/*")}
+    folder = about.partition("/")[0]
+    wanted = {f"{folder}/entry_points.txt", f"{folder}/licenses/LICENSE", f"{PACKAGE}/py.typed"}
+    extras = set(metadata.get_all("Provides-Extra", []))
+    return [
+        *_strays(path, sizes),
+        *(f"{path.name} lacks {name}" for name in sorted((wanted | source.keys()) - sizes.keys())),
+        *(f"{path.name} has {name}, no part of it" for name in sorted(shipped - source.keys())),
+        *(f"{path.name} offers no extra {name}" for name in sorted(EXTRAS - extras)),
+    ]
+
+
+def _strays(path: Path, sizes: dict[str, int]) -> list[str]:
+    return [
+        *(
+            f"{path.name} has {name}, of {size:,} bytes"
+            for name, size in sizes.items()
+            if size > LARGEST
+        ),
+        *(
+            f"{path.name} has {name}, which was made on the way"
+            for name in sizes
+            if name != ".gitignore" and any(fnmatch(f"/{name}", pattern) for pattern in STRAY)
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
