@@ -143,6 +143,18 @@ def test_a_mixture_that_is_selected_keeps_its_own_targets() -> None:
     assert targets.equal(every[1][rows])
 
 
+def test_a_step_takes_the_hardest_of_candidates_that_are_mixed_before_it() -> None:
+    net = make_net()
+    inputs, targets = mix(*next(iter(make_loader())))
+    step = sb.SelectiveStep(
+        net, nn.CrossEntropyLoss(), sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
+    )
+    selected = step((inputs, targets))
+    losses = -(net(inputs).log_softmax(1) * targets).sum(1)
+    assert selected.rows.tolist() == losses.topk(8).indices.sort().values.tolist()
+    torch.testing.assert_close(selected.loss, losses[selected.rows].mean())
+
+
 ONE_HOT = functional.one_hot(torch.arange(8) % 4, 5).float()
 
 
