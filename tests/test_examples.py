@@ -1,8 +1,9 @@
 """The examples run, learn, and show how little a loop has to change."""
 
+import ast
 import difflib
+import functools
 import re
-import runpy
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,23 @@ import torch
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.fixture
-def run_example(capsys):
-    """Runs an example, and returns the steps it took and the error, in percent, it ended with."""
+# Of the same small net for six epochs: how many steps are there without selection?
+ADAPTED = {
+    "accumulation.py": 6 * 87 // 2,
+    "autocast.py": 6 * 44,
+    "compiled.py": 6 * 43,
+    "dict_batches.py": 6 * 44,
+    "streaming.py": 6 * 44,
+}
 
-    def run(name):
+
+@pytest.fixture
+def run_source(capsys):
+    """Runs a program, and returns the steps it took and the error, in percent, it ended with."""
+
+    def run(source):
         with torch.random.fork_rng(devices=[]):
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+            exec(compile(source, "example", "exec"), {"__name__": "__main__"})
         said = capsys.readouterr().out
         steps, error = re.fullmatch(r"(\d+) steps, test error (\d+\.\d)%\n", said).groups()
         return int(steps), float(error)
@@ -36,9 +47,55 @@ def test_three_lines_are_added_to_a_plain_loop_and_none_is_changed():
     assert not [line for line in changes if line.startswith("- ")]
 
 
-def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(run_example):
-    plain, selective = run_example("plain.py"), run_example("selective.py")
+def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(run_source):
+    plain, selective = (
+        run_source((EXAMPLES / name).read_text()) for name in ("plain.py", "selective.py")
+    )
     assert plain[0] == 8 * 44
     assert 0.3 * plain[0] < selective[0] < 0.5 * plain[0]
     assert plain[1] < 8.0
     assert selective[1] < 8.0
+
+
+def without_selection(name):
+    """Return an example without its statements that name this package, and how many lines go."""
+    lines = code(name)
+    gone = set()
+    for statement in ast.parse("\n".join(lines)).body:
+        if re.search(r"\bsb\b", ast.unparse(statement)):
+            gone |= set(range(statement.lineno - 1, statement.end_lineno))
+    return "\n".join(line for number, line in enumerate(lines) if number not in gone), len(gone)
+
+
+def test_every_example_is_run_here_or_on_ranks():
+    ranked = {"accelerate_ddp.py", "lightning_ddp.py", "ray_ddp.py", "torchrun_ddp.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} - ranked == {
+        *("plain.py", "selective.py"),
+        *ADAPTED,
+    }
+
+
+def run_without_and_with_selection(name, run_source):
+    plain, lines = without_selection(name)
+    assert 2 <= lines <= 3
+    steps, error = run_source(plain)
+    assert steps == ADAPTED[name]
+    assert error < 15.0
+    selective = run_source((EXAMPLES / name).read_text())
+    assert 0.4 * steps < selective[0] < 0.5 * steps
+    assert selective[1] < 15.0
+
+
+@pytest.mark.parametrize("name", sorted(set(ADAPTED) - {"compiled.py"}))
+def test_three_lines_taken_from_an_example_leave_plain_training(name, run_source):
+    run_without_and_with_selection(name, run_source)
+
+
+def test_a_model_is_compiled_once_to_train_and_once_to_score(run_source, monkeypatch):
+    torch.compiler.reset()
+    counted = torch._dynamo.utils.counters["stats"]
+    before = counted["unique_graphs"]
+    # A backend that needs no C++ compiler, nor the minute that one takes.
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    run_without_and_with_selection("compiled.py", run_source)
+    assert counted["unique_graphs"] == before + 1 + 2

@@ -34,6 +34,7 @@ from selective_backprop._stats import Stats, StepStats
 from selective_backprop._step import SelectedLosses, SelectiveStep
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
+from selective_backprop._tokens import SelectedTokens, TokenSelection
 from selective_backprop.guide import (
     Advice,
     Forecast,
@@ -174,6 +175,7 @@ __all__ = [
     "Schedule",
     "ScorerOutcome",
     "SelectedLosses",
+    "SelectedTokens",
     "Selection",
     "SelectionWarning",
     "SelectiveBackpropError",
@@ -188,6 +190,7 @@ __all__ = [
     "Subset",
     "Synced",
     "Terms",
+    "TokenSelection",
     "Top",
     "Uniform",
     "VarianceGate",

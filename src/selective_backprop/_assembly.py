@@ -196,6 +196,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         leftovers=wishes.leftovers,
         turns=turns,
         tries=tries,
+        attributes=needs is not None and needs.indices,
         device=wishes.device,
         stopwatch=wishes.stopwatch,
     )

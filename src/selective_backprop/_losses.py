@@ -71,6 +71,41 @@ def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tenso
     return losses.flatten(1).mean(1)
 
 
+def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
+    """Refuse losses in which every row's output met every row's target.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return
+    given, wanted, found = (tuple(part.shape) for part in (outputs, targets, losses))
+    if len(given) == len(wanted) or found in (given, wanted):
+        return
+    try:
+        crossed = torch.broadcast_shapes(given, wanted)
+    except RuntimeError:
+        return
+    if found == tuple(crossed):
+        raise LossError(
+            f"outputs of shape {given} and targets of shape {wanted} were broadcast to {found}, so "
+            "that every row met every other row's target. Give both one shape: squeeze the "
+            "outputs, or unsqueeze the targets."
+        )
+
+
+def _advise_on_classes(error: Exception, outputs: Any, targets: Any) -> None:
+    """Say what to write where classes are on the last axis, as language models have them."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return
+    if outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
+        error.add_note(
+            f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, where "
+            "torch wants them on the second. Pass outputs=callable(model, batch) -> "
+            "(logits.movedim(-1, 1), targets)."
+        )
+
+
 def check_losses(losses: Any, candidates: int | None) -> Tensor:
     """Return the losses if they are one number per candidate; counts become floats.
 
@@ -84,12 +119,23 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
     if not isinstance(losses, Tensor):
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
-        raise LossError(f"the loss is a scalar; one loss per example is needed. {ADVICE}")
+        raise LossError(
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} A loss over the whole "
+            "batch, such as a contrastive one, has none; let losses= return the term that each "
+            "example contributes to it, its row of the cross-entropy of similarities."
+        )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
+        several = ""
+        if losses.ndim == 1 and candidates and losses.shape[0] % candidates == 0:
+            terms = losses.shape[0] // candidates
+            several = (
+                f" If these are {terms} tokens, pixels or views of each example, keep them on an "
+                "axis of their own; they are then averaged."
+            )
         raise LossError(
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
-            f"needed. {ADVICE}"
+            f"needed. {ADVICE}{several}"
         )
     return losses if losses.is_floating_point() else losses.float()
 
@@ -148,9 +194,14 @@ class ExampleLosses:
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         outputs, targets = (self.outputs or apply_to_pair)(model, batch)
-        losses = unreduced(self.loss_fn)(outputs, targets)
+        try:
+            losses = unreduced(self.loss_fn)(outputs, targets)
+        except (RuntimeError, ValueError) as error:
+            _advise_on_classes(error, outputs, targets)
+            raise
         if not isinstance(losses, Tensor) or losses.ndim == 0:
             return losses  # refused by check_losses, with advice
+        refuse_crossed_rows(losses, outputs, targets)
         return average_examples(losses, targets, ignored_target(self.loss_fn))
 
 

@@ -16,6 +16,7 @@ from selective_backprop._gate import RunningGate
 from selective_backprop._losses import check_losses
 from selective_backprop._memory import Memory
 from selective_backprop._midway import Midway
+from selective_backprop._mixtures import warn_of_mixtures
 from selective_backprop._outlook import Start
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
@@ -83,6 +84,8 @@ class Pipeline:
         leftovers: what becomes of what is left at an epoch's end.
         turns: lets ranks take their batches together; None for one process alone.
         tries: whether the first batch is scored whatever its phase.
+        attributes: whether what is known of a row is known by its index, so that it must be one
+            example's.
         device: where candidates are, or None for anywhere.
         stopwatch: charged with the seconds of each stage, or None.
     """
@@ -98,6 +101,7 @@ class Pipeline:
     leftovers: Leftovers
     turns: Turns | None
     tries: bool
+    attributes: bool
     device: torch.device | None
     stopwatch: Stopwatch | None
 
@@ -229,6 +233,8 @@ class Pipeline:
     ) -> Iterator[tuple[Phase, Rows, Waiting]]:
         """Yield loaded batches with their phase, and move the consumer's position along."""
         for arrival in self.arrivals.run(first=not position.met, begins=self._is_scored):
+            if self.attributes and not position.met:
+                warn_of_mixtures(arrival.rows.batch)
             position.met = True
             phase, rows, candidates, position.drawn, position.draw, scores = arrival
             old = rows.count if phase is Phase.SELECT and self.memory is not None else 0

@@ -5,6 +5,7 @@ import dataclasses
 import random
 from contextlib import nullcontext
 
+import fixture_extend
 import numpy as np
 import pytest
 import torch
@@ -85,7 +86,7 @@ SCORERS = {
         sb.Synced(sb.LowResolution(sb.Forward()), 2, check=None),
     ],
 }
-ALL = [scorer for examples in SCORERS.values() for scorer in examples]
+ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
 TAKES_NONE = sb.Recorded()  # the only one that never scores
 
 # What a processor lacks is no matter of law, nor is what a compiler says of Python's own stream.

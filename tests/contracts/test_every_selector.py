@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import random
 
+import fixture_extend
 import numpy as np
 import pytest
 import torch
@@ -37,7 +38,7 @@ SELECTORS = {
     sb.Hide: [sb.Hide(), sb.Hide(0.5, confidence=0.5, falls=(), history=64)],
     sb.Confident: [sb.Confident(), sb.Confident(1.0)],
 }
-ALL = [selector for examples in SELECTORS.values() for selector in examples]
+ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
 BATCH = 16
 
 WITHOUT_CHANCE = (sb.Top, sb.Bottom, sb.Hide)

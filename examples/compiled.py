@@ -1,0 +1,33 @@
+"""Train a compiled model. Batches to score and to train on have one shape, so it stays compiled."""
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+torch.manual_seed(0)
+digits = load_digits()
+pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
+labels = torch.tensor(digits.target)
+data = TensorDataset(pixels[:1400], labels[:1400])
+loader = DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
+
+net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+model = torch.compile(net, dynamic=False)  # on a CPU it needs a C++ compiler
+loss_fn = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+
+steps = 0
+for _ in range(6):
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss_fn(model(inputs), targets).backward()
+        optimizer.step()
+        steps += 1
+
+with torch.no_grad():
+    error = (net(pixels[1400:]).argmax(1) != labels[1400:]).float().mean()
+print(f"{steps} steps, test error {error:.1%}")

@@ -1,0 +1,99 @@
+"""What the documentation shows how to write is short, trains, and does what it says."""
+
+import ast
+
+import fixture_extend
+import fixture_tasks as tasks
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+Margin, Gentle = fixture_extend.NAMES["Margin"], fixture_extend.NAMES["Gentle"]
+
+
+def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
+    scorer, selector = fixture_extend.EXAMPLES[:2]
+    for code, name in ((scorer, "Margin"), (selector, "Gentle")):
+        [shown] = [node for node in ast.parse(code).body if getattr(node, "name", "") == name]
+        assert code.splitlines()[shown.lineno - 1] == f"class {name}(sb.Abstract" + (
+            "Scorer):" if name == "Margin" else "Selector):"
+        )
+        assert len(code.splitlines()) < 30
+
+
+def names() -> dict[str, object]:
+    torch.manual_seed(0)
+    images, labels = (part[: tasks.TRAINED] for part in tasks.digits())
+    loader = DataLoader(TensorDataset(images, labels), 32, shuffle=True)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    own = {"train_loader": loader, "model": net, "loss_fn": nn.CrossEntropyLoss()}
+    return fixture_extend.NAMES | own
+
+
+def test_a_strategy_of_both_trains() -> None:
+    found = names()
+    exec(fixture_extend.EXAMPLES[-1], found)
+    net, door = found["model"], found["loader"]
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(3):
+        for images, labels in door:
+            optimizer.zero_grad()
+            found["loss_fn"](net(images), labels).backward()
+            optimizer.step()
+    assert door.stats.kept == pytest.approx(1400 * (1 + 2 / 3), abs=64)
+    images, labels = (part[tasks.TRAINED :] for part in tasks.digits())
+    with torch.no_grad():
+        assert (net(images).argmax(1) != labels).float().mean() < 0.2
+
+
+def test_a_margin_is_how_far_the_best_wrong_class_is_ahead() -> None:
+    logits = torch.tensor([[3.0, 1.0, 0.5], [0.0, 2.0, 5.0], [1.0, 1.0, -4.0]])
+    step = sb.SelectiveStep(
+        nn.Identity(), nn.CrossEntropyLoss(), sb.Strategy("margin", Margin(), sb.Top(2 / 3))
+    )
+    running = Margin().start(sb.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch))
+    targets = torch.tensor([0, 1, 0])
+    assert running.score((logits, targets), None).tolist() == [-2.0, 3.0, 0.0]
+    assert step((logits, targets)).rows.tolist() == [1, 2]
+
+
+def test_who_gives_losses_alone_has_no_margins() -> None:
+    found = names()
+    with pytest.raises(sb.ConfigurationError, match="outputs=callable"):
+        sb.SelectiveLoader(
+            found["train_loader"],
+            found["model"],
+            None,
+            sb.Strategy("margin", Margin(), Gentle(1 / 3)),
+            losses=lambda model, batch: model(batch[0]).sum(1),
+        )
+
+
+def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_of_a_half() -> None:
+    generator, history = torch.Generator().manual_seed(0), sb.History(1024)
+    running = Gentle(1 / 4).start(sb.Context(16, 64))
+    history.file(torch.rand(1024, generator=generator))
+    kept = torch.zeros(64)
+    for _ in range(500):
+        scores = torch.rand(64, generator=generator)
+        rows = running.select(scores, history, generator).rows
+        kept += torch.zeros(64).index_fill_(0, scores.argsort().argsort()[rows], 1.0)
+    assert (kept[-8:].sum() / kept[:8].sum()).item() == pytest.approx(1.44 / 0.56, rel=0.15)
+    with pytest.raises(sb.ConfigurationError, match="floor > 0 are needed"):
+        Gentle(1 / 4, floor=0)
+
+
+def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
+    images, labels = tasks.digits()
+    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10))
+    scorer = sb.LowResolution(Margin(), factor=2, check=None)
+    context = sb.Context(8, 16, pooled, outputs=tasks.pair)
+    batch = images[:16], labels[:16]
+    cheap = scorer.start(context).score(batch, None)
+    exact = Margin().start(context).score(batch, None)
+    assert cheap.tolist() == pytest.approx(exact.tolist(), abs=1e-5)  # pooled all the same
+    strategy = sb.selective_backprop(rate=1 / 2, scorer=Margin(), warmup_epochs=0)
+    assert len(sb.SelectiveStep(pooled, nn.CrossEntropyLoss(), strategy)(batch).rows) == 8

@@ -1,0 +1,116 @@
+"""The pages on other tasks and on language models show what runs, in the order they show it."""
+
+import random
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import fixture_language as language
+import fixture_tasks as tasks
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+DOCS = Path(__file__).parents[1] / "docs"
+MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
+
+
+def sections(page: str) -> dict[str, str]:
+    """The code under each heading of a page."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        code = "\n".join(re.findall(r"^```python\n(.*?)^```", part, re.DOTALL | re.MULTILINE))
+        if code:
+            found[part.splitlines()[0]] = code
+    return found
+
+
+TASKS = sections("tasks.md")
+
+
+def task_names(task: str) -> dict[str, object]:
+    """What the page takes for granted under a heading."""
+    torch.manual_seed(0)
+    random.seed(0)
+    images, labels = (part[:128] for part in tasks.digits())
+    pixels = images.flatten(1)
+    examples = {
+        "Regression": TensorDataset(pixels, labels.float().unsqueeze(1)),
+        "Segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
+        "Several labels an example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
+        "Batches that are no pair": [
+            {"pixels": image, "label": label} for image, label in zip(pixels, labels, strict=True)
+        ],
+        "Contrastive losses": TensorDataset(pixels, pixels + 0.1 * torch.randn_like(pixels)),
+        "MixUp and CutMix": TensorDataset(pixels, labels),
+    }[task]
+    heads = {"Regression": nn.Linear(64, 1), "Segmentation": nn.Conv2d(1, 2, 3, padding=1)}
+    model = heads.get(task, nn.Linear(64, 10))
+    return MODULES | {
+        "train_loader": DataLoader(examples, 32, shuffle=True),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "strategy": sb.selective_backprop(rate=1 / 2, warmup_epochs=0),
+        "loss_fn": nn.CrossEntropyLoss(),
+        "weights": torch.ones(10),
+    }
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
+    names = task_names(task)
+    exec(TASKS[task], names)
+    door = names["loader"]
+    if not door.stats.batches:
+        assert len(list(door)) == 2
+    assert door.stats.kept == 64
+    assert door.stats.scored == 128
+
+
+def test_the_page_on_language_models_runs_and_trains() -> None:
+    shown = sections("language-models.md")
+    lines = language.Lines()
+    model, reference = language.make_model(lines), language.make_model(lines).eval()
+    before = language.mean_loss(model, lines)
+    names = MODULES | {
+        "train_loader": DataLoader(lines, 24, shuffle=True, collate_fn=language.pad),
+        "model": model,
+        "reference": reference,
+        "optimizer": torch.optim.Adam(model.parameters(), 0.01),
+    }
+    parts = ("Whole examples", "Single tokens", "Tokens against a reference", "Both")
+    assert list(shown) == list(parts)
+    for part in parts:
+        start = language.mean_loss(model, lines)
+        exec(shown[part], names)
+        assert language.mean_loss(model, lines) < start, part
+    assert language.mean_loss(model, lines) < before - 0.8
+    assert names["loader"].next_epoch == 2
+
+
+def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
+    names: dict[str, object] = dict(MODULES)
+    [shown] = re.findall(
+        r"^def predict_next.*?(?=^\n\n|\Z)",
+        sections("language-models.md")["Whole examples"],
+        re.DOTALL | re.MULTILINE,
+    )
+    exec(shown, names)
+    logits = torch.randn(3, 5, 7)
+    labels = torch.randint(0, 7, (3, 5))
+    batch = {"input_ids": labels, "attention_mask": torch.ones_like(labels), "labels": labels}
+
+    def model(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=logits)
+
+    found = functional.cross_entropy(*names["predict_next"](model, batch), reduction="none")
+    expected = [
+        [-logits[row, token].log_softmax(0)[labels[row, token + 1]].item() for token in range(4)]
+        for row in range(3)
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected))

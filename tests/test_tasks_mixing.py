@@ -1,0 +1,177 @@
+"""MixUp and CutMix: right on what the loader yields, and warned of where indices would lie."""
+
+import warnings
+from typing import Any
+
+import fixture_tasks as tasks
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+import selective_backprop as sb
+from selective_backprop._mixtures import mixes_examples
+
+HALF = sb.selective_backprop(rate=1 / 2)
+
+
+def mix(images: Tensor, labels: Tensor, share: float = 0.7) -> tuple[Tensor, Tensor]:
+    """MixUp: each example and its neighbour in the batch, shared."""
+    soft = functional.one_hot(labels, 10).float()
+    return tuple(share * part + (1 - share) * part.roll(1, 0) for part in (images, soft))
+
+
+def cut_and_mix(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """CutMix: a quarter of each image is its neighbour's."""
+    cut = images.clone()
+    cut[:, :, 2:6, 2:6] = images.roll(1, 0)[:, :, 2:6, 2:6]
+    return cut, mix(images, labels, 0.75)[1]
+
+
+def digits() -> TensorDataset:
+    return TensorDataset(*(part[: tasks.TRAINED] for part in tasks.digits()))
+
+
+def make_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def make_loader(mixing: Any = None) -> DataLoader:
+    def collate(examples: list[Any]) -> Any:
+        batch = default_collate(examples)
+        return batch if mixing is None else mixing(*batch)
+
+    return DataLoader(digits(), 32, shuffle=True, drop_last=True, collate_fn=collate)
+
+
+def error(net: nn.Module) -> float:
+    images, labels = (part[tasks.TRAINED :] for part in tasks.digits())
+    with torch.no_grad():
+        return (net(images).argmax(1) != labels).float().mean().item()
+
+
+@pytest.mark.parametrize("mixing", [mix, cut_and_mix])
+def test_mixing_what_the_loader_yields_trains_on_selected_examples(mixing) -> None:
+    net = make_net()
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    door = sb.SelectiveLoader(make_loader(), net, nn.CrossEntropyLoss(), HALF)
+    for _ in range(3):
+        for images, labels in door:
+            optimizer.zero_grad()
+            inputs, targets = mixing(images, labels)
+            functional.cross_entropy(net(inputs), targets).backward()
+            optimizer.step()
+    assert door.stats.scored == 32 + 2 * 43 * 32  # the first batch is tried in the warm-up
+    assert error(net) < 0.2
+
+
+def test_mixing_in_place_harms_no_example_that_waits() -> None:
+    def yielded(in_place: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        door = sb.SelectiveLoader(make_loader(), make_net(), nn.CrossEntropyLoss(), HALF)
+        seen = []
+        for _ in range(2):
+            for images, _ in door:
+                seen.append(images.clone())
+                if in_place:
+                    images.fill_(torch.nan)
+        return seen
+
+    assert all(map(torch.equal, yielded(in_place=True), yielded(in_place=False)))
+
+
+def begin(strategy: sb.Strategy, mixing: Any, **options: Any) -> list[str]:
+    """Take the first batch, and return what was warned of."""
+    door = sb.SelectiveLoader(
+        make_loader(mixing), make_net(), nn.CrossEntropyLoss(), strategy, **options
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in zip(range(2), door, strict=False):
+            pass
+    return [str(warning.message) for warning in caught]
+
+
+BY_INDEX = [
+    sb.stale_sb(rate=1 / 2, epochs=3),
+    sb.predicted_sb(rate=1 / 2),
+    sb.rho_loss(torch.zeros(tasks.TRAINED), rate=1 / 2),
+]
+
+
+@pytest.mark.parametrize("mixing", [mix, cut_and_mix])
+@pytest.mark.parametrize("strategy", BY_INDEX, ids=lambda strategy: strategy.name)
+def test_mixtures_in_the_collate_function_are_warned_of_once_where_indices_count(
+    strategy, mixing
+) -> None:
+    [said] = begin(strategy, mixing)
+    assert "look mixed from two examples each" in said
+    assert "Mix the batches that the loader yields" in said
+    assert begin(strategy, None) == []
+
+
+def test_mixtures_are_warned_of_where_recorded_losses_count() -> None:
+    options = {"with_selection": True, "epochs": 4}
+    [said] = begin(sb.easy_skip(), mix, **options)
+    assert "look mixed" in said
+    assert begin(sb.easy_skip(), None, **options) == []
+
+
+@pytest.mark.parametrize("strategy", [HALF, sb.random_backprop(rate=1 / 2), sb.traditional()])
+def test_where_no_index_counts_mixtures_are_examples_like_others(strategy) -> None:
+    assert begin(strategy, mix) == []
+
+
+def test_a_mixture_that_is_selected_keeps_its_own_targets() -> None:
+    net = make_net()
+    strategy = sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 2))
+    made: list[tuple[Tensor, Tensor]] = []
+
+    def noted(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        made.append(mix(images, labels))
+        return made[-1]
+
+    door = sb.SelectiveLoader(make_loader(noted), net, nn.CrossEntropyLoss(), strategy)
+    inputs, targets = next(iter(door))
+    every = tuple(map(torch.cat, zip(*made, strict=True)))
+    with torch.no_grad():
+        losses = functional.cross_entropy(net(every[0]), every[1], reduction="none")
+    rows = losses.topk(32).indices.sort().values
+    assert inputs.equal(every[0][rows])
+    assert targets.equal(every[1][rows])
+
+
+def test_a_step_takes_the_hardest_of_candidates_that_are_mixed_before_it() -> None:
+    net = make_net()
+    inputs, targets = mix(*next(iter(make_loader())))
+    step = sb.SelectiveStep(
+        net, nn.CrossEntropyLoss(), sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
+    )
+    selected = step((inputs, targets))
+    losses = -(net(inputs).log_softmax(1) * targets).sum(1)
+    assert selected.rows.tolist() == losses.topk(8).indices.sort().values.tolist()
+    torch.testing.assert_close(selected.loss, losses[selected.rows].mean())
+
+
+ONE_HOT = functional.one_hot(torch.arange(8) % 4, 5).float()
+
+
+@pytest.mark.parametrize(
+    ("targets", "mixed"),
+    [
+        (0.6 * ONE_HOT + 0.4 * ONE_HOT.roll(1, 0), True),
+        ((0.6 * ONE_HOT + 0.4 * ONE_HOT.roll(1, 0)).half(), True),
+        (0.9 * (0.5 * ONE_HOT + 0.5 * ONE_HOT.roll(1, 0)) + 0.1 / 5, True),  # and smoothed
+        (ONE_HOT, False),
+        (0.9 * ONE_HOT + 0.1 / 5, False),  # smoothed alone
+        (torch.linspace(0, 3, 40).view(8, 5).sin().softmax(1), False),  # of a teacher
+        (torch.tensor([[0.3, 0.7], [1.0, 0.0]]), False),  # two classes: nothing can be told
+        (torch.zeros(0, 5), False),
+        (torch.ones(8, 5) * torch.nan, False),
+        (2 * ONE_HOT + ONE_HOT.roll(1, 0), False),  # no probabilities
+    ],
+)
+def test_mixed_targets_are_told_from_others(targets, mixed) -> None:
+    assert mixes_examples({"pixels": torch.rand(8, 1, 8, 8), "answers": {"soft": targets}}) == mixed
