@@ -209,8 +209,9 @@ def test_the_progress_bar_is_told_how_long_each_epoch_is(capsys):
     ids=lambda strategy: strategy.name,
 )
 def test_every_kind_of_strategy_selects(strategy):
-    trainer, history, _ = train(strategy, *digits(96), batch_size=8, epochs=4)
+    images, classes = digits()
+    model = make_model(rate=0.0)
+    trainer, _, _ = train(strategy, images, classes, model=model, batch_size=8, epochs=4)
     assert trainer.stats.kept < 0.95 * trainer.stats.candidates
-    assert np.isfinite(history["loss"]).all()
-    accuracy = trainer._model.evaluate(*digits(96), verbose=0, return_dict=True)["accuracy"]
-    assert accuracy > 0.4
+    guesses = model(images, training=True).argmax(1).numpy(force=True)
+    assert (guesses == classes).mean() > 0.6

@@ -74,7 +74,7 @@ def refuse_beside_loader(**given: Any) -> None:
         "validation_split": "pass validation_data=",
     }
     for name, value in given.items():
-        if value is not None and value != 0.0:
+        if value is not None:
             raise ConfigurationError(
                 f"{name}= goes with arrays, and x is a DataLoader; {instead[name]}"
             )

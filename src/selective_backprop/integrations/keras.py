@@ -130,7 +130,7 @@ class SelectiveFit:
         callbacks: Any = None,
         validation_split: float = 0.0,
         validation_data: Any = None,
-        shuffle: bool = True,
+        shuffle: Any = True,
         class_weight: Any = None,
         sample_weight: Any = None,
         initial_epoch: int = 0,
@@ -279,7 +279,7 @@ def _open(
     y: Any,
     *,
     batch_size: int | None,
-    shuffle: bool,
+    shuffle: Any,
     class_weight: Any,
     sample_weight: Any,
     validation_split: float,
@@ -292,7 +292,7 @@ def _open(
             batch_size=batch_size,
             class_weight=class_weight,
             sample_weight=sample_weight,
-            validation_split=validation_split,
+            validation_split=validation_split or None,
         )
         return x, None
     parts, rest = join_arrays(x, y, sample_weight, class_weight), None
