@@ -24,8 +24,8 @@ def load_keras() -> Any:
                 "Keras is not installed; pip install 'selective-backprop[keras]'", name="keras"
             ) from None
         raise ConfigurationError(
-            f"Keras cannot be imported with the backend it is set to ({error}), and selection needs "
-            f"torch; {needed}"
+            f"Keras cannot be imported with the backend it is set to ({error}), and selection "
+            f"needs torch; {needed}"
         ) from error
     version = tuple(int(part) for part in keras.__version__.split(".")[:2])
     if version < OLDEST:
