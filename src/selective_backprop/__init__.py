@@ -20,6 +20,7 @@ from selective_backprop._gate import AbstractGate, RunningGate, VarianceGate
 from selective_backprop._history import History
 from selective_backprop._ledger import Ledger, Observations
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._log import Log
 from selective_backprop._prune import Keep, prune
 from selective_backprop._schedule import Schedule
 from selective_backprop._selection import (
@@ -30,7 +31,7 @@ from selective_backprop._selection import (
     inclusion_odds,
     tilted_odds,
 )
-from selective_backprop._stats import Stats, StepStats
+from selective_backprop._stats import ScoreStats, Stats, StepStats
 from selective_backprop._step import SelectedLosses, SelectiveStep
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
@@ -149,6 +150,7 @@ __all__ = [
     "Ledger",
     "Leftovers",
     "LoaderError",
+    "Log",
     "LossError",
     "LowPrecision",
     "LowResolution",
@@ -173,6 +175,7 @@ __all__ = [
     "RunningScorer",
     "RunningSelector",
     "Schedule",
+    "ScoreStats",
     "ScorerOutcome",
     "SelectedLosses",
     "SelectedTokens",

@@ -15,6 +15,7 @@ from selective_backprop._losses import find_outputs
 from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
+from selective_backprop._stats import Stats
 from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Synced
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
@@ -250,6 +251,22 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     if synced and any(getattr(scorer, "training", False) for scorer in scorers):
         return "SyncBatchNorm in training mode gathers statistics from all ranks"
     return None
+
+
+def warn_of_no_batch(stats: Stats, came: int) -> None:
+    """Warn of an epoch that yielded no training batch.
+
+    Args:
+        stats: as of its end.
+        came: candidates that came up in it.
+    """
+    warnings.warn(
+        f"epoch {stats.epoch} yielded no training batch: of {came} candidates {stats.waiting} wait "
+        f"for a full window or batch. {stats.ties:.0%} of the recent scores are ties, which are "
+        "never above one another.",
+        SelectionWarning,
+        stacklevel=5,
+    )
 
 
 def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._stats import ScoreStats
 from selective_backprop._types import Odds, Scores
 
 
@@ -106,6 +107,15 @@ class History:
             return 0.0
         counts = recent.unique(return_counts=True)[1]
         return 1.0 - int((counts == 1).sum()) / len(self)
+
+    def summary(self) -> ScoreStats | None:
+        """Return what the remembered scores are like; None of none. Reads the device."""
+        recent = self.recent.detach().double().numpy(force=True)
+        finite = recent[np.isfinite(recent)]
+        if not len(finite):
+            return None
+        deciles = np.quantile(finite, np.linspace(0.0, 1.0, 11))
+        return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the remembered scores and how many were ever filed."""

@@ -1,7 +1,6 @@
 """The door: a data loader that yields full batches of the examples worth training on."""
 
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Any
@@ -20,12 +19,10 @@ from selective_backprop._checks import (
     check_strategy,
     choose,
     find_device,
+    warn_of_no_batch,
 )
 from selective_backprop._epoch import Epoch
-from selective_backprop._errors import (
-    LoaderError,
-    SelectionWarning,
-)
+from selective_backprop._errors import LoaderError
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._losses import LossFunction
@@ -34,7 +31,7 @@ from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
 from selective_backprop._standing import Standing
-from selective_backprop._stats import Stats
+from selective_backprop._stats import ScoreStats, Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.scorers import Agreeing
@@ -195,6 +192,17 @@ class SelectiveLoader:
         """How many examples went where so far: one frozen snapshot."""
         return self._standing.stats
 
+    @property
+    def scores(self) -> ScoreStats | None:
+        """What the scores are like that candidates are held against; None before there are any.
+
+        The recent ones, or all that a strategy remembered at the epoch's start. Reads the device.
+        """
+        memory, history = self._parts.pipeline.memory, self._parts.history
+        knowledge = None if memory is None else memory.knowledge
+        known = None if knowledge is None else knowledge.past.summary()
+        return history.summary() if known is None and history is not None else known
+
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside.
 
@@ -295,13 +303,7 @@ class SelectiveLoader:
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         if after.batches == self._standing.began["batches"]:
-            warnings.warn(
-                f"epoch {after.epoch} yielded no training batch: of {came} candidates "
-                f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
-                "scores are ties, which are never above one another.",
-                SelectionWarning,
-                stacklevel=4,
-            )
+            warn_of_no_batch(after, came)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.

@@ -1,6 +1,10 @@
 """How many examples went where: one frozen snapshot, read by the lab, the adapters and logs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+TRAINED = (
+    3  # forward passes that training on an example takes: its forward, and a backward twice that
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,53 @@ class Stats:
     beyond: int = 0
     nonfinite: int = 0
     ties: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The share of the candidates that was kept; NaN before the first came up.
+
+        It exceeds 1 where candidates that had waited were kept.
+        """
+        return self.kept / self.candidates if self.candidates else float("nan")
+
+    @property
+    def cost(self) -> int:
+        """What scoring and training took, in forward passes of one example.
+
+        A score counts as one, also where a cheap scorer took it; training on an example as
+        three, its forward and a backward of twice that.
+        """
+        return self.scored + self.checked + TRAINED * self.kept
+
+    @property
+    def plain_cost(self) -> int:
+        """What training on every candidate would have taken, in forward passes of one example."""
+        return TRAINED * self.candidates
+
+    def since(self, earlier: "Stats") -> "Stats":
+        """Return what was counted since an earlier snapshot; what is no count is as it is now."""
+        counts = (
+            *("candidates", "loaded", "scored", "checked", "expired", "kept", "batches"),
+            *("dropped", "beyond", "nonfinite"),
+        )
+        return replace(
+            self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}
+        )
+
+
+@dataclass(frozen=True)
+class ScoreStats:
+    """What many scores are like, those that are not finite left out.
+
+    Attributes:
+        count: how many there are, at least 1.
+        mean: of all of them.
+        deciles: the lowest, the nine that cut them into tenths, and the highest, `[11]`.
+    """
+
+    count: int
+    mean: float
+    deciles: tuple[float, ...]
 
 
 @dataclass(frozen=True)

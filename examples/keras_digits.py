@@ -1,0 +1,29 @@
+"""Train a small Keras network on handwritten digits: KERAS_BACKEND=torch python keras_digits.py."""
+
+import keras
+from sklearn.datasets import load_digits
+
+import selective_backprop as sb
+from selective_backprop.integrations.keras import SelectiveFit
+
+keras.utils.set_random_seed(0)
+pixels, labels = load_digits(return_X_y=True)
+trained, held_out = (pixels[:1400] / 16, labels[:1400]), (pixels[1400:] / 16, labels[1400:])
+
+model = keras.Sequential(
+    [
+        keras.layers.Input((64,)),
+        keras.layers.Dense(128, activation="relu"),
+        keras.layers.Dropout(0.2),
+        keras.layers.Dense(10, activation="softmax"),
+    ]
+)
+model.compile(
+    keras.optimizers.SGD(0.1, momentum=0.9),
+    loss="sparse_categorical_crossentropy",
+    metrics=["accuracy"],
+)
+SelectiveFit(model, sb.selective_backprop(rate=1 / 3)).fit(*trained, epochs=8, verbose=0)
+
+accuracy = model.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
+print(f"{int(model.optimizer.iterations)} steps, test error {1 - accuracy:.1%}")

@@ -1,0 +1,44 @@
+"""Keras itself, once it is known to be there, new enough, and to compute with torch."""
+
+import importlib
+from typing import Any
+
+from selective_backprop._errors import ConfigurationError
+
+OLDEST = (3, 6)
+
+
+def load_keras() -> Any:
+    """Return the module `keras`.
+
+    Raises:
+        ModuleNotFoundError: if it is not installed.
+        ConfigurationError: if it is too old, or its backend is not torch.
+    """
+    needed = "set the environment variable KERAS_BACKEND=torch before Keras is first imported"
+    try:
+        keras = importlib.import_module("keras")
+    except ModuleNotFoundError as error:
+        if error.name == "keras":
+            raise ModuleNotFoundError(
+                "Keras is not installed; pip install 'selective-backprop[keras]'", name="keras"
+            ) from None
+        raise ConfigurationError(
+            f"Keras cannot be imported with the backend it is set to ({error}), and selection "
+            f"needs torch; {needed}"
+        ) from error
+    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise ConfigurationError(
+            f"Keras is {keras.__version__}, and {'.'.join(map(str, OLDEST))} or newer is needed; "
+            "pip install --upgrade keras"
+        )
+    backend = keras.backend.backend()
+    if backend != "torch":
+        raise ConfigurationError(
+            f"Keras's backend is {backend}, and selection needs torch; {needed}"
+        )
+    return keras
+
+
+keras = load_keras()

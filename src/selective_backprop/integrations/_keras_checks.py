@@ -1,0 +1,124 @@
+"""What is found out, and refused, before `fit` begins."""
+
+import copy
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from selective_backprop._checks import scorer_parts
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._losses import check_losses
+from selective_backprop._types import LossesOf
+from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras_feed import Recording
+from selective_backprop.integrations._keras_losses import CompiledLoss, apply
+from selective_backprop.integrations._keras_untouched import all_modules
+from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Synced
+from selective_backprop.scorers._untouched import eval_mode, kept_random_streams
+from selective_backprop.strategies import Strategy
+
+
+def check_scorer(strategy: Strategy) -> None:
+    """Refuse scorers that copy a model or take it apart, as only torch's own modules let them.
+
+    Raises:
+        ConfigurationError: if the strategy has one.
+    """
+    for part in scorer_parts(strategy.scorer):
+        if isinstance(part, (Compiled, EarlyExit, Int8, Pipelined, Synced)):
+            raise ConfigurationError(
+                f"{type(part).__name__}() works on a copy or a part of the model, and Keras keeps "
+                "weights in variables of its own; use Forward(), LowPrecision() or LowResolution()"
+            )
+
+
+def check_model(model: Any, callbacks: Any) -> None:
+    """Refuse a model that cannot be trained on chosen rows, and callbacks that are a whole.
+
+    Raises:
+        ConfigurationError: if one or the other is so.
+    """
+    if not model.compiled:
+        raise ConfigurationError("the model is not compiled; call model.compile(...) first")
+    for layer in all_modules(model):
+        if isinstance(layer, keras.layers.RNN) and layer.stateful:
+            raise ConfigurationError(
+                f"{layer.name} is stateful: a row of one batch goes on in the next, and selection "
+                "puts other rows there; use stateful=False"
+            )
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        raise ConfigurationError("callbacks= is a CallbackList; pass a list of callbacks")
+
+
+def check_weights(model: Any, strategy: Strategy) -> None:
+    """Refuse weights of rows where `fit` would not train on the mean of weighted losses.
+
+    Raises:
+        ConfigurationError: if the loss or the model would do something else.
+    """
+    for name in ("compute_loss", "train_step"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise ConfigurationError(
+                f"{strategy.name} reweights examples, and it is not known what "
+                f"{type(model).__name__}.{name} does with sample weights; use a strategy without "
+                "weights"
+            )
+    for loss in keras.tree.flatten(model.loss):
+        if getattr(keras.losses.get(loss), "reduction", None) == "mean_with_sample_weight":
+            raise ConfigurationError(
+                f"{strategy.name} reweights examples, and reduction='mean_with_sample_weight' "
+                "divides by the sum of the weights, which takes back what they do; use "
+                "'sum_over_batch_size'"
+            )
+
+
+def find_recording(
+    model: Any, compiled: CompiledLoss | None, strategy: Strategy
+) -> Recording | None:
+    """Return what records the losses of training; None where nothing remembers them.
+
+    Raises:
+        ConfigurationError: if they are needed and not to be had.
+    """
+    if strategy.needs is None or not strategy.needs.recordings:
+        return None
+    why = None
+    if compiled is None:
+        why = "losses= would take a second forward pass; leave it out"
+    elif model.jit_compile:
+        why = "a compiled training step does not show its outputs; compile(jit_compile=False)"
+    if why is not None:
+        raise ConfigurationError(
+            f"{strategy.name} selects by the losses of training, which are computed from its "
+            f"outputs, and {why}"
+        )
+    return Recording(model, compiled)  # ty: ignore[invalid-argument-type]
+
+
+def first_batch(source: DataLoader[Any]) -> Any:
+    """Return a batch as the loader yields it; the loader and the random streams stay."""
+    apart = copy.copy(source)
+    object.__setattr__(apart, "_iterator", None)  # which persistent workers would belong to
+    with kept_random_streams(None):
+        return next(iter(apart))
+
+
+def build(model: Any, batch: Any) -> None:
+    """Build a model that is not, by calling it on a batch as Keras asks for."""
+    if not model.built:
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        with torch.no_grad(), eval_mode(model):
+            apply(model, inputs)
+
+
+def try_losses(losses: LossesOf, model: Any, batch: Any) -> None:
+    """Find out whether there is a loss for each example of a batch.
+
+    Raises:
+        ConfigurationError: if the model has several outputs.
+        LossError: if there is anything else than one loss per example.
+    """
+    rows = len(keras.tree.flatten(batch)[0])
+    with torch.no_grad(), kept_random_streams(None), eval_mode(model):
+        check_losses(losses(model, batch), rows)

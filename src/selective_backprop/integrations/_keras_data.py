@@ -1,0 +1,178 @@
+"""What `fit` is given to train on, as a data loader of torch."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop.integrations._keras_backend import keras
+
+
+class Rows(Dataset[Any]):
+    """Rows of arrays, taken a batch at a time.
+
+    Args:
+        parts: `(inputs, targets)` or with weights, each a tensor or a structure of tensors.
+    """
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self._length = len(keras.tree.flatten(parts)[0])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return keras.tree.map_structure(lambda leaf: leaf[index], self.parts)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        """Return all rows of a batch at once."""
+        rows = torch.tensor(indices)
+        return keras.tree.map_structure(lambda leaf: leaf[rows], self.parts)
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return a batch that needs no collating."""
+    return batch
+
+
+def refuse_others(x: Any) -> None:
+    """Refuse what is neither arrays nor a data loader that can be wrapped.
+
+    Raises:
+        LoaderError: if it is anything else.
+    """
+    if isinstance(x, SelectiveLoader):
+        raise LoaderError(
+            "x is a SelectiveLoader; pass the DataLoader inside, which is wrapped here"
+        )
+    if not isinstance(x, DataLoader) and not _is_arrays(x):
+        raise LoaderError(
+            f"x is a {type(x).__name__}, whose examples cannot be chosen from. Pass arrays or a "
+            "torch DataLoader; what yields batches becomes one as DataLoader(iterable_data_set, "
+            "batch_size=None)."
+        )
+
+
+def refuse_beside_loader(**given: Any) -> None:
+    """Refuse arguments of `fit` that a data loader has its own say on.
+
+    Raises:
+        ConfigurationError: if one is given.
+    """
+    instead = {
+        "y": "let the loader yield (x, y)",
+        "batch_size": "set the loader's",
+        "sample_weight": "let the loader yield (x, y, sample_weight)",
+        "class_weight": "let the loader yield (x, y, sample_weight)",
+        "validation_split": "pass validation_data=",
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigurationError(
+                f"{name}= goes with arrays, and x is a DataLoader; {instead[name]}"
+            )
+
+
+def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, ...]:
+    """Return inputs, targets and, if any, weights as tensors.
+
+    Args:
+        x: arrays of one row per example, in any structure.
+        y: as x; None only where the loss needs no targets.
+        sample_weight: weights of examples, or None.
+        class_weight: weights by class number, or None.
+
+    Raises:
+        ConfigurationError: if they are of different lengths, hold no numbers, or both weights
+            are given.
+    """
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ConfigurationError("give sample_weight= or class_weight=, not both")
+        sample_weight = weigh_classes(y, class_weight)
+    parts = tuple(part for part in (x, y, sample_weight) if part is not None)
+    parts = keras.tree.map_structure(as_tensor, parts)
+    lengths = {len(leaf) for leaf in keras.tree.flatten(parts)}
+    if len(lengths) != 1:
+        found = ", ".join(map(str, sorted(lengths)))
+        raise ConfigurationError(f"arrays of one length are needed, got {found} rows")
+    return parts
+
+
+def as_tensor(array: Any) -> Tensor:
+    """Return an array as a tensor, its fractions in Keras's precision.
+
+    Raises:
+        ConfigurationError: if it holds no numbers.
+    """
+    if not isinstance(array, Tensor):
+        array = np.asarray(array)
+        if array.dtype.kind not in "biuf":
+            raise ConfigurationError(
+                f"arrays of numbers are needed, got {array.dtype}; encode it before training"
+            )
+        array = torch.from_numpy(np.ascontiguousarray(array))
+    precise = getattr(torch, keras.config.floatx())
+    return array.to(precise) if array.is_floating_point() else array
+
+
+def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
+    """Return the weight of each example's class, 1 for classes that are not named, `[example]`.
+
+    Args:
+        y: class numbers, `[example]` or `[example, 1]`, or one-hot rows.
+        class_weight: weights by class number.
+
+    Raises:
+        ConfigurationError: if the model has several targets, or none.
+    """
+    if y is None or keras.tree.is_nested(y):
+        raise ConfigurationError("class_weight= needs one array of targets")
+    classes = as_tensor(y)
+    if classes.ndim > 1:
+        classes = classes.squeeze(-1) if classes.shape[-1] == 1 else classes.argmax(-1)
+    classes = classes.round().long() if classes.is_floating_point() else classes.long()
+    weights = torch.ones(max(int(classes.max()), *class_weight) + 1)
+    for number, weight in class_weight.items():
+        weights[number] = weight
+    return weights[classes]
+
+
+def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:
+    """Return all rows but the last ones, and those, which are a share of all.
+
+    Raises:
+        ConfigurationError: if either would be empty.
+    """
+    count = len(keras.tree.flatten(parts)[0])
+    stop = math.floor(count * (1.0 - share))
+    if not 0 < stop < count:
+        raise ConfigurationError(
+            f"validation_split={share} of {count} examples leaves none for one of the two"
+        )
+    first = keras.tree.map_structure(lambda leaf: leaf[:stop], parts)
+    return first, keras.tree.map_structure(lambda leaf: leaf[stop:], parts)
+
+
+def load_rows(parts: tuple[Any, ...], batch_size: int | None, shuffle: Any) -> DataLoader[Any]:
+    """Return a loader of arrays.
+
+    Raises:
+        ConfigurationError: if they are to be shuffled as no sampler of torch does it.
+    """
+    if not isinstance(shuffle, bool):
+        raise ConfigurationError(f"shuffle={shuffle!r}: there are True and False")
+    size = 32 if batch_size is None else batch_size  # Keras's own
+    return DataLoader(Rows(parts), batch_size=size, shuffle=shuffle, collate_fn=as_it_is)
+
+
+def _is_arrays(x: Any) -> bool:
+    leaves = keras.tree.flatten(x)
+    return bool(leaves) and all(hasattr(leaf, "__array__") for leaf in leaves)

@@ -1,0 +1,162 @@
+"""The batches that `fit` pulls, and what happens between two of them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from selective_backprop._errors import LoaderError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._selection import Selection
+from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras_data import as_it_is
+from selective_backprop.integrations._keras_losses import CompiledLoss, spread
+
+
+class Feed:
+    """Hand a loader's batches to `fit`, with weights where the strategy weighs rows.
+
+    Args:
+        loader: yields batches with their selection.
+        first: a batch as the user's loader yields it, for `fit` to build the model from.
+        weighs: axes of the losses that the rows' weights multiply; None to send no weights.
+        recording: computes the losses of training; None where nothing remembers them.
+        endless: go from epoch to epoch of the loader, for a `fit` that counts steps.
+        after: called with the loader after each training step; None for nothing.
+
+    Attributes:
+        loader: as given.
+        endless: as given.
+        steps: batches handed out to train on.
+    """
+
+    def __init__(
+        self,
+        loader: SelectiveLoader,
+        first: Any,
+        *,
+        weighs: int | None,
+        recording: "Recording | None",
+        endless: bool,
+        after: Callable[[SelectiveLoader], object] | None,
+    ) -> None:
+        self.loader, self.endless = loader, endless
+        self.steps = 0
+        self._started = self._pending = False
+        self._first, self._weighs = first, weighs
+        self._recording, self._after = recording, after
+
+    def start(self) -> None:
+        """Note that `fit` pulls to train from now on, and no longer to have a look."""
+        self._started = True
+
+    def as_loader(self) -> DataLoader[Any]:
+        """Return what `fit` takes: a data loader of torch, without workers of its own.
+
+        Its own generator lets iterating it leave the random streams alone.
+        """
+        return DataLoader(
+            _Stream(self), batch_size=None, collate_fn=as_it_is, generator=torch.Generator()
+        )
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of an epoch, or of all to come; before training, one to look at."""
+        if not self._started:
+            ones = torch.ones(len(keras.tree.flatten(self._first)[0]))
+            yield self._weighed(self._first, ones)
+            return
+        while True:
+            waiting = self.loader.stats.waiting
+            self.loader.set_epoch(self.loader.next_epoch)  # which samplers shuffle by
+            before = self.steps
+            for batch, selection in self.loader:
+                if self._recording is not None:
+                    self._recording.expect(batch, selection)
+                self.steps, self._pending = self.steps + 1, True
+                yield self._weighed(batch, selection.weights)
+                self.settle()
+            if not self.endless:
+                return
+            if self.steps == before and self.loader.stats.waiting == waiting:
+                raise LoaderError("an epoch yielded no training batch, and none would ever come")
+
+    def settle(self) -> None:
+        """Do what is left to do after a training step, if that is not done."""
+        if self._pending:
+            self._pending = False
+            if self._recording is not None:
+                self._recording.settle(self.loader)
+            if self._after is not None:
+                self._after(self.loader)
+
+    def _weighed(self, batch: Any, weights: Tensor) -> Any:
+        if self._weighs is None:
+            return batch
+        inputs, targets, given = keras.utils.unpack_x_y_sample_weight(batch)
+        weights = spread(weights, self._weighs)
+        if given is not None:
+            weights = weights * spread(given, self._weighs).to(weights.device)
+        return inputs, targets, weights
+
+
+class _Stream(IterableDataset[Any]):
+    """Batches of unknown number.
+
+    `fit` takes the number of the first epoch's batches for that of every epoch, unless it is told
+    one. It is told one that no epoch reaches, so that each ends when its batches do.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._feed.batches()
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+
+class Recording:
+    """Tell a loader the losses of training, from the outputs that training computed.
+
+    While it is open a hook of torch keeps the model's outputs of the step that runs.
+
+    Args:
+        model: in training.
+        loss: of the model.
+    """
+
+    def __init__(self, model: Any, loss: CompiledLoss) -> None:
+        self._model, self._loss = model, loss
+        self._expected: tuple[Any, Selection] | None = None
+        self._outputs: Any = None
+
+    def __enter__(self) -> "Recording":
+        self._handle = self._model.register_forward_hook(self._keep)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._handle.remove()
+        self._expected = self._outputs = None
+
+    def expect(self, batch: Any, selection: Selection) -> None:
+        """Note which batch the next training forward is of."""
+        self._expected, self._outputs = (batch, selection), None
+
+    def settle(self, loader: SelectiveLoader) -> None:
+        """Record the losses of the batch that was expected, if it was trained on."""
+        if self._expected is None or self._outputs is None:
+            return
+        (batch, selection), outputs = self._expected, self._outputs
+        self._expected = self._outputs = None
+        _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        with torch.no_grad():
+            loader.record(selection, self._loss.of(outputs, targets, weights))
+
+    def _keep(self, model: Any, args: Any, outputs: Any) -> None:
+        # Selection passes and validation run without gradients.
+        if self._expected is not None and self._outputs is None and torch.is_grad_enabled():
+            self._outputs = outputs

@@ -1,0 +1,183 @@
+"""One loss per example, from the loss that a Keras model was compiled with."""
+
+import copy
+import functools
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop.integrations._keras_backend import keras
+
+INSTEAD = "Pass losses=callable(model, batch) -> one loss per example."
+
+
+def apply(model: Any, inputs: Any) -> Any:
+    """Return the model's outputs, in training or inference mode as its flag has it."""
+    if _takes_mode(type(model)):
+        return model(inputs, training=model.training)
+    return model(inputs)
+
+
+@functools.cache
+def _takes_mode(kind: type) -> bool:
+    if not issubclass(kind, keras.layers.Layer):
+        return False  # another torch module, such as a proxy
+    parameters = inspect.signature(kind.call).parameters.values()
+    return any(one.name == "training" or one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+class CompiledLoss:
+    """The loss of a compiled model, asked for each example.
+
+    An example's loss is the mean over its positions, if it has several; those that Keras masks or
+    that `ignore_class` names are left out. Its sample weight multiplies it, as in training.
+
+    Args:
+        model: compiled, with one output and one loss.
+
+    Attributes:
+        axes: of the losses that were computed last, before they were averaged.
+
+    Raises:
+        ConfigurationError: if there is not one loss of one output that can be asked.
+    """
+
+    def __init__(self, model: Any) -> None:
+        found = _find_loss(model)
+        self.axes = 1
+        self._ignored = getattr(found, "ignore_class", None)
+        self._gives_logits = _gives_logits(found)
+        if isinstance(found, keras.losses.Loss):
+            self._loss = copy.copy(found)
+            self._loss.reduction = "none"
+        else:
+            self._loss = _Function(found)
+
+    def __call__(self, model: Any, batch: Any) -> Tensor:
+        """Return the losses of a batch `(inputs, targets)` or with weights, `[candidate]`."""
+        inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        return self.of(apply(model, inputs), targets, weights)
+
+    def of(self, outputs: Any, targets: Any, weights: Tensor | None) -> Tensor:
+        """Return the losses of outputs that are there already, `[candidate]`."""
+        outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
+        losses = self._loss(targets, outputs)  # a masked position's is 0
+        self.axes = losses.ndim
+        if losses.ndim == 0:
+            return losses  # refused by whoever asked, with advice
+        mask = self._mask(outputs, targets, losses)
+        if weights is not None:
+            losses = losses * spread(weights.to(losses.device), losses.ndim)
+        if losses.ndim == 1:
+            return losses
+        if mask is None:
+            return losses.flatten(1).mean(1)
+        return losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
+
+    def classes(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return logits `[candidate, class]` and targets of a batch, for measures of error."""
+        inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        outputs = the_only(apply(model, inputs), "output")
+        targets = the_only(targets, "target")
+        if not self._gives_logits:  # the logarithms of probabilities are logits
+            outputs = outputs.clamp(min=torch.finfo(outputs.dtype).tiny).log()
+        if targets.ndim == 2 and targets.shape[1] == 1:
+            targets = targets.squeeze(1)
+        return outputs, targets.to(outputs.device)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether outputs are known to be of classes, so that `classes` can be asked."""
+        return self._gives_logits is not None
+
+    def _mask(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor | None:
+        """Return which positions count, in the losses' shape; None where all do."""
+        mask = getattr(outputs, "_keras_mask", None)  # where Keras itself reads it
+        mask = mask if mask is None or mask.shape == losses.shape else None
+        if self._ignored is not None and targets.shape == losses.shape:
+            counted = targets.to(losses.device) != self._ignored
+            mask = counted if mask is None else mask & counted
+        return mask
+
+
+class _Function(keras.losses.Loss):
+    """A loss function `(y_true, y_pred)`, called as Keras calls it."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(reduction="none")
+        self._function = function
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        """Return what the function does of tensors of one rank, if that is all they differ in."""
+        if y_true.ndim == y_pred.ndim + 1 and y_true.shape[-1] == 1:
+            y_true, y_pred = _level(y_true, y_pred)
+        elif y_pred.ndim == y_true.ndim + 1 and y_pred.shape[-1] == 1:
+            y_pred, y_true = _level(y_pred, y_true)
+        return self._function(y_true, y_pred)
+
+
+def _level(longer: Tensor, shorter: Tensor) -> tuple[Tensor, Tensor]:
+    if shorter.ndim == 1:
+        return longer, shorter.unsqueeze(-1)
+    return longer.squeeze(-1), shorter
+
+
+def spread(weights: Tensor, axes: int) -> Tensor:
+    """Return weights with as many axes as the losses that they multiply, and on no other rows."""
+    if weights.ndim == 2 and weights.shape[1] == 1 and axes == 1:
+        return weights.squeeze(1)
+    return weights.reshape(*weights.shape, *(1 for _ in range(axes - weights.ndim)))
+
+
+def the_only(values: Any, what: str) -> Any:
+    """Return the only tensor of a structure.
+
+    Raises:
+        ConfigurationError: if there are several.
+    """
+    leaves = keras.tree.flatten(values)
+    if len(leaves) != 1:
+        raise ConfigurationError(
+            f"the model has {len(leaves)} {what}s, and it is not known what an example's loss is "
+            f"then. {INSTEAD}"
+        )
+    return leaves[0]
+
+
+def _find_loss(model: Any) -> Any:
+    """Return the compiled loss as an object of Keras or a function.
+
+    Raises:
+        ConfigurationError: if there is not one alone, or the model computes another.
+    """
+    for name in ("compute_loss", "train_step"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise ConfigurationError(
+                f"{type(model).__name__} has a {name} of its own, which gives no loss per "
+                f"example. {INSTEAD}"
+            )
+    losses = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
+    if len(losses) != 1:
+        found = f"{len(losses)} losses" if losses else "no loss"
+        raise ConfigurationError(
+            f"the model was compiled with {found}, and one is needed: compile(loss=...). {INSTEAD}"
+        )
+    if losses[0] in ("ce", "crossentropy"):
+        raise ConfigurationError(
+            f"loss={losses[0]!r} stands for one of three losses; name it, such as "
+            "'sparse_categorical_crossentropy'"
+        )
+    return keras.losses.get(losses[0])
+
+
+def _gives_logits(loss: Any) -> bool | None:
+    """Return whether a classification loss takes logits, not probabilities; None of another."""
+    known = keras.losses
+    if loss in (known.categorical_crossentropy, known.sparse_categorical_crossentropy):
+        return False
+    if isinstance(loss, (known.CategoricalCrossentropy, known.SparseCategoricalCrossentropy)):
+        return loss.from_logits
+    return None

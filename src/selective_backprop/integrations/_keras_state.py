@@ -1,0 +1,104 @@
+"""What selection must remember of a training that goes on later, and where that is kept."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop.integrations._keras_backend import keras
+
+KEPT = 2  # states: an interruption may come before Keras has written its own of the same epoch
+
+
+def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
+    """Return where selection stands, with all that Keras does not save of a model in training.
+
+    Args:
+        epoch: number of the epoch of `fit` that comes next.
+        loader: selects.
+        model: in training.
+    """
+    numpy: Any = np.random.get_state(legacy=False)
+    return {
+        "epoch": epoch,
+        "loader": loader.state_dict(),
+        "seeds": [variable.value.detach().clone() for variable in _seeds(model)],
+        "torch": torch.get_rng_state(),
+        "numpy": {**numpy, "state": {**numpy["state"], "key": numpy["state"]["key"].tolist()}},
+        "python": random.getstate(),
+    }
+
+
+def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
+    """Go on from what `pack` returned.
+
+    Raises:
+        ConfigurationError: if it is of another loader or model.
+    """
+    seeds = _seeds(model)
+    if len(seeds) != len(state["seeds"]):
+        raise ConfigurationError(
+            f"the state holds {len(state['seeds'])} seeds of layers, and the model has "
+            f"{len(seeds)}; build the model as it was"
+        )
+    loader.load_state_dict(state["loader"])
+    for variable, value in zip(seeds, state["seeds"], strict=True):
+        variable.assign(value)
+    torch.set_rng_state(state["torch"].cpu())
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])
+
+
+def _seeds(model: Any) -> list[Any]:
+    """Return the variables that are no weights, which Keras leaves out of its files."""
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+class Backup:
+    """States of the last epochs, in the folder where Keras's own backup is.
+
+    Args:
+        folder: of `keras.callbacks.BackupAndRestore`.
+
+    Raises:
+        ConfigurationError: if it is not on this machine.
+    """
+
+    def __init__(self, folder: str) -> None:
+        if "://" in str(folder):
+            raise ConfigurationError(
+                f"backup_dir={str(folder)!r}: the state of selection is kept beside Keras's "
+                "backup, in a folder of this machine"
+            )
+        self._folder = Path(folder)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep a state, and forget the oldest."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(state["epoch"])
+        torch.save(state, path.with_suffix(".part"))
+        os.replace(path.with_suffix(".part"), path)
+        for old in sorted(self._folder.glob("selection-*.pt"))[:-KEPT]:
+            old.unlink()
+
+    def load(self, epoch: int) -> dict[str, Any] | None:
+        """Return the state as of an epoch's start, or None if there is none."""
+        path = self._path(epoch)
+        return torch.load(path, weights_only=True) if path.exists() else None
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"selection-{epoch:06d}.pt"
+
+
+def find_backup(callbacks: list[Any]) -> Backup | None:
+    """Return where to keep states: beside Keras's backup, if it makes one."""
+    for callback in callbacks:
+        if isinstance(callback, keras.callbacks.BackupAndRestore):
+            return Backup(callback.backup_dir)
+    return None

@@ -1,0 +1,142 @@
+"""The callback that tells selection of Keras's epochs, and Keras's logs of selection."""
+
+import math
+import warnings
+from typing import Any
+
+from selective_backprop._errors import SelectionWarning
+from selective_backprop._stats import ScoreStats, Stats
+from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras_feed import Feed
+from selective_backprop.integrations._keras_state import Backup, pack, unpack
+
+
+class Watch(keras.callbacks.Callback):
+    """Tell selection of epochs, and write into their logs what it did.
+
+    It must be the first callback, so that others find its numbers in the logs.
+
+    Args:
+        feed: of the training.
+        backup: where states are kept; None for nowhere.
+        earlier: a state to go on from, if it is of the epoch that `fit` begins with.
+
+    Attributes:
+        feed: as given.
+        epoch: number of the epoch of `fit` that runs, or comes next.
+        first: number of the epoch that `fit` began with.
+    """
+
+    def __init__(self, feed: Feed, backup: Backup | None, earlier: dict[str, Any] | None) -> None:
+        super().__init__()
+        self._bar: Any = None
+        self.epoch = self.first = 0
+        self.feed, self._backup, self._earlier = feed, backup, earlier
+        self._begun = False
+        self._before = Stats()
+
+    def beside(
+        self, model: Any, others: list[Any], verbose: Any, epochs: int, steps: int | None
+    ) -> Any:
+        """Return all callbacks of a `fit`: this one, others, and those that Keras adds.
+
+        Args:
+            model: in training.
+            others: the user's.
+            verbose: as `fit` takes it.
+            epochs: as `fit` takes it.
+            steps: of each epoch; None where that varies, and the progress bar is told each time.
+        """
+        every = keras.callbacks.CallbackList(
+            [self, *others],
+            add_history=True,
+            add_progbar=verbose != 0,
+            verbose=verbose,
+            epochs=epochs,
+            steps=steps or foresee(self.feed.loader),
+            model=model,
+        )
+        bars = (one for one in every.callbacks if isinstance(one, keras.callbacks.ProgbarLogger))
+        self._bar = next(bars, None)
+        return every
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Let the feed's next batches be those to train on."""
+        self.feed.start()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Number the epoch, and go on from a state where training does."""
+        self.epoch = epoch
+        if not self._begun:
+            self._begun, self.first = True, epoch
+            self._go_on(epoch)
+        loader = self.feed.loader
+        if not self.feed.endless:
+            loader.set_epoch(epoch)
+            if self._bar is not None:
+                self._bar.set_params({**self.params, "steps": foresee(loader)})
+        self._before = loader.stats
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Write the epoch's rate, mean score and cost into its logs, and keep the state."""
+        self.feed.settle()
+        self.epoch = epoch + 1
+        loader = self.feed.loader
+        if logs is not None:
+            logs.update(summarise(loader.stats.since(self._before), loader.scores))
+        if self._backup is not None:
+            self._backup.save(self.state())
+
+    def state(self) -> dict[str, Any]:
+        """Return where selection stands."""
+        return pack(self.epoch, self.feed.loader, self.model)
+
+    def progress(self, epochs: int, steps: int | None) -> float:
+        """Return the fraction of training that is done.
+
+        Args:
+            epochs: number of the epoch that training ends before.
+            steps: of each epoch; None where that varies, and whole epochs count.
+        """
+        if steps is None:
+            return self.epoch / epochs
+        return (self.first * steps + self.feed.steps) / (epochs * steps)
+
+    def _go_on(self, epoch: int) -> None:
+        kept = None if self._backup is None else self._backup.load(epoch)
+        if kept is None and self._earlier is not None and self._earlier["epoch"] == epoch:
+            kept = self._earlier
+        if kept is not None:
+            unpack(kept, self.feed.loader, self.model)
+        elif epoch:
+            warnings.warn(
+                f"training goes on with epoch {epoch}, and no state of selection as of then is "
+                "there; selection begins anew. Keras's BackupAndRestore among the callbacks keeps "
+                "one, and load_state_dict() takes one.",
+                SelectionWarning,
+                stacklevel=2,
+            )
+        self._earlier = None
+
+
+def foresee(loader: Any) -> int | None:
+    """Return the number of batches of the coming epoch, or None if it is not known."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def summarise(epoch: Stats, scores: ScoreStats | None) -> dict[str, float]:
+    """Return what an epoch's logs say of its selection.
+
+    Args:
+        epoch: what was counted in it.
+        scores: at its end; None where there are none.
+    """
+    plain = epoch.plain_cost
+    return {
+        "selection_rate": epoch.rate,
+        "selection_score": math.nan if scores is None else scores.mean,
+        "selection_cost": epoch.cost / plain if plain else math.nan,
+    }

@@ -1,0 +1,301 @@
+"""Selection in Keras 3, with its torch backend: `fit` as it was, on the examples worth it."""
+
+import warnings
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from selective_backprop._checks import check_strategy
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._finite import NonFinite
+from selective_backprop._funnel import Leftovers
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._log import Log
+from selective_backprop._stats import Stats
+from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras_checks import (
+    build,
+    check_model,
+    check_scorer,
+    check_weights,
+    find_recording,
+    first_batch,
+    try_losses,
+)
+from selective_backprop.integrations._keras_data import (
+    join_arrays,
+    load_rows,
+    refuse_beside_loader,
+    refuse_others,
+    split_off,
+)
+from selective_backprop.integrations._keras_feed import Feed, Recording
+from selective_backprop.integrations._keras_losses import CompiledLoss
+from selective_backprop.integrations._keras_state import find_backup
+from selective_backprop.integrations._keras_untouched import Untouched
+from selective_backprop.integrations._keras_watch import Watch, foresee
+from selective_backprop.strategies import Strategy
+
+__all__ = ["SelectiveFit"]
+
+
+class SelectiveFit:
+    """Train a compiled Keras model by its own `fit`, on the examples that a strategy selects.
+
+    The model, `compile` and callbacks stay as they are. A candidate's score is the compiled loss
+    of that example; weights of rows go to `fit` as sample weights. Each epoch's logs gain
+    `selection_rate`, the share of the candidates that was kept; `selection_score`, the mean of
+    recent scores; and `selection_cost`, what scoring and training took as a share of what training
+    on everything would have.
+
+    With `keras.callbacks.BackupAndRestore` among the callbacks, the state of selection is kept in
+    its folder at each epoch's end, with the random streams and the seeds of layers, and training
+    that was interrupted goes on as if it had not been.
+
+    Args:
+        model: a compiled `keras.Model`, of one output and one loss unless `losses` is given.
+        strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, in place
+            of the compiled loss: for several outputs, or a `train_step` of the model's own.
+        outputs: `callable(model, batch)` that returns `(logits, targets)`, for strategies that
+            measure the error of what the compiled loss does not show to be classes.
+        leftovers: as for `SelectiveLoader`.
+        generator: as for `SelectiveLoader`.
+        nonfinite: as for `SelectiveLoader`.
+        stopwatch: as for `SelectiveLoader`.
+        log: called after each training step.
+
+    Raises:
+        ConfigurationError: if the model is none of Keras's, or the strategy cannot work with it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        strategy: Strategy,
+        *,
+        losses: LossesOf | None = None,
+        outputs: OutputsOf | None = None,
+        leftovers: Leftovers | str = Leftovers.CARRY,
+        generator: torch.Generator | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        stopwatch: Stopwatch | None = None,
+        log: Log | None = None,
+    ) -> None:
+        if not isinstance(model, keras.Model):
+            raise ConfigurationError(f"a keras.Model is needed, got {type(model).__name__}")
+        self._model, self._strategy = model, check_strategy(strategy)
+        check_scorer(strategy)
+        self._losses, self._outputs = losses, outputs
+        self._options: dict[str, Any] = {
+            "leftovers": leftovers,
+            "generator": generator,
+            "nonfinite": nonfinite,
+            "stopwatch": stopwatch,
+        }
+        self._log = log
+        self._watch: Watch | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    @property
+    def loader(self) -> SelectiveLoader:
+        """The loader of the last `fit`.
+
+        Raises:
+            ConfigurationError: before the first.
+        """
+        return self._watched.feed.loader
+
+    @property
+    def stats(self) -> Stats:
+        """How many examples went where so far, in the last `fit`.
+
+        Raises:
+            ConfigurationError: before the first.
+        """
+        return self.loader.stats
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: Any = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> Any:
+        """Train as `keras.Model.fit` does, on the examples that are selected.
+
+        An epoch is one pass over the candidates, of as many steps as it yields; with
+        `steps_per_epoch` it is so many steps, and passes follow one another.
+
+        Args:
+            x: arrays, or a `torch.utils.data.DataLoader`, of which workers and sampler stay.
+            y: targets, beside arrays.
+            batch_size: rows of a batch of arrays, 32 by default.
+            epochs: number of the epoch to end before.
+            verbose: as in Keras.
+            callbacks: a list of callbacks.
+            validation_split: share of the arrays, from their end, to validate on.
+            validation_data: as in Keras.
+            shuffle: whether arrays are shuffled; a loader has its own order.
+            class_weight: weights of losses by class number, beside arrays.
+            sample_weight: weights of losses by example, beside arrays.
+            initial_epoch: number of the epoch to begin with. Above 0, selection goes on from
+                `load_state_dict`, or from the last `fit`.
+            steps_per_epoch: steps of an epoch, or None.
+            validation_steps: as in Keras.
+            validation_batch_size: as in Keras.
+            validation_freq: as in Keras.
+
+        Returns:
+            Keras's `History`.
+
+        Raises:
+            ConfigurationError: if the model, an argument or their combination cannot work.
+            LoaderError: if `x` is no data to choose from, or not with this strategy.
+        """
+        check_model(self._model, callbacks)
+        source, split = _open(
+            x,
+            y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            validation_split=0.0 if validation_data is not None else validation_split,
+        )
+        earlier = self._earlier(initial_epoch)
+        feed, recording = self._prepare(source, epochs, steps_per_epoch)
+        listed = keras.tree.flatten(callbacks) if callbacks else []
+        self._watch = Watch(feed, find_backup(listed), earlier)
+        with recording or nullcontext(), warnings.catch_warnings():
+            # Keras takes an epoch that ends for an input that is used up.
+            warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
+            history = self._model.fit(
+                feed.as_loader(),
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=self._watch.beside(self._model, listed, verbose, epochs, steps_per_epoch),
+                validation_data=split if validation_data is None else validation_data,
+                shuffle=False,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size or batch_size,
+                validation_freq=validation_freq,
+            )
+        if self._log is not None:
+            self._log(feed.loader, now=True)
+        return history
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where selection stands, with random streams and the seeds of layers.
+
+        The model and the optimiser are Keras's to save. `torch.load(weights_only=True)` reads it.
+
+        Raises:
+            ConfigurationError: before the first `fit`.
+        """
+        return self._watched.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next `fit` go on from `state_dict()`, if its `initial_epoch` is of then."""
+        self._loaded = state
+
+    def _earlier(self, initial_epoch: int) -> dict[str, Any] | None:
+        """Return what to go on from, where that is not in a backup."""
+        state, self._loaded = self._loaded, None
+        if state is None and initial_epoch and self._watch is not None:
+            state = self._watch.state()
+        return state
+
+    def _prepare(
+        self, source: DataLoader[Any], epochs: int, steps: int | None
+    ) -> tuple[Feed, Recording | None]:
+        """Build the model, and what it is fed from; return that, and what records if one must."""
+        model, strategy = self._model, self._strategy
+        weighs = strategy.selector.terms.reweights
+        if weighs:
+            check_weights(model, strategy)
+        compiled = None if self._losses is not None else CompiledLoss(model)
+        recording = find_recording(model, compiled, strategy)
+        first = first_batch(source)
+        build(model, first)
+        losses = Untouched(self._losses or compiled)  # ty: ignore[invalid-argument-type]
+        try_losses(losses, model, first)
+        outputs = self._outputs
+        if outputs is None and compiled is not None and compiled.has_classes:
+            outputs = compiled.classes
+        length: dict[str, Any] = {"progress": lambda: self._watched.progress(epochs, steps)}
+        if steps is None and foresee(source) is not None:
+            length = {"epochs": epochs}
+        loader = SelectiveLoader(
+            source,
+            model,
+            None,
+            strategy,
+            losses=losses,
+            outputs=None if outputs is None else Untouched(outputs),
+            with_selection=True,
+            **length,
+            **self._options,
+        )
+        axes = 1 if compiled is None else compiled.axes
+        feed = Feed(
+            loader,
+            first,
+            weighs=axes if weighs else None,
+            recording=recording,
+            endless=steps is not None,
+            after=self._log,
+        )
+        return feed, recording
+
+    @property
+    def _watched(self) -> Watch:
+        if self._watch is None:
+            raise ConfigurationError("there is nothing yet; call fit(...) first")
+        return self._watch
+
+
+def _open(
+    x: Any,
+    y: Any,
+    *,
+    batch_size: int | None,
+    shuffle: Any,
+    class_weight: Any,
+    sample_weight: Any,
+    validation_split: float,
+) -> tuple[DataLoader[Any], Any]:
+    """Return a loader of what `fit` is given, and what is split off to validate on, or None."""
+    refuse_others(x)
+    if isinstance(x, DataLoader):
+        refuse_beside_loader(
+            y=y,
+            batch_size=batch_size,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            validation_split=validation_split or None,
+        )
+        return x, None
+    parts, rest = join_arrays(x, y, sample_weight, class_weight), None
+    if validation_split:
+        parts, rest = split_off(parts, validation_split)
+    return load_rows(parts, batch_size, shuffle), rest

@@ -1,0 +1,217 @@
+"""A Keras model trains by its own `fit`, callbacks and all, on what a strategy selects."""
+
+import csv
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
+
+import selective_backprop as sb
+from selective_backprop.integrations.keras import SelectiveFit
+
+pytestmark = QUIET
+
+SB = sb.selective_backprop(rate=1 / 3)
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts the steps of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.counts.append(0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.counts[-1] += 1
+
+
+def train(strategy, *args, model=None, options=None, **fit):
+    """Trains, and returns what trained, the history and the steps of each epoch."""
+    steps = Steps()
+    trainer = SelectiveFit(make_model() if model is None else model, strategy, **(options or {}))
+    callbacks = [steps, *fit.pop("callbacks", ())]
+    history = trainer.fit(*args, callbacks=callbacks, **{"verbose": 0, "epochs": 3} | fit)
+    return trainer, history.history, steps.counts
+
+
+def test_selection_reaches_the_error_of_plain_training_in_fewer_steps():
+    images, classes = digits(1797)
+    trained, held_out = (images[:1400], classes[:1400]), (images[1400:], classes[1400:])
+    errors, steps = {}, {}
+    for name in ("plain", "selective"):
+        model, counter = make_model(units=64, rate=0.0), Steps()
+        trainer = model if name == "plain" else SelectiveFit(model, SB)
+        trainer.fit(*trained, epochs=8, verbose=0, callbacks=[counter])
+        errors[name] = 1 - model.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
+        steps[name] = sum(counter.counts)
+    assert max(errors.values()) < 0.11, errors
+    assert steps["selective"] < 0.5 * steps["plain"]
+
+
+def test_training_on_everything_is_plain_training_bit_for_bit():
+    plain = make_model()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)
+        plain.fit(make_loader(*digits()), epochs=3, verbose=0)
+    trainer, _, steps = train(sb.traditional(), make_loader(*digits()))
+    assert same(values(plain), values(trainer._model))
+    assert steps == [20, 20, 20]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"class_weight": {3: 5.0, 7: 0.0}},
+        {"sample_weight": np.linspace(0, 2, 160, dtype="float32")},
+        {"validation_split": 0.25},
+        {"batch_size": 20, "validation_data": digits(40)},
+    ],
+    ids=["class_weight", "sample_weight", "validation_split", "validation_data"],
+)
+def test_arrays_are_taken_as_keras_takes_them(given):
+    plain = make_model()
+    expected = plain.fit(*digits(), epochs=2, verbose=0, shuffle=False, **given).history
+    trainer, history, _ = train(sb.traditional(), *digits(), epochs=2, shuffle=False, **given)
+    assert same(values(plain), values(trainer._model))
+    assert {name: history[name] for name in expected} == expected
+
+
+def test_the_look_that_fit_takes_at_the_first_batch_is_not_counted():
+    trainer, _, _ = train(sb.selective_backprop(rate=1 / 2), *digits(), batch_size=16, epochs=2)
+    assert trainer.stats.candidates == 2 * 160
+    assert trainer.stats.epoch == 1
+
+
+def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():
+    trainer, history, steps = train(
+        sb.selective_backprop(rate=1 / 3, draw="bernoulli"), *digits(), batch_size=8, epochs=5
+    )
+    assert steps[0] == 20
+    assert sum(steps) == trainer.stats.batches
+    assert all(3 <= count <= 11 for count in steps[1:])
+    assert len(set(steps[1:])) > 1
+    assert len(history["loss"]) == 5
+
+
+def test_an_epoch_longer_than_the_first_is_not_cut():
+    late = sb.Schedule(start=0.5)
+    strategy = sb.Strategy("late", None, sb.Uniform(0.25), sb.Schedule(end=0.5))
+    _, _, steps = train(strategy, *digits(), batch_size=8, epochs=4)
+    assert steps == [5, 5, 20, 20]
+    _, _, steps = train(
+        sb.Strategy("l", None, sb.Uniform(0.25), late), *digits(), batch_size=8, epochs=2
+    )
+    assert steps == [20, 5]
+
+
+def test_steps_per_epoch_are_kept_and_passes_follow_one_another():
+    trainer, _, steps = train(SB, *digits(), batch_size=8, epochs=7, steps_per_epoch=6)
+    assert steps == [6] * 7
+    assert trainer.stats.batches == 42
+    assert trainer.stats.epoch == 4  # 20 batches, and then 6 or 7 of each pass
+
+
+def test_a_schedule_in_fractions_counts_steps_where_fit_does():
+    strategy = sb.Strategy("late", None, sb.Uniform(0.5), sb.Schedule(start=0.5))
+    trainer, _, _ = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
+    assert trainer.stats.kept == 20 * 16
+    assert trainer.stats.candidates == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)
+
+
+def test_a_stream_of_unknown_length_trains():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            for image, label in zip(*digits(), strict=True):
+                yield torch.tensor(image), int(label)
+
+    loader = torch.utils.data.DataLoader(Stream(), batch_size=8)
+    trainer, _, steps = train(SB, loader, epochs=3)
+    assert steps == [20, 6, 7]
+    assert trainer.stats.candidates == 3 * 160
+
+
+def test_the_users_workers_load():
+    _, _, steps = train(
+        SB, make_loader(*digits(), num_workers=1, persistent_workers=True), epochs=2
+    )
+    assert steps == [20, 6]
+
+
+def test_what_selection_did_is_in_the_logs_from_the_first_epoch_on(tmp_path):
+    written = tmp_path / "log.csv"
+    logger = keras.callbacks.CSVLogger(str(written))
+    trainer, history, _ = train(SB, *digits(), batch_size=8, callbacks=[logger])
+    rows = list(csv.DictReader(written.read_text().splitlines()))
+    assert [float(row["selection_rate"]) for row in rows] == history["selection_rate"]
+    assert history["selection_rate"][0] == 1.0
+    assert history["selection_rate"][1:] == pytest.approx([1 / 3] * 2, abs=0.05)
+    assert math.isnan(history["selection_score"][0])  # nothing is ranked in a warm-up
+    assert history["selection_score"][-1] == trainer.loader.scores.mean
+    # From the second epoch on every candidate is scored: a third of what training on it takes.
+    expected = [1 / 3 + rate for rate in history["selection_rate"][1:]]
+    assert history["selection_cost"][1:] == pytest.approx(expected)
+
+
+def test_callbacks_work_as_in_keras(tmp_path):
+    rates = {0: 0.1, 1: 0.05, 2: 0.0, 3: 0.0}
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch: rates.get(epoch, 0.0)),
+        keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, min_delta=1.0),
+        keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "{epoch}-{selection_rate:.1f}.weights.h5"), save_weights_only=True
+        ),
+    ]
+    _, history, steps = train(SB, *digits(), epochs=9, callbacks=callbacks, validation_split=0.2)
+    assert len(steps) == 3  # val_loss was never better by 1
+    assert history["learning_rate"] == pytest.approx([0.1, 0.05, 0.0])
+    assert len(list(tmp_path.glob("*.weights.h5"))) == 3
+
+
+def test_stopping_within_an_epoch_leaves_a_loader_that_goes_on():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+    trainer, _, steps = train(SB, *digits(), batch_size=8, callbacks=[Stop()])
+    assert steps == [3]
+    trainer.fit(*digits(), batch_size=8, epochs=3, initial_epoch=1, verbose=0)
+    assert trainer.stats.epoch == 2
+
+
+def test_a_log_gets_entries_while_fit_runs():
+    steps = []
+    log = sb.Log(lambda values, step: steps.append(step), every=8)
+    train(SB, *digits(), batch_size=8, epochs=2, options={"log": log})
+    assert steps == [8, 16, 24, 26]
+
+
+def test_the_progress_bar_is_told_how_long_each_epoch_is(capsys):
+    train(SB, *digits(), batch_size=8, epochs=3, verbose=2)
+    said = capsys.readouterr().out
+    assert [line.split(" ")[0] for line in said.splitlines() if "loss" in line] == [
+        *("20/20", "6/6", "7/7")
+    ]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(sb.random_backprop(rate=1 / 2), sb.top_k(rate=1 / 2), sb.stale_sb(rate=1 / 2, epochs=2)),
+        *(sb.recorded_sb(rate=1 / 2), sb.infobatch(), sb.easy_skip(), sb.kakurenbo()),
+        sb.kath18(schedule=sb.Schedule()),
+    ],
+    ids=lambda strategy: strategy.name,
+)
+def test_every_kind_of_strategy_selects(strategy):
+    images, classes = digits()
+    model = make_model(rate=0.0)
+    trainer, _, _ = train(strategy, images, classes, model=model, batch_size=8, epochs=4)
+    assert trainer.stats.kept < 0.95 * trainer.stats.candidates
+    guesses = model(images, training=True).argmax(1).numpy(force=True)
+    assert (guesses == classes).mean() > 0.6

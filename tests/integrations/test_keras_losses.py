@@ -1,0 +1,229 @@
+"""Scores, weights and records are of the compiled loss, and scoring leaves no trace."""
+
+import numpy as np
+import pytest
+import torch
+from fixture_keras import QUIET, digits, keras, make_model, values
+from torch import nn
+
+import selective_backprop as sb
+from selective_backprop.integrations._keras_losses import CompiledLoss
+from selective_backprop.integrations._keras_untouched import Untouched
+from selective_backprop.integrations.keras import SelectiveFit
+
+pytestmark = QUIET
+
+ROWS = 6
+
+
+def compiled(loss, *, outputs=3):
+    """Return the loss of a model that was compiled with it."""
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(outputs)])
+    model.compile("sgd", loss=loss)
+    return CompiledLoss(model)
+
+
+def squared(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
+
+
+@pytest.fixture
+def logits():
+    return torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def classes():
+    return torch.arange(ROWS) % 3
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"),
+        keras.losses.CategoricalCrossentropy(from_logits=True),
+        "sparse_categorical_crossentropy",
+        "categorical_crossentropy",
+        ["sparse_categorical_crossentropy"],
+        keras.losses.SparseCategoricalCrossentropy,
+    ],
+    ids=str,
+)
+def test_cross_entropy_is_that_of_torch_for_each_example(loss, logits, classes):
+    expected = nn.functional.cross_entropy(logits, classes, reduction="none")
+    asked = compiled(loss)
+    takes_logits = isinstance(loss, keras.losses.Loss)
+    outputs = logits if takes_logits else logits.softmax(1)
+    one_hot = "Sparse" not in str(loss) and "sparse" not in str(loss)
+    targets = nn.functional.one_hot(classes, 3).float() if one_hot else classes
+    assert torch.allclose(asked.of(outputs, targets, None), expected, atol=1e-6)
+    weights = torch.arange(ROWS).float()
+    assert torch.allclose(asked.of(outputs, targets, weights), weights * expected, atol=1e-5)
+    assert torch.allclose(
+        asked.of(outputs, targets, weights.unsqueeze(1)), weights * expected, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("loss", ["mse", squared, keras.losses.MeanSquaredError()], ids=str)
+@pytest.mark.parametrize("shape", [(ROWS,), (ROWS, 1)], ids=str)
+def test_targets_without_the_outputs_last_axis_are_taken_as_keras_takes_them(loss, shape):
+    outputs, targets = torch.randn(ROWS, 1), torch.randn(shape)
+    expected = (outputs.flatten() - targets.flatten()).square()
+    assert torch.allclose(compiled(loss, outputs=1).of(outputs, targets, None), expected)
+
+
+def test_positions_that_are_masked_or_ignored_count_for_nothing():
+    outputs = torch.randn(2, 3, 4)
+    targets = torch.tensor([[0, 1, -1], [2, 3, 3]])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    each = nn.functional.cross_entropy(
+        outputs.transpose(1, 2), targets, reduction="none", ignore_index=-1
+    )
+    asked = compiled(loss)
+    expected = torch.stack([each[0, :2].mean(), each[1].mean()])
+    assert torch.allclose(asked.of(outputs, targets, None), expected, atol=1e-6)
+    outputs._keras_mask = torch.tensor([[True, True, True], [True, False, False]])
+    expected = torch.stack([each[0, :2].mean(), each[1, 0]])
+    assert torch.allclose(asked.of(outputs, targets, None), expected, atol=1e-6)
+
+
+def test_a_mask_that_layers_make_reaches_the_scores():
+    words = torch.tensor([[1, 2, 0, 0], [3, 4, 5, 6]])
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.Dense(3)])
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    targets = torch.randint(0, 3, (2, 4))
+    losses = CompiledLoss(model)(model, (words, targets))
+    each = nn.functional.cross_entropy(model(words).transpose(1, 2), targets, reduction="none")
+    assert torch.allclose(losses, torch.stack([each[0, :2].mean(), each[1].mean()]), atol=1e-6)
+
+
+class Moving(keras.Model):
+    """Everything that a forward pass may move: statistics, seeds, modes of torch's own modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.Sequential(
+            [
+                keras.layers.GaussianNoise(0.5),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dropout(0.5),
+                keras.layers.TorchModuleWrapper(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))),
+            ]
+        )
+
+    def call(self, inputs, training=None):
+        return self.inner(inputs, training=training)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_scoring_leaves_statistics_seeds_and_modes_as_they_were(training):
+    keras.utils.set_random_seed(0)
+    model = Moving()
+    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batch = torch.randn(ROWS, 4), torch.arange(ROWS) % 3
+    model(batch[0], training=True)
+    loss = Untouched(CompiledLoss(model))
+    for wanted in (True, training, training):
+        model.train()
+        modules = [*model.modules(), *(part for x in model.inner.layers for part in x.modules())]
+        before = values(model), [m.training for m in modules], torch.get_rng_state()
+        buffers = [b.clone() for m in modules for b in m.buffers()]
+        model.training = wanted
+        with torch.no_grad():
+            scores = loss(model, batch)
+        model.training = True
+        assert scores.shape == (ROWS,)
+        assert all(map(np.array_equal, values(model), before[0]))
+        assert [m.training for m in modules] == before[1]
+        assert all(map(torch.equal, buffers, [b for m in modules for b in m.buffers()]))
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_weights_make_the_mean_of_weighted_losses_of_each_example(axes):
+    """Also where an example has several positions, of which there are as many as rows."""
+    keras.utils.set_random_seed(0)
+    rows, positions = 8, 8
+    shape = (rows * 4, 3) if axes == 1 else (rows * 4, positions, 3)
+    inputs, targets = torch.randn(shape), torch.randn(*shape[:-1], 1)
+    model = keras.Sequential([keras.layers.Input(shape[1:]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.5), loss="mse")
+    before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
+    strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
+    generator = torch.Generator().manual_seed(3)
+    trainer = SelectiveFit(model, strategy, generator=generator)
+    trainer.fit(
+        *(inputs, targets),
+        batch_size=rows,
+        epochs=1,
+        steps_per_epoch=1,
+        shuffle=False,
+        verbose=0,
+    )
+
+    # The same rows, by the loader itself around a plain function of the weights.
+    def each(chosen):
+        x, y = chosen
+        return (x @ before[0] + before[1] - y).square().flatten(1).mean(1)
+
+    data = torch.utils.data.TensorDataset(inputs, targets)
+    twin = sb.SelectiveLoader(
+        torch.utils.data.DataLoader(data, batch_size=rows),
+        nn.Linear(1, 1),
+        None,
+        strategy,
+        losses=lambda _, chosen: each(chosen),
+        with_selection=True,
+        generator=generator,
+    )
+    batch, selection = next(iter(twin))
+    assert len(selection.weights.unique()) > 1
+    (selection.weights * each(batch)).mean().backward()
+    for weight, start in zip(model.get_weights(), before, strict=True):
+        assert np.allclose(weight, (start - 0.5 * start.grad).detach().numpy(), atol=1e-6)
+
+
+def test_recorded_losses_are_those_of_the_training_forward():
+    """Dropout, batch statistics and all; those of selection passes and validation are not."""
+    trained, recorded = [], []
+
+    def loss(y_true, y_pred):
+        losses = keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+        if torch.is_grad_enabled():
+            trained.append(losses.detach().clone())
+        return losses
+
+    def keep(epoch, logs):
+        recorded.append(trainer.loader.state_dict()["parts"]["ledger"])
+
+    trainer = SelectiveFit(make_model(loss=loss), sb.recorded_sb(rate=1 / 2))
+    trainer.fit(
+        *digits(48),
+        batch_size=8,
+        epochs=2,
+        verbose=0,
+        shuffle=False,
+        validation_data=digits(48),
+        callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=keep)],
+    )
+    expected = torch.cat(trained[:6])
+    kept = [value.flatten() for value in flat_tensors(recorded[0]) if value.numel() == 48]
+    assert any(torch.equal(value.float(), expected) for value in kept)
+
+
+def flat_tensors(state):
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for value in state.values():
+            yield from flat_tensors(value)
+    elif isinstance(state, (list, tuple)):
+        for value in state:
+            yield from flat_tensors(value)
+
+
+def test_no_hook_stays_on_the_model():
+    model = make_model()
+    SelectiveFit(model, sb.recorded_sb(rate=1 / 2)).fit(*digits(), epochs=2, verbose=0)
+    assert not model._forward_hooks

@@ -1,0 +1,190 @@
+"""What cannot work is refused before training starts, with what to write instead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fixture_keras import QUIET, digits, keras, make_loader, make_model
+
+import selective_backprop as sb
+from selective_backprop.integrations import _keras_backend
+from selective_backprop.integrations.keras import SelectiveFit
+
+pytestmark = QUIET
+
+SB = sb.selective_backprop(rate=1 / 2)
+
+
+class OwnStep(keras.Sequential):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+class OwnLoss(keras.Sequential):
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs)
+
+
+def net(kind=keras.Sequential, *, loss="sparse_categorical_crossentropy", **compiled):
+    model = kind([keras.layers.Input((64,)), keras.layers.Dense(10, activation="softmax")])
+    model.compile("sgd", loss=loss, **compiled)
+    return model
+
+
+def two_outputs():
+    inputs = keras.Input((64,))
+    outputs = [keras.layers.Dense(10, activation="softmax")(inputs) for _ in range(2)]
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", loss=["sparse_categorical_crossentropy"] * 2)
+    return model
+
+
+def stateful():
+    layers = [keras.layers.Input((64, 1), batch_size=8), keras.layers.GRU(2, stateful=True)]
+    model = keras.Sequential([*layers, keras.layers.Dense(10, activation="softmax")])
+    model.compile("sgd", loss="sparse_categorical_crossentropy")
+    return model
+
+
+def mean_with_weights():
+    reduction = "mean_with_sample_weight"
+    return net(loss=keras.losses.SparseCategoricalCrossentropy(reduction=reduction))
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "message"),
+    [
+        (lambda: keras.Sequential([keras.layers.Dense(1)]), SB, r"call model\.compile"),
+        (lambda: net(loss=None), SB, "compiled with no loss"),
+        (two_outputs, SB, r"2 losses, and one is needed.*losses=callable"),
+        (lambda: net(OwnStep), SB, r"a train_step of its own.*losses=callable"),
+        (lambda: net(OwnLoss), SB, r"a compute_loss of its own.*losses=callable"),
+        (lambda: net(loss="crossentropy"), SB, "stands for one of three losses"),
+        (stateful, SB, "stateful=False"),
+        (mean_with_weights, sb.easy_skip(), "'sum_over_batch_size'"),
+        (lambda: net(OwnStep), sb.easy_skip(), "what OwnStep.train_step does with sample weights"),
+        (lambda: net(jit_compile=True), sb.recorded_sb(rate=1 / 2), "jit_compile=False"),
+        (lambda: net(loss=lambda t, p: (t - p[:, 0]).mean()), SB, "one loss per example"),
+    ],
+)
+def test_a_model_that_cannot_be_selected_for(model, strategy, message):
+    with pytest.raises(sb.SelectiveBackpropError, match=message):
+        SelectiveFit(model(), strategy).fit(*digits(), epochs=8, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "scorer", [sb.Int8(sb.Forward()), sb.Compiled(sb.Forward())], ids=lambda s: type(s).__name__
+)
+def test_a_scorer_that_copies_the_model(scorer):
+    with pytest.raises(sb.ConfigurationError, match=r"variables of its own; use Forward\(\)"):
+        SelectiveFit(net(), sb.selective_backprop(rate=1 / 2, scorer=scorer))
+
+
+def test_a_model_of_torch():
+    with pytest.raises(sb.ConfigurationError, match=r"a keras\.Model is needed, got Linear"):
+        SelectiveFit(torch.nn.Linear(1, 1), SB)
+
+
+def test_recorded_losses_of_losses_that_were_given():
+    trainer = SelectiveFit(net(), sb.recorded_sb(rate=1 / 2), losses=lambda model, batch: None)
+    with pytest.raises(sb.ConfigurationError, match="would take a second forward pass"):
+        trainer.fit(*digits(), epochs=2, verbose=0)
+
+
+class PyDataset(keras.utils.PyDataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return digits(8)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (PyDataset, "x is a PyDataset.*iterable_data_set"),
+        (lambda: (batch for batch in [digits(8)]), "x is a generator.*iterable_data_set"),
+        (
+            lambda: sb.SelectiveLoader(make_loader(*digits()), None, None, sb.traditional()),
+            "inside",
+        ),
+    ],
+)
+def test_data_that_cannot_be_chosen_from(x, message):
+    with pytest.raises(sb.LoaderError, match=message):
+        SelectiveFit(net(), SB).fit(x(), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"y": digits()[1]}, "y= goes with arrays"),
+        ({"batch_size": 8}, "batch_size= goes with arrays.*set the loader's"),
+        ({"class_weight": {0: 2.0}}, r"class_weight= .*\(x, y, sample_weight\)"),
+        ({"sample_weight": np.ones(160)}, r"sample_weight= .*\(x, y, sample_weight\)"),
+        ({"validation_split": 0.2}, "validation_split= .*validation_data="),
+    ],
+)
+def test_arguments_that_a_loader_has_its_say_on(given, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        SelectiveFit(net(), SB).fit(make_loader(*digits()), verbose=0, **given)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "given", "message"),
+    [
+        ((np.zeros((5, 64)), np.zeros(4)), {}, "one length are needed, got 4, 5 rows"),
+        ((np.array([["word"]]), np.zeros(1)), {}, "arrays of numbers"),
+        (digits(), {"sample_weight": np.ones(160), "class_weight": {0: 1.0}}, "not both"),
+        (digits(), {"validation_split": 1.0}, "leaves none for one of the two"),
+        (digits(), {"shuffle": "batch"}, "there are True and False"),
+        (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "pass a list of callbacks"),
+    ],
+)
+def test_arrays_and_arguments_that_do_not_go_together(arrays, given, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        SelectiveFit(net(), SB).fit(*arrays, verbose=0, **given)
+
+
+def test_several_steps_in_one_execution():
+    trainer = SelectiveFit(net(steps_per_execution=2), SB)
+    with pytest.raises(ValueError, match="`steps_per_execution` must be 1"):  # Keras's own
+        trainer.fit(*digits(), epochs=2, verbose=0)
+    assert trainer.stats.batches == 0
+
+
+def test_asking_before_the_first_fit():
+    trainer = SelectiveFit(make_model(), SB)
+    for ask in (lambda: trainer.stats, lambda: trainer.loader, trainer.state_dict):
+        with pytest.raises(sb.ConfigurationError, match=r"call fit\(\.\.\.\) first"):
+            ask()
+
+
+def test_an_old_keras_is_named_with_the_one_that_is_needed(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.5.0")
+    with pytest.raises(sb.ConfigurationError, match=r"Keras is 3\.5\.0, and 3\.6 or newer"):
+        _keras_backend.load_keras()
+
+
+def test_another_backend_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(sb.ConfigurationError, match=r"backend is jax.* KERAS_BACKEND=torch"):
+        _keras_backend.load_keras()
+
+
+def test_a_backend_that_is_not_there_is_named_when_the_adapter_is_imported():
+    code = "import selective_backprop.integrations.keras"
+    source = str(Path(sb.__file__).parents[1])
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": source}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1
+    assert "ConfigurationError: Keras" in last
+    assert "tensorflow" in last
+    assert "KERAS_BACKEND=torch" in last

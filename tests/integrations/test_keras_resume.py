@@ -1,0 +1,101 @@
+"""Training that was interrupted goes on as if it had not been."""
+
+import pytest
+import torch
+from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
+
+import selective_backprop as sb
+from selective_backprop.integrations._keras_state import Backup
+from selective_backprop.integrations.keras import SelectiveFit
+
+pytestmark = QUIET
+
+EPOCHS = 4
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises where a process would have been killed."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == self.epoch:
+            raise KeyboardInterrupt
+
+
+def build(strategy, *, noise=3):
+    torch.manual_seed(1)
+    return SelectiveFit(make_model(noise=noise), strategy)
+
+
+@pytest.mark.parametrize("noise", [3, None], ids=["seeded dropout", "dropout of torch's stream"])
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.selective_backprop(rate=1 / 3), sb.infobatch()],
+    ids=lambda strategy: strategy.name,
+)
+def test_an_interrupted_training_ends_bit_for_bit_as_the_whole_one(tmp_path, strategy, noise):
+    fit = {"batch_size": 8, "epochs": EPOCHS, "verbose": 0}
+    whole = build(strategy, noise=noise)
+    expected = whole.fit(*digits(), **fit).history
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))]
+    with pytest.raises(KeyboardInterrupt):
+        build(strategy, noise=noise).fit(*digits(), **fit, callbacks=[*backup, Interrupt(2)])
+    torch.manual_seed(99)  # another process, whose streams stand elsewhere
+    rest = SelectiveFit(make_model(noise=noise), strategy)
+    history = rest.fit(*digits(), **fit, callbacks=backup).history
+    assert same(values(rest._model), values(whole._model))
+    assert rest.stats == whole.stats
+    assert history == {name: numbers[2:] for name, numbers in expected.items()}
+    assert not (tmp_path / "backup").exists()  # Keras clears it when training is over
+
+
+def test_steps_that_are_counted_go_on_in_the_middle_of_a_pass(tmp_path):
+    fit = {"epochs": EPOCHS, "steps_per_epoch": 7, "verbose": 0}
+    strategy = sb.selective_backprop(rate=1 / 3)
+    whole = build(strategy)
+    whole.fit(make_loader(*digits()), **fit)
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))]
+    with pytest.raises(KeyboardInterrupt):
+        build(strategy).fit(make_loader(*digits()), **fit, callbacks=[*backup, Interrupt(2)])
+    rest = build(strategy)
+    rest.fit(make_loader(*digits()), **fit, callbacks=backup)
+    assert same(values(rest._model), values(whole._model))
+    assert rest.stats == whole.stats
+
+
+def test_a_state_taken_by_hand_can_be_saved_and_goes_on(tmp_path):
+    strategy = sb.selective_backprop(rate=1 / 3)
+    fit = {"batch_size": 8, "verbose": 0}
+    whole = build(strategy)
+    whole.fit(*digits(), epochs=2, **fit)
+    torch.save(whole.state_dict(), tmp_path / "selection.pt")
+    whole._model.save(tmp_path / "model.keras")
+    whole.fit(*digits(), epochs=4, initial_epoch=2, **fit)
+    rest = SelectiveFit(keras.models.load_model(tmp_path / "model.keras"), strategy)
+    rest.load_state_dict(torch.load(tmp_path / "selection.pt", weights_only=True))
+    rest.fit(*digits(), epochs=4, initial_epoch=2, **fit)
+    assert same(values(rest._model), values(whole._model))
+    assert rest.stats == whole.stats
+
+
+def test_going_on_without_a_state_is_warned_of():
+    trainer = build(sb.selective_backprop(rate=1 / 2))
+    with pytest.warns(sb.SelectionWarning, match=r"epoch 1, and no state .* BackupAndRestore"):
+        trainer.fit(*digits(), epochs=2, initial_epoch=1, verbose=0)
+    assert trainer.stats.candidates == 160
+
+
+def test_a_backup_elsewhere_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="in a folder of this machine"):
+        Backup("gs://bucket/backup")
+
+
+def test_the_states_of_the_last_two_epochs_are_kept(tmp_path):
+    """An interruption may come before Keras has written its own backup of the same epoch."""
+    backup = Backup(str(tmp_path))
+    for epoch in (1, 2, 3):
+        backup.save({"epoch": epoch})
+    assert [backup.load(epoch) for epoch in (1, 2, 3)] == [None, {"epoch": 2}, {"epoch": 3}]

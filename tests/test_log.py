@@ -1,0 +1,233 @@
+"""What selection does goes into the log that is there, now and then, and once."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+EXAMPLES, BATCH = 192, 8  # 24 batches
+
+
+@pytest.fixture
+def loader():
+    torch.manual_seed(0)
+    return make_loader(sb.selective_backprop(rate=1 / 3))
+
+
+def make_loader(strategy, **options):
+    data = TensorDataset(torch.randn(EXAMPLES, 3), torch.arange(EXAMPLES) % 2)
+    bare = DataLoader(data, batch_size=BATCH, shuffle=True)
+    return sb.SelectiveLoader(
+        bare, torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), strategy, **options
+    )
+
+
+class Entries:
+    """A callable that keeps what it is given."""
+
+    def __init__(self):
+        self.steps, self.values = [], []
+
+    def __call__(self, values, step):
+        self.steps.append(step)
+        self.values.append(dict(values))
+
+
+class WeightsAndBiasesRun:
+    """With the signatures of wandb.Run."""
+
+    def __init__(self):
+        self.defined, self.logged = [], []
+
+    def log(self, data, step=None, commit=None):
+        assert step is None  # entries of a step that is over would be dropped
+        assert commit is None
+        self.logged.append(data)
+
+    def define_metric(
+        self,
+        name,
+        step_metric=None,
+        step_sync=None,
+        hidden=None,
+        summary=None,
+        goal=None,
+        overwrite=None,
+    ):
+        self.defined.append((name, step_metric))
+
+
+class MLflowModule:
+    """With the signature of mlflow.log_metrics."""
+
+    def __init__(self):
+        self.logged = []
+
+    def log_metrics(
+        self,
+        metrics,
+        step=None,
+        synchronous=None,
+        run_id=None,
+        timestamp=None,
+        model_id=None,
+        dataset=None,
+    ):
+        assert type(metrics) is dict
+        self.logged.append((metrics, step))
+
+
+def train(loader, log, epochs=2):
+    for _ in range(epochs):
+        for _ in loader:
+            log(loader)
+
+
+def test_an_entry_is_written_every_so_many_batches(loader):
+    entries = Entries()
+    train(loader, sb.Log(entries, every=8))
+    assert entries.steps == [8, 16, 24, 32]
+    assert all(math.isfinite(value) for values in entries.values for value in values.values())
+
+
+def test_the_end_is_written_when_asked_for_and_not_twice(loader):
+    entries = Entries()
+    log = sb.Log(entries, every=1000)
+    train(loader, log)
+    log(loader, now=True)
+    log(loader, now=True)
+    assert entries.steps == [loader.stats.batches]
+
+
+def test_rates_are_of_the_candidates_since_the_entry_before(loader):
+    entries = Entries()
+    train(loader, sb.Log(entries, every=6), epochs=3)
+    rates = [values["selection/rate"] for values in entries.values]
+    assert rates[:4] == [1.0] * 4  # the first epoch keeps everything
+    assert rates[4:] == pytest.approx([1 / 3] * 2, abs=0.05)
+
+
+def test_costs_are_those_of_scoring_and_training_beside_plain_training(loader):
+    entries = Entries()
+    train(loader, sb.Log(entries, every=1))
+    last, stats = entries.values[-1], loader.stats
+    assert last["selection/candidates"] == stats.candidates
+    # The first batch is scored to see whether it can be, and the second epoch's are all scored.
+    assert stats.scored == EXAMPLES + BATCH
+    assert last["selection/cost"] == stats.scored + 3 * stats.kept
+    assert last["selection/plain_cost"] == 3 * stats.candidates
+
+
+def test_mean_and_deciles_are_of_the_scores_that_candidates_rank_against(loader):
+    entries = Entries()
+    train(loader, sb.Log(entries, every=1))
+    first, last = entries.values[0], entries.values[-1]
+    assert "selection/score_mean" not in first  # in the first epoch nothing is ranked
+    ranked = loader.state_dict()["parts"]["history"]
+    scores = np.sort(ranked["ring"][: ranked["filed"]].double().numpy())
+    assert last["selection/score_mean"] == pytest.approx(scores.mean())
+    for tenth in range(1, 10):
+        place = tenth * (len(scores) - 1) / 10
+        below, above = scores[math.floor(place)], scores[math.ceil(place)]
+        expected = below + (place - math.floor(place)) * (above - below)
+        assert last[f"selection/score_p{tenth}0"] == pytest.approx(expected)
+
+
+def test_remembered_scores_are_summed_up_where_none_are_taken():
+    loader = make_loader(sb.recorded_sb(rate=1 / 2), with_selection=True)
+    for epoch in range(2):
+        for _, selection in loader:
+            loader.record(selection, selection.indices.float())
+            if epoch == 0:
+                assert loader.scores is None
+    assert loader.scores.count == EXAMPLES
+    assert loader.scores.mean == pytest.approx((EXAMPLES - 1) / 2)
+    assert loader.scores.deciles[0] == 0.0
+    assert loader.scores.deciles[-1] == EXAMPLES - 1
+
+
+def test_scores_that_are_not_finite_are_left_out_of_mean_and_deciles():
+    history = sb.History(8)
+    history.file(torch.tensor([torch.nan, torch.inf, -torch.inf]))
+    assert history.summary() is None
+    history.file(torch.tensor([1.0, 3.0]))
+    summary = history.summary()
+    assert (summary.count, summary.mean) == (2, 2.0)
+    assert summary.deciles[0] == 1.0
+    assert summary.deciles[-1] == 3.0
+
+
+def test_a_fresh_loader_is_logged_from_its_first_batch_on(loader):
+    entries = Entries()
+    log = sb.Log(entries, every=12)
+    train(loader, log, epochs=1)
+    train(make_loader(sb.random_backprop(rate=1 / 2)), log, epochs=1)
+    assert entries.steps == [12, 24, 12]
+    assert entries.values[-1]["selection/rate"] == pytest.approx(0.5)
+
+
+def test_weights_and_biases_gets_an_axis_of_its_own_and_no_step(loader):
+    run = WeightsAndBiasesRun()
+    train(loader, sb.Log(run, every=12))
+    assert run.defined == [("selection/batches", None), ("selection/*", "selection/batches")]
+    assert [entry["selection/batches"] for entry in run.logged] == [12, 24]
+    assert run.logged[0]["selection/rate"] == 1.0
+
+
+def test_mlflow_gets_a_dictionary_and_the_step(loader):
+    module = MLflowModule()
+    train(loader, sb.Log(module, every=12, prefix="s."))
+    assert [step for _, step in module.logged] == [12, 24]
+    assert module.logged[0][0]["s.rate"] == 1.0
+
+
+def test_tensorboard_reads_back_what_was_written(loader, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        train(loader, sb.Log(writer, every=12))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    kept = [(event.step, event.value) for event in events.Scalars("selection/kept")]
+    assert kept == [(12, 12 * BATCH), (24, 24 * BATCH)]
+    assert "selection/score_p50" not in events.Tags()["scalars"]  # of the first epoch alone
+
+
+@pytest.mark.parametrize("to", [None, 3, "runs/one"])
+def test_what_cannot_be_written_to_is_refused_with_what_can(to):
+    with pytest.raises(sb.ConfigurationError, match=r"add_scalar.*callable\(values, step\)"):
+        sb.Log(to)
+
+
+def test_an_entry_for_less_than_every_batch_is_refused():
+    with pytest.raises(sb.ConfigurationError, match=r"every=0: at least 1"):
+        sb.Log(print, every=0)
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Lets this process be one rank of a group of that size, as far as torch can tell."""
+
+    def join(rank):
+        store = torch.distributed.FileStore(str(tmp_path / "store"), 2)
+        torch.distributed.init_process_group("fake", store=store, rank=rank, world_size=2)
+
+    yield join
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(("rank", "steps"), [(0, [12, 24]), (1, [])])
+def test_only_the_first_rank_writes(loader, group, rank, steps):
+    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    group(rank)
+    entries = Entries()
+    train(loader, sb.Log(entries, every=12))
+    assert entries.steps == steps
+    if rank:
+        sb.Log(None)(loader)  # what other ranks have for a writer
