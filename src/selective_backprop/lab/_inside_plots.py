@@ -114,7 +114,7 @@ def class_plot(
             widths = [number(share[row].half_width) for row in rows]
             trace["error_x"] = {"type": "data", "array": widths, "thickness": 1.2, "width": 3}
         data.append(trace)
-    layout = base_layout(x_title="trained on, of every 100 times that it came up", y_title="")
+    layout = base_layout(x_title="trained on, per 100 times it came up", y_title="")
     layout["xaxis"] |= {"showgrid": True}
     layout["yaxis"] = {
         "automargin": True,

@@ -52,7 +52,10 @@ function draw(plot) {
     const longest = Math.max(0, ...layout.annotations.map(each => each.text.length));
     layout.margin = {...layout.margin, r: room ? 16 + 7 * longest : 10};
   }
-  return Plotly.react(place, plot.data, layout, config);
+  // On a narrow screen names would lie on one another; the legend has them.
+  const data = place.clientWidth > 640 ? plot.data
+    : plot.data.map(trace => ({...trace, mode: trace.mode?.replace('+text', '')}));
+  return Plotly.react(place, data, layout, config);
 }
 
 function redraw(plot) {
@@ -235,7 +238,7 @@ function start() {
     showGallery();
   }
   dark.addEventListener('change', () => plots.forEach(draw));
-  addEventListener('resize', () => plots.filter(plot => plot.namedEnds).forEach(draw));
+  addEventListener('resize', () => plots.forEach(draw));
   document.documentElement.dataset.state = 'drawn';
 }
 
