@@ -277,6 +277,7 @@ def _broken(arm: Arm, label: str, line: Curve, look: dict[str, Style]) -> dict[s
     return _line(arm, line, look) | {
         "name": html.escape(label),
         "legendgroup": label,
+        "meta": "unnamed",  # where it ends
         "line": {"color": look[arm.label].colour, "dash": "dot", "width": 1},
         "opacity": 0.8,
     }
