@@ -14,10 +14,11 @@ from fixture_lab import few_digits
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab import cli, comparing
+from selective_backprop.lab import cli, comparing, presenting
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS, Settings
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import load
+from selective_backprop.lab.examples import examples_path
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import RECIPES, Rates
@@ -48,7 +49,7 @@ def copy(compared, tmp_path):
 def untrained(monkeypatch):
     """Nothing can be trained."""
 
-    def refuse(plan, data):
+    def refuse(plan, data, **_):
         raise AssertionError(f"{plan.arm} is trained")
 
     monkeypatch.setattr(comparing, "TrainingRun", refuse)
@@ -57,8 +58,8 @@ def untrained(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(cli, "draw_comparison", lambda runs, path: None)
-    monkeypatch.setattr(cli, "write_report", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
 
 
 @pytest.fixture
@@ -90,10 +91,10 @@ def test_a_comparison_writes_a_record_for_each_run_and_all_that_is_drawn_from_th
         (arm, seed) for arm in ("selective-backprop", "traditional") for seed in (0, 1)
     ]
     assert all(run.finished and len(run.points) == 3 for run in records)
-    others = {path.name for path in (compared.folder / "out").iterdir()} - {
-        run.path.name for run in records
-    }
-    assert others == set(DRAWN)
+    beside = {file.name for run in records for file in (run.path, examples_path(run.path))}
+    found = {path.name for path in (compared.folder / "out").iterdir()}
+    assert beside <= found
+    assert found - beside == set(DRAWN)
     assert (compared.folder / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "selective-backprop" in (compared.folder / "out/report.html").read_text()
 
@@ -138,6 +139,40 @@ def test_a_report_goes_elsewhere_if_asked_to(copy):
     assert "Open [a]/:b:/report.html" in outcome.out
     assert sorted(path.name for path in (copy / "[a]/:b:").iterdir()) == sorted(DRAWN)
     assert sorted((copy / "out").iterdir()) == [path for path in before if path.name not in DRAWN]
+
+
+def test_a_page_alone_goes_into_the_file_that_is_named(copy):
+    before = sorted((copy / "out").iterdir())
+    outcome = run_command("report out -o pages/one.html", copy)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.endswith("Open pages/one.html.\n")
+    assert [path.name for path in (copy / "pages").iterdir()] == ["one.html"]
+    assert sorted((copy / "out").iterdir()) == before
+    assert '"portraits": {' in (copy / "pages/one.html").read_text()
+
+
+def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undrawn):
+    spoiled, cut = sorted((copy / "out").glob("selective-backprop-*.jsonl"))
+    spoiled.write_bytes(spoiled.read_bytes().replace(b'"cost"', b'"most"', 1))
+    cut.write_bytes(cut.read_bytes()[:-9])
+    examples_path(next((copy / "out").glob("traditional-seed0-*.jsonl"))).write_bytes(b"half")
+    outcome = run_command("report out", copy)
+    assert outcome.status == 0
+    first, second = outcome.err.splitlines()
+    assert first.startswith(f"warning: out/{spoiled.name}, line 2: cost is None")
+    assert "damaged" in second
+    assert "selective-backprop, seed 1, is unfinished" in outcome.text
+    assert "traditional" in (copy / "out/table.md").read_text()
+
+
+def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.jsonl").write_text("half")
+    outcome = run_command("report out", tmp_path)
+    assert outcome.status == 2
+    assert "error: there is no record to show in out" in outcome.err
+    assert "out/a.jsonl: no header" in outcome.err
+    assert run_command("report nowhere", tmp_path).status == 2
 
 
 def test_run_again_a_comparison_keeps_the_old_records(copy):
@@ -189,7 +224,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
 def test_train_records_one_run_and_sums_it_up(tmp_path):
     outcome = run_command(f"train {SMALL} --seed 5", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
-    (path,) = (tmp_path / "runs/train").iterdir()
+    (path,) = (tmp_path / "runs/train").glob("*.jsonl")
     last = read_run(path).points[-1]
     assert outcome.out.splitlines()[-1] == (
         f"selective-backprop, seed 5: error {last.test_error:.2f} % after 2 epochs; "
@@ -297,9 +332,9 @@ def test_with_noise_every_arm_trains_on_the_same_flipped_labels(tmp_path, undraw
     seen = []
 
     class Noted(TrainingRun):
-        def __init__(self, plan, data):
+        def __init__(self, plan, data, **more):
             seen.append(data)
-            super().__init__(plan, data)
+            super().__init__(plan, data, **more)
 
     monkeypatch.setattr(comparing, "TrainingRun", Noted)
     outcome = run_command(f"{COMPARE} --noise 1/4", tmp_path)
@@ -323,8 +358,9 @@ def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(cop
     assert len(after) == 2 * len(before)
     assert {name: after[name] for name in before} == before
     outcome = run_command("report out", copy)
-    assert outcome.status == 2
-    assert "The records differ in noise" in outcome.err
+    assert outcome.status == 0
+    assert outcome.err.startswith("warning: 4 records of noise none, and not of noise 0.25 like")
+    assert "25 % of the training labels flipped" in outcome.out
 
 
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):

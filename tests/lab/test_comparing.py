@@ -37,6 +37,9 @@ class FakeRun(TrainingRun):
     def meters(self):
         return {"arm": self.plan.arm}
 
+    def history(self):
+        return None
+
 
 class Comparison:
     """Runs plans in a folder, with runs that take no time, and tells what happened."""
@@ -47,7 +50,9 @@ class Comparison:
         self.fails = {}
         self.seen = []
         monkeypatch.setattr(
-            comparing, "TrainingRun", lambda plan, data: FakeRun(self.log, self.fails, plan, data)
+            comparing,
+            "TrainingRun",
+            lambda plan, data, **_: FakeRun(self.log, self.fails, plan, data),
         )
 
     def __call__(self, plans, **options):
