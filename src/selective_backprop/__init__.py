@@ -34,6 +34,7 @@ from selective_backprop._stats import Stats, StepStats
 from selective_backprop._step import SelectedLosses, SelectiveStep
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
+from selective_backprop.guide import Cut, Doubts, Suspects, audit
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,
@@ -120,8 +121,10 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "Crossing",
+    "Cut",
     "DataError",
     "Deferring",
+    "Doubts",
     "Draw",
     "EarlyExit",
     "Everything",
@@ -171,11 +174,13 @@ __all__ = [
     "Stopwatch",
     "Strategy",
     "Subset",
+    "Suspects",
     "Synced",
     "Terms",
     "Top",
     "Uniform",
     "VarianceGate",
+    "audit",
     "diet_sb",
     "draw_exactly",
     "easy_skip",

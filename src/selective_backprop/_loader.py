@@ -23,12 +23,10 @@ from selective_backprop._checks import (
     find_device,
 )
 from selective_backprop._epoch import Epoch
-from selective_backprop._errors import (
-    LoaderError,
-    SelectionWarning,
-)
+from selective_backprop._errors import LoaderError, SelectionWarning
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import FunnelState, Leftovers, Rows
+from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
 from selective_backprop._midway import Midway
 from selective_backprop._outlook import Progress, Start
@@ -194,6 +192,11 @@ class SelectiveLoader:
         return scorer.agreement if isinstance(scorer, Agreeing) else None
 
     @property
+    def ledger(self) -> Ledger | None:
+        """What is remembered of each example; None for a strategy that remembers nothing."""
+        return self._parts.ledger
+
+    @property
     def stats(self) -> Stats:
         """How many examples went where so far: one frozen snapshot."""
         stands = self._starts_at(self._next_epoch)
@@ -312,8 +315,7 @@ class SelectiveLoader:
         return self._tally["candidates"] - before["candidates"]
 
     def _warn_if_barren(self, before: dict[str, Any]) -> None:
-        after = self.stats
-        came = self._came(self._began)
+        after, came = self.stats, self._came(self._began)
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         if after.batches == before["batches"]:
@@ -383,9 +385,8 @@ class SelectiveLoader:
         parts.pipeline.funnel.state = FunnelState.unpack(state["late"], device)
         parts.pipeline.finite.skipped = state["skipped"]
         if parts.accord is not None:
-            parts.accord.turns.held = next(
-                iter(FunnelState.unpack(state["held"], device).chosen), None
-            )
+            held = FunnelState.unpack(state["held"], device).chosen
+            parts.accord.turns.held = next(iter(held), None)
 
     def _built(self) -> dict[str, Any]:
         return {
