@@ -132,6 +132,11 @@ def small_net(channels: int, classes: int, side: int) -> nn.Module:
     )
 
 
+def linear_net(channels: int, classes: int, side: int) -> nn.Module:
+    """A net that passes an example alike in either mode, whatever else is in its batch."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+
+
 def name_model(monkeypatch: Any, name: str, factory: Callable[[int, int, int], nn.Module]) -> str:
     """Give a model a name that plans can use, for one test."""
     monkeypatch.setitem(models.MODELS, name, factory)

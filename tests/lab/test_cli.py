@@ -297,9 +297,9 @@ def test_with_noise_every_arm_trains_on_the_same_flipped_labels(tmp_path, undraw
     seen = []
 
     class Noted(TrainingRun):
-        def __init__(self, plan, data):
+        def __init__(self, plan, data, **more):
             seen.append(data)
-            super().__init__(plan, data)
+            super().__init__(plan, data, **more)
 
     monkeypatch.setattr(comparing, "TrainingRun", Noted)
     outcome = run_command(f"{COMPARE} --noise 1/4", tmp_path)

@@ -47,7 +47,9 @@ class Comparison:
         self.fails = {}
         self.seen = []
         monkeypatch.setattr(
-            comparing, "TrainingRun", lambda plan, data: FakeRun(self.log, self.fails, plan, data)
+            comparing,
+            "TrainingRun",
+            lambda plan, data, **_: FakeRun(self.log, self.fails, plan, data),
         )
 
     def __call__(self, plans, **options):

@@ -231,3 +231,24 @@ def test_a_data_set_can_be_pickled_for_workers_that_are_not_forked():
     dataset.set_epoch(3)
     copy = pickle.loads(pickle.dumps(dataset))
     assert torch.equal(copy[5][0], dataset[5][0])
+
+
+def test_a_batch_with_indices_is_the_same_batch_and_says_which_examples_it_is_of():
+    plain, indexed = (
+        make_loader(
+            data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION, with_indices=indices
+        )
+        for indices in (False, True)
+    )
+    for loader in (plain, indexed):
+        loader.dataset.set_epoch(2)
+    seen = []
+    for (images, labels), (same_images, same_labels, indices) in zip(plain, indexed, strict=True):
+        assert torch.equal(images, same_images)
+        assert torch.equal(labels, same_labels)
+        assert torch.equal(labels, data_of().train_labels[indices])
+        seen += indices.tolist()
+    assert sorted(seen) == list(range(len(data_of().train_labels)))
+    image, label, index = indexed.dataset[-1]
+    assert (label, index) == (data_of().train_labels[-1], len(seen) - 1)
+    assert torch.equal(image, plain.dataset[-1][0])

@@ -19,7 +19,7 @@ import selective_backprop as sb
 from selective_backprop.lab._files import forced_to_disk, sync_folder
 from selective_backprop.lab._lines import decode, encode
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".checkpoint"
 _MAGIC = b"selective-backprop checkpoint\n"
 _DIGEST = 2 * hashlib.sha256().digest_size

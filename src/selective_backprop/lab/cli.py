@@ -374,6 +374,7 @@ def _run(
             replace=again,
             resume=resume,
             every=every,
+            follows=True,
         )
 
 

@@ -28,6 +28,7 @@ def run_plans(
     replace: bool = False,
     resume: bool = True,
     every: float | None = None,
+    follows: bool = False,
 ) -> list[Run]:
     """Run what is not recorded yet, and return the records of all plans.
 
@@ -43,6 +44,7 @@ def run_plans(
         replace: run again what is recorded already; the old records are kept beside the new.
         resume: whether interrupted runs go on from their checkpoints, or begin anew.
         every: seconds of training between two checkpoints, as `Keeping` has it.
+        follows: whether it is kept, beside each record, what became of each training example.
 
     Returns:
         One finished record for each plan, in their order.
@@ -65,7 +67,7 @@ def run_plans(
         else:
             missing.append(plan)
     for rivals in _rivals(missing):
-        _take_turns(rivals, data, headers, watch, keeping)
+        _take_turns(rivals, data, headers, watch, keeping, follows=follows)
     return [read_run(paths[plan]) for plan in plans]
 
 
@@ -101,8 +103,12 @@ def _take_turns(
     headers: dict[Plan, Header],
     watch: Watch,
     keeping: Keeping,
+    *,
+    follows: bool,
 ) -> None:
-    runs = [TrainingRun(plan, data) for plan in plans]  # before anything is written
+    runs = [
+        TrainingRun(plan, data, follows=follows) for plan in plans
+    ]  # before anything is written
     with ExitStack() as stack, asked_to_stop() as stop:
         sittings: list[Sitting] = []
         for run in runs:

@@ -1,6 +1,7 @@
 """Data loaders over images in memory: normalised and augmented a batch at a time."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float32, Int64, UInt8
@@ -12,6 +13,11 @@ from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.datasets import ImageData
 
 Batch = tuple[Float32[Tensor, "example channel height width"], Int64[Tensor, " example"]]
+IndexedBatch = tuple[
+    Float32[Tensor, "example channel height width"],
+    Int64[Tensor, " example"],
+    Int64[Tensor, " example"],
+]
 
 
 class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -92,6 +98,42 @@ class ImageDataset(Dataset[tuple[Tensor, Tensor]]):
         return images, self.labels.index_select(0, rows)
 
 
+class IndexedDataset(Dataset[tuple[Tensor, Tensor, Tensor]]):
+    """The same images and labels, each batch with the indices of its examples beside them.
+
+    Args:
+        images: where they come from.
+    """
+
+    def __init__(self, images: ImageDataset) -> None:
+        self._images = images
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        self._images.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return one example, exactly as it would lie in a batch."""
+        image, label = self._images[index]
+        return image, label, torch.tensor(range(len(self))[index])
+
+    def __getitems__(self, indices: Sequence[int]) -> IndexedBatch:
+        """Return examples as one batch, already collated.
+
+        Args:
+            indices: from 0, in any order, repeated or not.
+
+        Returns:
+            Normalised and augmented images, labels, and indices, the last on the CPU.
+        """
+        images, labels = self._images.__getitems__(indices)
+        return images, labels, torch.as_tensor(indices, dtype=torch.int64)
+
+
 class EpochSampler(Sampler[int]):
     """A random order of a data set that depends on seed and the data set's epoch alone.
 
@@ -117,8 +159,8 @@ class EpochSampler(Sampler[int]):
         yield from torch.randperm(len(self._dataset), generator=generator).tolist()
 
 
-def collate(batch: Batch) -> Batch:
-    """Return a batch as it is: `ImageDataset.__getitems__` has collated it already."""
+def collate(batch: Batch | IndexedBatch) -> Batch | IndexedBatch:
+    """Return a batch as it is: the data set's `__getitems__` has collated it already."""
     return batch
 
 
@@ -131,7 +173,8 @@ def make_loader(
     shuffle: bool = True,
     drop_last: bool = False,
     num_workers: int = 0,
-) -> DataLoader[tuple[Tensor, Tensor]]:
+    with_indices: bool = False,
+) -> DataLoader[Any]:
     """Return a loader of the training images.
 
     Order and augmentation depend on `seed` and epoch alone; no global random stream is read or
@@ -147,9 +190,10 @@ def make_loader(
         drop_last: whether to leave out a last batch that is not full.
         num_workers: worker processes; 0 loads in this one, which for images in memory is
             usually faster.
+        with_indices: whether each batch says which examples it is of.
 
     Returns:
-        A loader of `(images, labels)`, channels last.
+        A loader of `(images, labels)`, or of `(images, labels, indices)`, channels last.
     """
     dataset = ImageDataset(
         data.train_images,
@@ -160,7 +204,7 @@ def make_loader(
         seed=seed,
     )
     return DataLoader(
-        dataset,
+        IndexedDataset(dataset) if with_indices else dataset,
         batch_size=batch_size,
         sampler=EpochSampler(dataset, seed=seed) if shuffle else None,
         drop_last=drop_last,

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.lab.arms import find_arm
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.examples import ExampleHistory
+from selective_backprop.lab.following import Follower
+from selective_backprop.lab.histories import history_of
 from selective_backprop.lab.loaders import make_loader, make_test_loader
 from selective_backprop.lab.metering import Meter
 from selective_backprop.lab.outfits import Outfit, Task
@@ -30,9 +33,10 @@ class TrainingRun:
     Args:
         plan: what to run.
         data: the plan's data set.
+        follows: whether it is kept what becomes of each training example.
     """
 
-    def __init__(self, plan: Plan, data: ImageData) -> None:
+    def __init__(self, plan: Plan, data: ImageData, *, follows: bool = False) -> None:
         self.plan = plan
         self._device = torch.device(plan.device)
         recipe = plan.recipe
@@ -42,6 +46,7 @@ class TrainingRun:
         self.meter = Meter(len(data.train_labels), self._device)
         self._course = Course(plan.length, len(data.train_labels), recipe.batch_size)
         self._data = data
+        self._follower = _follow(plan, data) if follows else None
         self._arm = find_arm(plan.arm)
         # What takes no preparing is refused here, before any arm of a comparison has trained.
         self._outfit: Outfit | None = Outfit() if self._arm.outfit is None else None
@@ -88,8 +93,13 @@ class TrainingRun:
                 if pause():
                     self.meter.stop()
                     return None
+                if self._follower is not None and self._follower.is_full:
+                    with self.meter.paused():
+                        self._follower.settle()
             self.meter.stop()
             point = self._evaluate()
+            if self._follower is not None:
+                self._follower.evaluate(point.progress)
         self.points.append(point)
         return point
 
@@ -114,6 +124,15 @@ class TrainingRun:
             "prepared_cost": self.meter.prepared,
             "peak_memory_bytes": self.meter.peak_memory,
         }
+
+    def history(self) -> ExampleHistory | None:
+        """Return what became of each training example so far; None where none was followed."""
+        if self._follower is None:
+            return None
+        subset = None if self._outfit is None else self._outfit.subset
+        drawn_from = len(self._data.train_labels) if subset is None else len(subset)
+        passes = self.loader.stats.candidates / drawn_from
+        return history_of(self._follower, self._data, passes=passes)
 
     @property
     def done(self) -> float:
@@ -142,6 +161,7 @@ class TrainingRun:
             "last": asdict(self._last),
             "seen": asdict(self._seen),
             "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
+            "examples": None if self._follower is None else self._follower.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -165,6 +185,10 @@ class TrainingRun:
         self._last, self._seen = sb.Stats(**state["last"]), sb.Stats(**state["seen"])
         for words, probe in self._probes.items():
             probe.load_state_dict(state["probes"][words])
+        if self._follower is not None and state["examples"] is not None:
+            self._follower.load_state_dict(state["examples"])
+        else:
+            self._follower = None  # half a history would be a wrong one
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -186,16 +210,27 @@ class TrainingRun:
                 batch_size=recipe.batch_size,
                 seed=plan.seed,
                 augmentation=recipe.augmentation,
+                with_indices=True,
             ),
             self.model,
             self._loss_fn,
             strategy,
+            outputs=self._outputs,
             epochs=None if budgeted else plan.length.value,
             progress=self._spent if budgeted else None,
             with_selection=True,
             generator=torch.Generator().manual_seed(plan.seed),
             stopwatch=self.meter.stopwatch,
         )
+
+    def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return what a scorer takes losses of."""
+        inputs, targets, indices = batch
+        logits = model(inputs)
+        # With gradients, a proxy learns from a batch that is trained on.
+        if self._follower is not None and not torch.is_grad_enabled():
+            self._follower.score(indices, logits if model is self.model else None)
+        return logits, targets
 
     def _prepare(self) -> Outfit:
         """Prepare what the arm needs, on the arm's own bill."""
@@ -231,8 +266,10 @@ class TrainingRun:
             epochs = self.plan.length.value
         loader = self.loader
         while loader.next_epoch < epochs and not self._exhausted:
+            if self._follower is not None:
+                self._follower.begin(loader.next_epoch)
             loader.set_epoch(loader.next_epoch)
-            for (inputs, targets), selection in loader:
+            for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
                 for probe in self._probes.values():
                     probe.selected(selection.indices)
@@ -250,7 +287,10 @@ class TrainingRun:
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
         phase = self.meter.stopwatch.phase
         with phase("forward"):
-            losses = nn.functional.cross_entropy(self.model(inputs), targets, reduction="none")
+            logits = self.model(inputs)
+            losses = nn.functional.cross_entropy(logits, targets, reduction="none")
+            if self._follower is not None and selection.indices is not None:
+                self._follower.train(selection.indices, logits)
             if self._records:
                 self.loader.record(selection, losses)
             loss = (selection.weights * losses).mean()
@@ -292,6 +332,16 @@ class TrainingRun:
         self._losses.zero_()
         self._last, self._trained = stats, meter.trained
         return point
+
+
+def _follow(plan: Plan, data: ImageData) -> Follower:
+    # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
+    at_most = {
+        "epochs": plan.length.value,
+        "cost": plan.length.value / plan.settings.rate,
+        "seconds": math.inf,
+    }
+    return Follower(data.train_labels, epochs=at_most[plan.length.unit])
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop.lab.checkpoints import Checkpoints
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.examples import write_examples
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.provenance import versions
 from selective_backprop.lab.records import Header, Point, record_path
@@ -103,6 +104,9 @@ class Sitting:
         self._elapse()
         if self.run.finished:
             meters = self.run.meters()
+            history = self.run.history()
+            if history is not None:
+                write_examples(history, self._writer.path)
             self._writer.end(meters, elapsed=self._elapsed, sittings=self._sittings)
             self.checkpoints.clear()
 

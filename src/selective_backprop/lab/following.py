@@ -1,0 +1,234 @@
+"""Following every training example of a run, from the passes that training makes anyway.
+
+What a pass shows is only kept when it happens. It is counted later, many batches at once, while the
+run's clock stands still, so that following costs the run next to nothing and the host waits for a
+GPU once in many batches.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+LEVELS = 41  # quantiles of the loss that are kept of each evaluation
+_HELD = 2**20  # numbers of logits that may wait to be counted
+_CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 9 bytes each
+_FEWEST = 256  # examples that are followed however long the run is
+_LONGEST = 1000  # epochs that a life may have
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One batch that was passed forward."""
+
+    epoch: int
+    trained: bool
+    indices: Tensor
+    logits: Tensor | None  # None where another model was asked
+
+
+class Follower:
+    """Keeps what the passes of a run show of each training example.
+
+    Args:
+        labels: of the training examples, on the CPU.
+        epochs: how many the run may have; of a long run, fewer lives are followed.
+
+    Attributes:
+        prediction: the class last seen as the likeliest; -1 if never seen. Like the others, an
+            array of one number per example.
+        confidence: the probability of that prediction; NaN if never seen.
+        selected: how often it was trained on.
+        scored: how often it was scored.
+        loss_last: the loss last seen; NaN if never.
+        loss_max: the highest seen; NaN if never.
+        epoch_last: the epoch in which it was last seen; -1 if never.
+        followed: the examples whose lives are kept, as indices, in a random order that is the
+            same for all runs of a data set.
+    """
+
+    def __init__(self, labels: Int64[Tensor, " example"], *, epochs: float) -> None:
+        self._labels = labels.cpu()
+        examples = len(labels)
+        self.prediction = np.full(examples, -1, np.int64)
+        self.confidence = np.full(examples, np.nan, np.float32)
+        self.selected = np.zeros(examples, np.int32)
+        self.scored = np.zeros(examples, np.int32)
+        self.loss_last = np.full(examples, np.nan, np.float32)
+        self.loss_max = np.full(examples, np.nan, np.float32)
+        self.epoch_last = np.full(examples, -1, np.int32)
+        self._loss_sum = np.zeros(examples, np.float64)
+        self._seen = np.zeros(examples, np.int64)
+        share = int(_CELLS / max(1.0, min(epochs, _LONGEST)))
+        order = torch.randperm(examples, generator=torch.Generator().manual_seed(examples))
+        self.followed = order[: max(_FEWEST, share)].numpy()
+        self._place = np.full(examples, -1, np.int64)
+        self._place[self.followed] = np.arange(len(self.followed))
+        self._lives: dict[int, _EpochOfLives] = {}
+        self._cdf: list[tuple[float, int, np.ndarray]] = []
+        self._sights: list[Sight] = []
+        self._held = 0
+        self.epoch = 0
+
+    def begin(self, epoch: int) -> None:
+        """Say which epoch the next passes belong to, from 0."""
+        self.epoch = epoch
+
+    def score(self, indices: Tensor, logits: Float[Tensor, "candidate class"] | None) -> None:
+        """Take note of a batch that is scored; without logits where another model is asked."""
+        self._see(indices, logits, trained=False)
+
+    def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
+        """Take note of a batch that is trained on."""
+        self._see(indices, logits, trained=True)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits to be counted is as much as should wait."""
+        return self._held >= _HELD
+
+    def settle(self) -> None:
+        """Count what was kept; waits for the device, so not while the run's clock goes."""
+        sights, self._sights, self._held = self._sights, [], 0
+        for counts, trained in ((self.selected, True), (self.scored, False)):
+            rows = [each.indices.cpu() for each in sights if each.trained is trained]
+            if rows:
+                counts += np.bincount(torch.cat(rows).numpy(), minlength=len(counts)).astype(
+                    np.int32
+                )
+        shown = [each for each in sights if each.logits is not None]
+        if shown:
+            self._read(shown)
+
+    def evaluate(self, progress: float) -> None:
+        """Note how the losses last seen are spread, when a share `progress` of the run is done."""
+        self.settle()
+        known = self.loss_last[np.isfinite(self.loss_last)]
+        levels = np.linspace(0, 1, LEVELS)
+        found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
+        self._cdf.append((progress, len(known), found.astype(np.float32)))
+
+    @property
+    def loss_mean(self) -> Float32[np.ndarray, " example"]:
+        """The mean of all losses seen; NaN if none was."""
+        mean = np.full(len(self._seen), np.nan)
+        np.divide(self._loss_sum, self._seen, out=mean, where=self._seen > 0)
+        return mean.astype(np.float32)
+
+    def spread(self) -> dict[str, np.ndarray]:
+        """Return the quantiles of the loss at each evaluation, as a file of examples has them."""
+        progress, known, found = zip(*self._cdf, strict=True) if self._cdf else ((), (), ())
+        return {
+            "cdf_progress": np.array(progress, np.float32),
+            "cdf_known": np.array(known, np.int64),
+            "cdf_level": np.linspace(0, 1, LEVELS, dtype=np.float32),
+            "cdf_loss": np.array(found, np.float32).reshape(len(found), LEVELS),
+        }
+
+    def lives(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the lives of some followed examples, as a file of examples has them."""
+        epochs, places = sorted(self._lives), self._place[indices]
+        shape = len(indices), len(epochs)
+        lives = [self._lives[epoch] for epoch in epochs]
+
+        def table(columns: list[np.ndarray], kind: type) -> np.ndarray:
+            return np.array([column[places] for column in columns], kind).T.reshape(shape)
+
+        return {
+            "life_index": np.asarray(indices, np.int64),
+            "life_epoch": np.array(epochs, np.int32),
+            "life_loss": table([life.loss for life in lives], np.float32),
+            "life_probability": table([life.probability for life in lives], np.float32),
+            "life_selected": table([life.selected for life in lives], np.int32),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that was seen, as tensors and numbers."""
+        self.settle()
+        return {
+            "examples": {name: torch.from_numpy(getattr(self, name).copy()) for name in _COLUMNS},
+            "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
+            "lives": {
+                epoch: {
+                    name: torch.from_numpy(values.copy()) for name, values in vars(life).items()
+                }
+                for epoch, life in self._lives.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        for name in _COLUMNS:
+            setattr(self, name, state["examples"][name].numpy().copy())
+        self._cdf = [(at, known, found.numpy()) for at, known, found in state["cdf"]]
+        self._lives = {
+            epoch: _EpochOfLives(**{name: values.numpy().copy() for name, values in life.items()})
+            for epoch, life in state["lives"].items()
+        }
+
+    def _see(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
+        logits = None if logits is None else logits.detach()
+        self._sights.append(Sight(self.epoch, trained, indices, logits))
+        self._held += len(indices) if logits is None else logits.numel()
+
+    def _read(self, sights: list[Sight]) -> None:
+        """Take losses and predictions from logits, in the order in which they were seen."""
+        logits = torch.cat([each.logits for each in sights if each.logits is not None]).float()
+        rows = torch.cat([each.indices.cpu() for each in sights])
+        labels = self._labels[rows].to(logits.device).unsqueeze(1)
+        logs = logits.log_softmax(1)
+        losses = -logs.gather(1, labels).squeeze(1).cpu().numpy()
+        best, prediction = (found.cpu().numpy() for found in logs.max(1))
+        index = rows.numpy()
+        # Where an example occurs twice, NumPy lets the last entry stand.
+        self.prediction[index], self.confidence[index] = prediction, np.exp(best)
+        self.loss_last[index] = losses
+        np.fmax.at(self.loss_max, index, losses)
+        np.add.at(self._loss_sum, index, losses)
+        np.add.at(self._seen, index, 1)
+        lengths = [len(each.indices) for each in sights]
+        epochs = np.repeat([each.epoch for each in sights], lengths)
+        trained = np.repeat([each.trained for each in sights], lengths)
+        self.epoch_last[index] = epochs
+        for epoch in np.unique(epochs[epochs < _LONGEST]).tolist():
+            here = (epochs == epoch) & (self._place[index] >= 0)
+            life = self._lives.setdefault(epoch, _EpochOfLives.empty(len(self.followed)))
+            life.add(self._place[index[here]], losses[here], trained[here])
+
+
+_COLUMNS = (
+    "prediction",
+    "confidence",
+    "selected",
+    "scored",
+    "loss_last",
+    "loss_max",
+    "epoch_last",
+    "_loss_sum",
+    "_seen",
+)
+
+
+@dataclass(frozen=True)
+class _EpochOfLives:
+    """What one epoch showed of the followed examples."""
+
+    loss: np.ndarray
+    selected: np.ndarray
+
+    @classmethod
+    def empty(cls, examples: int) -> "_EpochOfLives":
+        return cls(np.full(examples, np.nan, np.float32), np.zeros(examples, np.uint8))
+
+    @property
+    def probability(self) -> np.ndarray:
+        """What the model gave the label."""
+        return np.exp(-self.loss)
+
+    def add(self, places: np.ndarray, losses: np.ndarray, trained: np.ndarray) -> None:
+        self.loss[places] = losses
+        counted = np.bincount(places[trained], minlength=len(self.selected))
+        self.selected[:] = np.minimum(self.selected + counted, np.iinfo(np.uint8).max)
