@@ -211,6 +211,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="digits", help="name of a data set of the lab")
     parser.add_argument("--root", type=Path, help="folder of its files")
+    parser.add_argument("--model", help="default: the recipe's")
     parser.add_argument("--limit", type=int, help="training examples; default: all")
     parser.add_argument("--epochs", type=int, help="default: the recipe's")
     parser.add_argument("--noise", type=float, default=0.2)
@@ -222,7 +223,9 @@ def main() -> int:
     began = time.monotonic()
     torch.set_num_threads(1)
     recipe = find_recipe(options.data)
-    recipe = replace(recipe, epochs=options.epochs or recipe.epochs)
+    recipe = replace(
+        recipe, epochs=options.epochs or recipe.epochs, model=options.model or recipe.model
+    )
     clean = datasets.load(options.data, root=options.root, limit=options.limit)
     record = {
         "command": "benchmarks/auditing.py " + " ".join(sys.argv[1:]),

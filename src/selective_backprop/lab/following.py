@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from selective_backprop.guide import look_at
+
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
 _CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 9 bytes each
@@ -46,6 +48,7 @@ class Follower:
         loss_last: the loss last seen; NaN if never.
         loss_max: the highest seen; NaN if never.
         epoch_last: the epoch in which it was last seen; -1 if never.
+        looks: how often it was seen.
         followed: the examples whose lives are kept, as indices, in a random order that is the
             same for all runs of a data set.
     """
@@ -60,8 +63,9 @@ class Follower:
         self.loss_last = np.full(examples, np.nan, np.float32)
         self.loss_max = np.full(examples, np.nan, np.float32)
         self.epoch_last = np.full(examples, -1, np.int32)
+        self.looks = np.zeros(examples, np.int32)
         self._loss_sum = np.zeros(examples, np.float64)
-        self._seen = np.zeros(examples, np.int64)
+        self._doubt_sum = np.zeros(examples, np.float64)
         share = int(_CELLS / max(1.0, min(epochs, _LONGEST)))
         order = torch.randperm(examples, generator=torch.Generator().manual_seed(examples))
         self.followed = order[: max(_FEWEST, share)].numpy()
@@ -114,8 +118,16 @@ class Follower:
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
         """The mean of all losses seen; NaN if none was."""
-        mean = np.full(len(self._seen), np.nan)
-        np.divide(self._loss_sum, self._seen, out=mean, where=self._seen > 0)
+        return self._mean(self._loss_sum)
+
+    @property
+    def doubt_mean(self) -> Float32[np.ndarray, " example"]:
+        """The mean doubt of the label, as an audit has it; NaN if the example was never seen."""
+        return self._mean(self._doubt_sum)
+
+    def _mean(self, total: np.ndarray) -> Float32[np.ndarray, " example"]:
+        mean = np.full(len(total), np.nan)
+        np.divide(total, self.looks, out=mean, where=self.looks > 0)
         return mean.astype(np.float32)
 
     def spread(self) -> dict[str, np.ndarray]:
@@ -178,9 +190,9 @@ class Follower:
         """Take losses and predictions from logits, in the order in which they were seen."""
         logits = torch.cat([each.logits for each in sights if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in sights])
-        labels = self._labels[rows].to(logits.device).unsqueeze(1)
+        labels = self._labels[rows].to(logits.device)
         logs = logits.log_softmax(1)
-        losses = -logs.gather(1, labels).squeeze(1).cpu().numpy()
+        losses = -logs.gather(1, labels.unsqueeze(1)).squeeze(1).cpu().numpy()
         best, prediction = (found.cpu().numpy() for found in logs.max(1))
         index = rows.numpy()
         # Where an example occurs twice, NumPy lets the last entry stand.
@@ -188,7 +200,8 @@ class Follower:
         self.loss_last[index] = losses
         np.fmax.at(self.loss_max, index, losses)
         np.add.at(self._loss_sum, index, losses)
-        np.add.at(self._seen, index, 1)
+        np.add.at(self._doubt_sum, index, look_at(logits, labels).doubts.cpu().numpy())
+        np.add.at(self.looks, index, 1)
         lengths = [len(each.indices) for each in sights]
         epochs = np.repeat([each.epoch for each in sights], lengths)
         trained = np.repeat([each.trained for each in sights], lengths)
@@ -207,8 +220,9 @@ _COLUMNS = (
     "loss_last",
     "loss_max",
     "epoch_last",
+    "looks",
     "_loss_sum",
-    "_seen",
+    "_doubt_sum",
 )
 
 
