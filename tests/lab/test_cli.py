@@ -18,6 +18,7 @@ from selective_backprop.lab import cli, comparing
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS, Settings
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import load
+from selective_backprop.lab.examples import examples_path
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.recipes import RECIPES, Rates
@@ -48,7 +49,7 @@ def copy(compared, tmp_path):
 def untrained(monkeypatch):
     """Nothing can be trained."""
 
-    def refuse(plan, data):
+    def refuse(plan, data, **_):
         raise AssertionError(f"{plan.arm} is trained")
 
     monkeypatch.setattr(comparing, "TrainingRun", refuse)
@@ -90,10 +91,10 @@ def test_a_comparison_writes_a_record_for_each_run_and_all_that_is_drawn_from_th
         (arm, seed) for arm in ("selective-backprop", "traditional") for seed in (0, 1)
     ]
     assert all(run.finished and len(run.points) == 3 for run in records)
-    others = {path.name for path in (compared.folder / "out").iterdir()} - {
-        run.path.name for run in records
-    }
-    assert others == set(DRAWN)
+    beside = {file.name for run in records for file in (run.path, examples_path(run.path))}
+    found = {path.name for path in (compared.folder / "out").iterdir()}
+    assert beside <= found
+    assert found - beside == set(DRAWN)
     assert (compared.folder / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "selective-backprop" in (compared.folder / "out/report.html").read_text()
 
@@ -189,7 +190,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
 def test_train_records_one_run_and_sums_it_up(tmp_path):
     outcome = run_command(f"train {SMALL} --seed 5", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
-    (path,) = (tmp_path / "runs/train").iterdir()
+    (path,) = (tmp_path / "runs/train").glob("*.jsonl")
     last = read_run(path).points[-1]
     assert outcome.out.splitlines()[-1] == (
         f"selective-backprop, seed 5: error {last.test_error:.2f} % after 2 epochs; "

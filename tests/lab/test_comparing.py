@@ -37,6 +37,9 @@ class FakeRun(TrainingRun):
     def meters(self):
         return {"arm": self.plan.arm}
 
+    def history(self):
+        return None
+
 
 class Comparison:
     """Runs plans in a folder, with runs that take no time, and tells what happened."""

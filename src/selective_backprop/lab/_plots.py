@@ -14,7 +14,6 @@ from selective_backprop.lab._styles import (
     PHASE_COLOURS,
     Span,
     Style,
-    aside,
     phases_of,
     span,
     strategy_colours,
@@ -24,7 +23,6 @@ from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.statistics import (
     Axis,
     Curve,
-    budget_lines,
     curve,
     estimate,
     final_error,
@@ -37,11 +35,12 @@ from selective_backprop.lab.statistics import (
 AXES: dict[Axis, str] = {
     "cost": "cost, in traditional epochs",
     "seconds": "wall seconds, evaluation left out",
-    "trained": "examples trained on",
+    "trained": "backward passes, in examples",
     "updates": "updates",
+    "candidates": "candidates, examples that came up for training",
 }
 _TANGLE = 6  # curves with bands that can still be followed
-_LEADERS = 5  # whose curves are shown at first where there is a crowd
+LEADERS = 5  # whose curves are shown at first where there is a crowd
 _TICKS = [a * 10.0**b for b in range(-3, 3) for a in (1, 2, 5)]
 
 
@@ -65,9 +64,13 @@ class Plot:
     layout: dict[str, Any]
     height: int  # pixels
     legend: list[Entry]
-    # What buttons change: a word on the button, then new x per trace and the axis' new settings.
+    # What buttons change: a word on the button, then new x per trace (and new y of some traces, by
+    # position) and the axis' new settings.
     choices: dict[str, dict[str, Any]] = field(default_factory=dict)
     scales: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # What a slider changes: a word for each of its places, and new x per trace; the last at first.
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    named_ends: bool = False  # whether each curve is named where it ends, if there is room
 
     def as_json(self) -> dict[str, Any]:
         """Return what the page's script needs."""
@@ -77,12 +80,14 @@ class Plot:
             "layout": {**self.layout, "height": self.height},
             "choices": self.choices,
             "scales": self.scales,
+            "steps": self.steps,
+            "namedEnds": self.named_ends,
         }
 
 
 def error_plot(comparison: Comparison) -> Plot:
     """Return test error as training goes on, along an axis that the reader chooses."""
-    look, shown = styles(comparison.arms), _shown_at_first(comparison)
+    look, shown = styles(comparison.arms), shown_at_first(comparison)
     traces: list[dict[str, Any]] = []
     means: list[float] = []
     legend: list[Entry] = []
@@ -110,9 +115,9 @@ def error_plot(comparison: Comparison) -> Plot:
     hidden = {entry.label for entry in legend if not entry.shown}
     for trace in traces:
         trace["visible"] = trace["legendgroup"] not in hidden
-    scales = _scales(span(means))
-    layout = _layout(x_title=AXES["cost"], y_title="test error (%)")
-    layout["yaxis"] |= _first(scales)
+    scales = error_scales(span(means))
+    layout = base_layout(x_title=AXES["cost"], y_title="test error (%)")
+    layout["yaxis"] |= first_scale(scales)
     return Plot(
         name="error",
         title="Test error as training goes on",
@@ -122,6 +127,7 @@ def error_plot(comparison: Comparison) -> Plot:
         legend=legend,
         choices={axis: {"x": x[axis], "title": title} for axis, title in AXES.items()},
         scales=scales,
+        named_ends=True,
     )
 
 
@@ -137,18 +143,18 @@ def final_plot(comparison: Comparison) -> Plot | None:
         "type": "scatter",
         "mode": "markers",
         "y": [html.escape(arm.label) for arm in ranked],
-        "x": [_number(error.mean) for error in errors],
+        "x": [number(error.mean) for error in errors],
         "error_x": {
             "type": "data",
-            "array": [_number(error.half_width) for error in errors],
+            "array": [number(error.half_width) for error in errors],
             "thickness": 1.2,
             "width": 3,
         },
         "marker": {"size": 10, "color": [colours[arm.name] for arm in ranked]},
         "hovertemplate": "%{y}<br>%{x:.2f} %<extra></extra>",
     }
-    layout = _layout(x_title="final test error (%)", y_title="")
-    layout["xaxis"] |= {"rangemode": "normal", "showgrid": True} | _first(_scales(shown))
+    layout = base_layout(x_title="final test error (%)", y_title="")
+    layout["xaxis"] |= {"rangemode": "normal", "showgrid": True} | first_scale(error_scales(shown))
     layout["yaxis"] = {"automargin": True, "autorange": "reversed", "showgrid": True}
     return Plot(
         name="final",
@@ -157,51 +163,6 @@ def final_plot(comparison: Comparison) -> Plot | None:
         layout=layout,
         height=90 + 26 * len(ranked),
         legend=[],
-    )
-
-
-def budget_plot(comparison: Comparison) -> Plot | None:
-    """Return final error against the cost of whole runs; None where there is one length only."""
-    if len(comparison.lengths) < 2:
-        return None
-    lines = budget_lines(comparison.arms)
-    colours = strategy_colours(line.name for line in lines)
-    ahead = {arm.name for arm in leaders(comparison, _LEADERS)}
-    shown = {line.name: line.name in ahead or not comparison.is_crowd for line in lines}
-    means = [error.mean for line in lines for error in line.errors]
-    scales = _scales(span(means, [end for line in lines for end in line.reach]))
-    layout = _layout(x_title=AXES["cost"], y_title="final test error (%)")
-    layout["yaxis"] |= _first(scales)
-    return Plot(
-        name="budgets",
-        title="Final error against cost",
-        data=[
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": html.escape(line.name),
-                "legendgroup": line.name,
-                "visible": shown[line.name],
-                "x": aside(line.costs, position, len(lines)),
-                "customdata": [*line.costs],
-                "y": [_number(error.mean) for error in line.errors],
-                "error_y": {
-                    "type": "data",
-                    "array": [_number(error.half_width) for error in line.errors],
-                    "thickness": 1.2,
-                    "width": 3,
-                },
-                "line": {"color": colours[line.name], "width": 2},
-                "marker": {"size": 7},
-                "hovertemplate": "%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
-                "<extra></extra>",
-            }
-            for position, line in enumerate(lines)
-        ],
-        layout=layout,
-        height=380,
-        legend=[Entry(line.name, colours[line.name], "solid", shown[line.name]) for line in lines],
-        scales=scales,
     )
 
 
@@ -225,7 +186,7 @@ def phase_plot(comparison: Comparison) -> Plot | None:
         }
         for phase in phases_of(totals)
     ]
-    layout = _layout(x_title="wall seconds per run", y_title="")
+    layout = base_layout(x_title="wall seconds per run", y_title="")
     layout["yaxis"] = {"automargin": True, "autorange": "reversed", "showgrid": False}
     layout |= {"barmode": "stack", "bargap": 0.28, "dragmode": False}
     return Plot(
@@ -241,15 +202,15 @@ def phase_plot(comparison: Comparison) -> Plot | None:
 _Y_AXIS = {"automargin": True, "zeroline": False, "showline": False, "ticks": ""}
 
 
-def _shown_at_first(comparison: Comparison) -> Sequence[Arm]:
-    """Return the longest arms that rival each other, where all at once would be a tangle.
+def shown_at_first(comparison: Comparison) -> Sequence[Arm]:
+    """Return the arms whose curves are shown at first: all, where that is no tangle.
 
-    Of a crowd, those that end lowest.
+    Else the longest arms that rival each other; of a crowd, those that end lowest.
     """
     if len(comparison.arms) <= _TANGLE:
         return comparison.arms
     if comparison.is_crowd:
-        return leaders(comparison, _LEADERS)
+        return leaders(comparison, LEADERS)
     for length in comparison.lengths:
         rivals = [arm for arm in comparison.arms if arm.length == length]
         if len(rivals) > 1:
@@ -261,7 +222,8 @@ def _phase_colour(phase: str) -> str:
     return PHASE_COLOURS.get(phase, "#999999")
 
 
-def _layout(*, x_title: str, y_title: str) -> dict[str, Any]:
+def base_layout(*, x_title: str, y_title: str) -> dict[str, Any]:
+    """Return what the layouts of all figures share, in no colour of their own."""
     return {
         "autosize": True,
         "margin": {"l": 10, "r": 10, "t": 30},
@@ -285,13 +247,13 @@ def _layout(*, x_title: str, y_title: str) -> dict[str, Any]:
 def _band(arm: Arm, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
     # A logarithmic axis has no place for what an interval may reach below zero.
     floor = 0.3 * min((mean for mean in line.mean if mean > 0), default=1.0)
-    low = [_number(max(value, floor)) for value in line.low]
+    low = [number(max(value, floor)) for value in line.low]
     return {
         "type": "scatter",
         "mode": "lines",
         "legendgroup": arm.label,
         "hoverinfo": "skip",
-        "y": [*map(_number, line.high), *reversed(low)],
+        "y": [*map(number, line.high), *reversed(low)],
         "fill": "toself",
         "fillcolor": look[arm.label].faded(0.13),
         "line": {"width": 0},
@@ -305,7 +267,7 @@ def _line(arm: Arm, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
         "mode": "lines",
         "name": html.escape(arm.label),
         "legendgroup": arm.label,
-        "y": [*map(_number, line.mean)],
+        "y": [*map(number, line.mean)],
         "line": {"color": style.colour, "dash": style.dash, "width": style.width},
         "hovertemplate": "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>",
     }
@@ -320,8 +282,8 @@ def _broken(arm: Arm, label: str, line: Curve, look: dict[str, Style]) -> dict[s
     }
 
 
-def _scales(shown: Span | None) -> dict[str, dict[str, Any]]:
-    """Return the settings of an error axis by name, the better one first."""
+def error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
+    """Return the settings of an error axis by the name of its scale, the better one first."""
     if shown is None:
         return {}
     linear = {"type": "linear", "range": [*shown.linear], "tickvals": None, "ticktext": None}
@@ -336,10 +298,11 @@ def _scales(shown: Span | None) -> dict[str, dict[str, Any]]:
     return {"log": log, "linear": linear} if shown.wide else {"linear": linear, "log": log}
 
 
-def _first(scales: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def first_scale(scales: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings of the better scale."""
     return next(iter(scales.values()), {})
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
     """Return a number as JSON can hold it; Plotly leaves a gap at None."""
     return value if math.isfinite(value) else None

@@ -21,7 +21,6 @@ from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.devices import find_device
-from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.live import Live
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.pacing import Follows
@@ -31,12 +30,12 @@ from selective_backprop.lab.papers.registry import find_items
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
-from selective_backprop.lab.records import Run, read_runs
-from selective_backprop.lab.report import write_report
+from selective_backprop.lab.records import Run
 from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.stopping import sigterm_leaves
-from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
+from selective_backprop.lab.surveying import survey, with_histories
 from selective_backprop.lab.threads import limit_threads
 
 KEPT = (
@@ -50,7 +49,6 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
         """Run the command that was asked for."""
-        errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
         try:
             with sigterm_leaves():
                 return super().invoke(ctx)
@@ -78,6 +76,7 @@ app = typer.Typer(
 
 # A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
 console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 DEFAULT_STRATEGIES = ",".join(DEFAULT_ARMS)
 
@@ -144,7 +143,7 @@ def compare(
         for arm in parse_arms(strategies)
     ]
     runs = _run(plans, root, out, again=again, every=checkpoint_every)
-    _show(runs, out)
+    show_all(console, with_histories(runs), out)
 
 
 @app.command()
@@ -296,12 +295,20 @@ def reproduce(
 
 @app.command()
 def report(
-    folder: options.Records,
+    runs: options.Records,
     out: options.ReportOut = None,
 ) -> None:
-    """Draw table, figure and page from records, without training."""
-    runs = read_runs(folder)
-    _show(runs, out or folder)
+    """Draw table, figure and page from records, without training.
+
+    What is wrong with a record is said on the page and here, and the rest is shown.
+    """
+    found = survey(runs)
+    for problem in found.problems:
+        errors.print(f"warning: {problem}")
+    if out is not None and out.suffix.lower() in {".html", ".htm"}:
+        show_page(console, found, out)
+    else:
+        show_all(console, found, out or folder_of(runs[0]))
 
 
 def _recipe(data: str, *, model: str | None, **given: Any) -> Recipe:
@@ -376,18 +383,6 @@ def _run(
             every=every,
             follows=True,
         )
-
-
-def _show(runs: Sequence[Run], out: Path) -> None:
-    summary = summarise(runs)
-    make_folder(out)
-    console.print(comparison_table(summary, width=console.width))
-    (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-    draw_comparison(runs, out / "comparison.png")
-    write_report(runs, out / "report.html")
-    console.print(
-        f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
-    )
 
 
 def main() -> None:

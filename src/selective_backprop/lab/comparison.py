@@ -116,10 +116,10 @@ def gather(runs: Sequence[Run]) -> Comparison:
         raise sb.RecordError("There are no records to compare; run at least one arm first.")
     for key in ("data", "limit", "noise", "model"):
         _refuse_mixture(runs, key)
-    lengths = sorted({_length(run) for run in runs}, reverse=True)
+    lengths = sorted({length_of(run) for run in runs}, reverse=True)
     groups: dict[tuple[Length, str], list[Run]] = {}
     for run in runs:
-        groups.setdefault((_length(run), run.header.arm), []).append(run)
+        groups.setdefault((length_of(run), run.header.arm), []).append(run)
     arms = tuple(
         _arm(name, length, groups[length, name], several=len(lengths) > 1)
         for length in lengths
@@ -159,7 +159,12 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
-def _length(run: Run) -> Length:
+def length_of(run: Run) -> Length:
+    """Return how long a run was meant to be.
+
+    Raises:
+        RecordError: if its configuration does not say.
+    """
     config = run.header.config
     budgeted = config.get("budget") is not None
     unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"

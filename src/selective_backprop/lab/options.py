@@ -378,11 +378,20 @@ ReproduceOut = Annotated[
     Path, typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables.")
 ]
 Records = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of records, as compare writes it.")
+    list[Path],
+    typer.Argument(
+        metavar="RUNS...",
+        help="Folders of records, as compare and train write them, or single records; those of "
+        "one comparison.",
+    ),
 ]
 ReportOut = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FOLDER", help="Where to. Default: the folder of the records."
+        "--out",
+        "-o",
+        metavar="PLACE",
+        help="A file ending in .html for the page alone, else a folder for all that is drawn. "
+        "Default: the first folder of records.",
     ),
 ]

@@ -6,21 +6,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from selective_backprop.lab._findings import findings
+from selective_backprop.lab._inside_page import inside_part
+from selective_backprop.lab._markup import arm_table, bullets, figure
 from selective_backprop.lab._page import frame
-from selective_backprop.lab._plots import (
-    AXES,
-    Entry,
-    Plot,
-    budget_plot,
-    error_plot,
-    final_plot,
-    phase_plot,
-)
-from selective_backprop.lab._styles import SVG_DASHES, styles
+from selective_backprop.lab._pareto import pareto_plot
+from selective_backprop.lab._plots import Plot, error_plot, final_plot, phase_plot
+from selective_backprop.lab._styles import styles
 from selective_backprop.lab.comparison import Arm, Comparison
+from selective_backprop.lab.examples import ExampleHistory
 from selective_backprop.lab.facts import facts, headline, notes
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.statistics import (
@@ -53,21 +48,29 @@ _NOTES = (
 )
 
 
-def write_report(runs: Sequence[Run], path: str | Path) -> None:
+def write_report(
+    runs: Sequence[Run],
+    path: str | Path,
+    *,
+    histories: Mapping[Path, ExampleHistory] | None = None,
+    problems: Sequence[str] = (),
+) -> None:
     """Write the report of a comparison.
 
     The page is written beside its place and then moved there, so that a reader never meets half of
-    it. It is about 5 MB, nearly all of it Plotly's own code.
+    it. It is about 2 MB, nearly all of it Plotly's own code, compressed.
 
     Args:
         runs: records of one comparison, in any order, finished or not.
         path: where to, usually ending in .html.
+        histories: what became of the examples of these runs, by record; see `survey`.
+        problems: what is wrong with the records, in sentences for the page.
 
     Raises:
         RecordError: if the runs cannot be compared.
     """
     path = Path(path)
-    page = _page(summarise(runs))
+    page = _page(summarise(runs), histories or {}, problems)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     # What a command line held may be no text at all; a page with a "?" is better than none.
@@ -75,48 +78,62 @@ def write_report(runs: Sequence[Run], path: str | Path) -> None:
     fresh.replace(path)
 
 
-def _page(summary: Summary) -> str:
+def _page(
+    summary: Summary, histories: Mapping[Path, ExampleHistory], problems: Sequence[str]
+) -> str:
     comparison = summary.comparison
     found = facts(comparison)
     title = f"Which strategy learns cheapest? {found['data']}, {found['model']}"
-    finals, error, budgets, phases = (
+    finals, error, pareto, phases = (
         final_plot(comparison),
         error_plot(comparison),
-        budget_plot(comparison),
+        pareto_plot(comparison),
         phase_plot(comparison),
     )
+    inside = inside_part(comparison, histories)
     body = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="quiet">{html.escape(headline(comparison))}</p>',
+        *_problems(problems),
         *_findings(summary),
-        *_list(notes(comparison)),
+        *bullets(notes(comparison)),
+        "<h2>Error as training goes on</h2>",
+        *figure(error, _about_curves(comparison)),
         "<h2>The numbers</h2>",
         *_numbers(summary),
         "<h2>How soon each arm gets there</h2>",
         *_soon(summary),
         *_ranked(finals),
-        "<h2>Error as training goes on</h2>",
-        *_figure(
-            error,
-            "Mean over seeds, with the 95 % interval at each evaluation. A click on a name hides "
-            "or shows an arm, a double click shows it alone; where there are many, "
-            + (
-                "only traditional and those that end lowest are shown at first."
-                if finals
-                else "the shorter budgets are hidden at first."
-            ),
-        ),
-        *_final(budgets),
+        *_final(pareto),
         *_time(phases),
+        *inside.body,
         "<h2>What ran</h2>",
         *_facts(comparison),
         "<h2>How to read this</h2>",
-        *_list(_NOTES),
+        *bullets(_NOTES),
         "<h2>How to do it again</h2>",
         *_again(comparison),
     ]
-    plots = [plot.as_json() for plot in (finals, error, budgets, phases) if plot]
-    return frame(title, body, plots)
+    plots = [plot.as_json() for plot in (finals, error, pareto, phases, *inside.plots) if plot]
+    return frame(title, body, {"plots": plots, "gallery": inside.gallery})
+
+
+def _problems(problems: Sequence[str]) -> Iterable[str]:
+    if problems:
+        yield '<section class="problems"><h2>What is wrong with the records</h2>'
+        yield f"<ul>{''.join(f'<li>{html.escape(each)}</li>' for each in problems)}</ul></section>"
+
+
+def _about_curves(comparison: Comparison) -> str:
+    text = (
+        "Mean over seeds, with the 95 % interval at each evaluation. A click on a name hides or "
+        "shows an arm, here and in the figures below; a double click shows it alone."
+    )
+    if comparison.is_crowd:
+        text += " Only traditional and those that end lowest are shown at first."
+    elif len(comparison.lengths) > 1:
+        text += " Where there are many, the shorter budgets are hidden at first."
+    return text
 
 
 def _findings(summary: Summary) -> Iterable[str]:
@@ -124,13 +141,6 @@ def _findings(summary: Summary) -> Iterable[str]:
     for finding in findings(summary):
         yield f"<li><strong>{html.escape(finding.lead)}:</strong> {html.escape(finding.text)}</li>"
     yield "</ul>"
-
-
-def _list(notes: Sequence[str]) -> Iterable[str]:
-    if notes:
-        yield '<ul class="notes">'
-        yield from (f"<li>{html.escape(note)}</li>" for note in notes)
-        yield "</ul>"
 
 
 def _numbers(summary: Summary) -> Iterable[str]:
@@ -143,7 +153,7 @@ def _numbers(summary: Summary) -> Iterable[str]:
         name, *cells = (_remarked(column.cell(row)) for column in columns)
         swatch = f'<span class="swatch" style="background:{look[row.arm.label].colour}"></span>'
         rows.append([swatch + name, cells[0], _difference(row), *cells[1:]])
-    yield from _table(headings, rows, summary)
+    yield from arm_table(headings, rows, summary)
     yield (
         '<p class="quiet">Means over seeds. Scored and trained count examples. Against '
         "traditional: the difference of the final errors in points, seed by seed, to traditional "
@@ -183,7 +193,7 @@ def _soon(summary: Summary) -> Iterable[str]:
     groups = [("", 1), *((f"in {AXIS_WORDS[axis]}", len(factors)) for axis in shown), ("", 1)]
     headings = ["arm", *(f"to {factor:g}×" for _ in shown for factor in factors)]
     headings.append("mean error on the way %")
-    yield from _table(headings, rows, summary, groups=groups)
+    yield from arm_table(headings, rows, summary, groups=groups)
     error = estimate([final_error(run) for run in baseline.runs]).mean
     yield (
         '<p class="quiet">How many times sooner than '
@@ -209,80 +219,10 @@ def _on_the_way(row: ArmRow, summary: Summary) -> str:
     return "–" if math.isnan(mean) else f"{mean:.2f}"
 
 
-def _table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    summary: Summary,
-    *,
-    groups: Sequence[tuple[str, int]] = (),
-) -> Iterable[str]:
-    """Yield a table with one row per arm; groups are headings over so many columns."""
-    yield '<div class="wide"><table><thead>'
-    if groups:
-        cells = (f'<th class="group" colspan="{n}">{html.escape(text)}</th>' for text, n in groups)
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "<tr>" + "".join(f"<th>{html.escape(text)}</th>" for text in headings) + "</tr>"
-    yield "</thead><tbody>"
-    previous = None
-    for row, cells in zip(summary.rows, rows, strict=True):
-        ruled = ' class="rule"' if previous not in (None, row.arm.length) else ""
-        previous = row.arm.length
-        yield f"<tr{ruled}>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    yield "</tbody></table></div>"
-
-
-def _figure(plot: Plot, caption: str) -> Iterable[str]:
-    yield "<figure>"
-    choices = [
-        ("along", "choice", {axis: AXIS_WORDS[axis] for axis in AXES if axis in plot.choices}),
-        ("error", "scale", {scale: scale for scale in plot.scales}),
-    ]
-    groups = [
-        f"<div><span>{label}</span>{_buttons(plot, kind, words)}</div>"
-        for label, kind, words in choices
-        if len(words) > 1
-    ]
-    if groups:
-        yield f'<div class="choices">{"".join(groups)}</div>'
-    yield f'<div class="plot" id="{plot.name}" role="img" aria-label="{plot.title}"></div>'
-    yield f'<div class="legend">{"".join(_entry(plot, entry) for entry in plot.legend)}</div>'
-    yield f"<figcaption>{caption}</figcaption>"
-    yield "<noscript><p>The figure needs JavaScript; the tables do not.</p></noscript>"
-    yield "</figure>"
-
-
-def _entry(plot: Plot, entry: Entry) -> str:
-    """Return a legend's entry: a button with the line, or the area, that it switches."""
-    label = html.escape(entry.label)
-    if entry.dash is None:
-        sample = f'<rect width="12" height="12" fill="{entry.colour}"/>'
-        size = 'width="12" height="12"'
-    else:
-        dashes = SVG_DASHES[entry.dash]
-        sample = (
-            f'<line x1="0" x2="30" y1="6" y2="6" stroke="{entry.colour}" stroke-width="2.5" '
-            f'stroke-dasharray="{dashes}"/>'
-        )
-        size = 'width="30" height="12"'
-    return (
-        f'<button type="button" data-legend="{plot.name}" data-entry="{label}" '
-        f'aria-pressed="{str(entry.shown).lower()}"><svg {size} aria-hidden="true">{sample}</svg>'
-        f"{label}</button>"
-    )
-
-
-def _buttons(plot: Plot, kind: str, words: Mapping[Any, str]) -> str:
-    return "".join(
-        f'<button type="button" data-plot="{plot.name}" data-{kind}="{value}" '
-        f'aria-pressed="{"true" if number == 0 else "false"}">{word}</button>'
-        for number, (value, word) in enumerate(words.items())
-    )
-
-
 def _ranked(plot: Plot | None) -> Iterable[str]:
     if plot is not None:
         yield "<h2>Final error of every arm</h2>"
-        yield from _figure(
+        yield from figure(
             plot,
             "Each arm's longest runs, the lowest error first: mean over seeds, with the 95 % "
             "interval.",
@@ -292,17 +232,19 @@ def _ranked(plot: Plot | None) -> Iterable[str]:
 def _final(plot: Plot | None) -> Iterable[str]:
     if plot is not None:
         yield "<h2>Final error against cost</h2>"
-        yield from _figure(
+        yield from figure(
             plot,
             "Each point is an arm's whole runs at one length; bars are 95 % intervals over seeds. "
-            "An arm pays where its line runs below traditional's by more than the bars.",
+            "An arm pays where it ends below traditional of the same cost by more than the bars. "
+            "The dotted line is the Pareto front of the means: no arm is both cheaper and lower "
+            "than a point on it.",
         )
 
 
 def _time(plot: Plot | None) -> Iterable[str]:
     if plot is not None:
         yield "<h2>Where the time went</h2>"
-        yield from _figure(plot, "Seconds of whole runs, evaluation left out, mean over seeds.")
+        yield from figure(plot, "Seconds of whole runs, evaluation left out, mean over seeds.")
 
 
 def _facts(comparison: Comparison) -> Iterable[str]:

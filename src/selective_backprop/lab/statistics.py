@@ -20,7 +20,15 @@ from selective_backprop.lab.comparison import Arm, Comparison
 from selective_backprop.lab.records import Point, Run
 
 Axis = Literal[
-    "cost", "seconds", "cpu_seconds", "trained", "scored", "forwards", "updates", "epoch"
+    "cost",
+    "seconds",
+    "cpu_seconds",
+    "trained",
+    "scored",
+    "forwards",
+    "updates",
+    "candidates",
+    "epoch",
 ]
 AXIS_WORDS: dict[Axis, str] = {
     "cost": "cost",
@@ -30,6 +38,7 @@ AXIS_WORDS: dict[Axis, str] = {
     "scored": "examples scored",
     "forwards": "forward passes, in examples",
     "updates": "updates",
+    "candidates": "candidates",
     "epoch": "epochs",
 }
 FACTORS = (1.1, 1.2, 1.4)

@@ -1,0 +1,41 @@
+"""What is made of records, for a person: a table on the terminal, files, and a page."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from selective_backprop.lab._folders import make_folder
+from selective_backprop.lab.figures import draw_comparison
+from selective_backprop.lab.report import write_report
+from selective_backprop.lab.surveying import Survey
+from selective_backprop.lab.tables import comparison_table, summarise, to_markdown
+
+
+def show_all(console: Console, found: Survey, out: Path) -> None:
+    """Print the table, and write it, the figure and the page into a folder."""
+    summary = summarise(found.runs)
+    make_folder(out)
+    console.print(comparison_table(summary, width=console.width))
+    (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
+    draw_comparison(found.runs, out / "comparison.png")
+    _write_page(found, out / "report.html")
+    console.print(
+        f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
+    )
+
+
+def show_page(console: Console, found: Survey, page: Path) -> None:
+    """Print the table, and write the page alone."""
+    console.print(comparison_table(summarise(found.runs), width=console.width))
+    make_folder(page.parent)
+    _write_page(found, page)
+    console.print(f"Open {page}.", soft_wrap=True)
+
+
+def folder_of(place: Path) -> Path:
+    """Return the folder that a place is, or that a record lies in."""
+    return place if place.is_dir() else place.parent
+
+
+def _write_page(found: Survey, page: Path) -> None:
+    write_report(found.runs, page, histories=found.histories, problems=found.problems)
