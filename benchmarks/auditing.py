@@ -52,7 +52,7 @@ class Looks:
         examples = len(labels)
         self.labels = labels
         self.doubts, self.trained = sb.Doubts(examples), sb.Doubts(examples)
-        names = ("loss", "surprise", "margin", "other", "wrong", "count", "selected")
+        names = ("loss", "surprise", "late", "margin", "other", "wrong", "count", "selected")
         self.sums = {name: torch.zeros(examples, dtype=torch.float64) for name in names}
         self.last = torch.full((examples,), torch.nan)
         self.by_epoch = torch.full((epochs, examples), torch.nan)
@@ -69,6 +69,7 @@ class Looks:
         values = {
             "loss": losses,
             "surprise": 1 - own,
+            "late": (1 - 2 * own) * (self.sums["count"][indices] + 1),
             "margin": logits.gather(1, column).squeeze(1) - rival,
             "other": look.doubts + own,
             "wrong": (look.predictions != labels).float(),
@@ -107,10 +108,12 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     count = np.maximum(1.0, sums["count"])
     last = np.nan_to_num(looks.last.numpy(), nan=-1.0)
     doubt = (sums["other"] + sums["surprise"] - sums["count"]) / count
+    weight = (count + 1) / 2  # of a look in the mean, where the k-th weighs k
     return {
         "audit": in_order(sb.audit(looks.doubts)),
         "audit, training alone": in_order(sb.audit(looks.trained)),
-        "audit of losses": (2 * sums["surprise"] - sums["count"] - 1) / (sums["count"] + 1),
+        "audit of losses": (sums["late"] / weight - 1) / (sums["count"] + 1),
+        "audit, all looks alike": (sums["count"] * doubt - 1) / (sums["count"] + 1),
         "final loss": last,
         "loss of the final model": final.numpy(),
         "mean loss": sums["loss"] / count,

@@ -12,10 +12,15 @@ def doubt(logits: Sequence[float], label: int) -> float:
     return (other - odds[label]) / sum(odds)
 
 
+def mean_doubt(doubts: Sequence[float]) -> float:
+    """The mean over the looks at an example, the k-th of which weighs k."""
+    weighed = [k * each for k, each in enumerate(doubts, start=1)]
+    return sum(weighed) / sum(range(1, len(doubts) + 1))
+
+
 def suspicion(doubts: Sequence[float]) -> float:
-    """The mean over all looks, and one more at which the model was sure of the label."""
-    looks = [*doubts, -1.0]
-    return sum(looks) / len(looks)
+    """The mean doubt, and one more look at which the model was sure of the label."""
+    return (len(doubts) * mean_doubt(doubts) - 1) / (len(doubts) + 1)
 
 
 def ranking(doubts: Sequence[Sequence[float]]) -> list[int]:

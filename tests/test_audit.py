@@ -41,6 +41,21 @@ def test_an_example_that_is_looked_at_more_often_is_more_suspicious_at_equal_dou
     assert sb.audit(table).indices.tolist() == [1, 0]
 
 
+def test_later_looks_weigh_more():
+    assert sb.audit(losses_of([[1.0, -1.0], [-1.0, 1.0]])).indices.tolist() == [1, 0]
+
+
+def test_a_ledger_is_read_in_the_order_of_its_epochs():
+    ledger = sb.Ledger(2, depth=2)
+    indices = torch.arange(2)
+    ledger.scored.file(indices, torch.tensor([0.0, 9.0]), 1)
+    ledger.scored.file(indices, torch.tensor([9.0, 0.0]), 3)
+    ledger.recorded.file(indices, torch.tensor([1.0, 1.0]), 2)
+    suspects = sb.audit(ledger)
+    assert suspects.indices.tolist() == [0, 1]
+    assert suspects.looks.tolist() == [3, 3]
+
+
 def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
     losses = torch.tensor([0.1, 3.0, math.nan, 1.0], requires_grad=True)
     assert sb.audit(losses).indices.tolist() == [1, 3, 0]
@@ -86,8 +101,8 @@ def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
     random = torch.Generator().manual_seed(seed)
     doubts, plain = sb.Doubts(5), [[] for _ in range(5)]
     for _ in range(passes):
-        indices = torch.randint(4, (6,), generator=random)  # some twice, the last never
-        outputs = 3 * torch.randn(6, classes, generator=random)
+        indices = torch.randperm(4, generator=random)[:3]  # the last never
+        outputs = 3 * torch.randn(3, classes, generator=random)
         labels = indices % classes
         doubts.note(indices, outputs, labels)
         for index, logits, label in zip(indices, outputs.tolist(), labels, strict=True):
@@ -98,6 +113,15 @@ def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
     expected = [suspicion(plain[index]) for index in suspects.indices]
     np.testing.assert_allclose(suspects.suspicion, expected, atol=1e-5)
     assert (suspects.labels == suspects.indices % classes).all()
+
+
+def test_rows_of_one_example_in_a_batch_weigh_the_same():
+    doubts = sb.Doubts(1)
+    surely = torch.tensor([[99.0, 0.0], [0.0, 99.0]])
+    doubts.note(torch.tensor([0, 0]), surely, torch.tensor([0, 0]))
+    assert sb.audit(doubts).suspicion.tolist() == [-1 / 3]
+    doubts.note(torch.tensor([0]), surely[1:], torch.tensor([0]))
+    assert sb.audit(doubts).suspicion.tolist() == pytest.approx([(3 * (3 / 5) - 1) / 4])
 
 
 def test_the_last_prediction_and_its_confidence_are_noted():

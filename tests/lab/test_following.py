@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, same_runs
-from reference_audit import doubt
+from reference_audit import doubt, mean_doubt
 
 from selective_backprop.lab import following
 from selective_backprop.lab.following import LEVELS, Follower
@@ -84,8 +84,8 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
     assert follower.looks.tolist() == [len(example["losses"]) for example in expected]
     means = [np.mean(example["losses"]) for example in expected]
     assert follower.loss_mean == pytest.approx(means, rel=1e-5)
-    doubts = [np.mean(example["doubts"]) for example in expected]
-    assert follower.doubt_mean == pytest.approx(doubts, abs=1e-5)
+    doubts = [mean_doubt(example["doubts"]) for example in expected]
+    assert follower.doubt == pytest.approx(doubts, abs=1e-5)
     assert follower.loss_max == pytest.approx([max(e["losses"]) for e in expected], rel=1e-5)
     assert follower.loss_last == pytest.approx([e["losses"][-1] for e in expected], rel=1e-5)
     assert follower.confidence == pytest.approx([e["confidence"] for e in expected], rel=1e-5)
@@ -106,7 +106,7 @@ def test_an_example_that_was_never_seen_says_so():
     follower.train(torch.tensor([1]), torch.zeros(1, 2))
     follower.evaluate(1.0)
     assert follower.prediction.tolist() == [-1, 0, -1]
-    for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt_mean"):
+    for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt"):
         assert np.isnan(getattr(follower, name)).tolist() == [True, False, True]
     assert follower.epoch_last.tolist() == [-1, 0, -1]
     assert follower.spread()["cdf_known"].tolist() == [1]

@@ -20,9 +20,9 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     the likeliest other class minus that of the label, from −1 to 1. A network learns what most
     labels say before it learns single exceptions by heart, so a wrong label is doubted in many
     epochs, though perhaps no longer in the last. The suspicion is the mean doubt over all looks,
-    with one look added at which the model was sure of the label: few looks are little evidence,
-    and what a strategy keeps choosing is looked at often. Above 0 the model believed another
-    class more than the label; how good that is as a limit, see the page on auditing.
+    the k-th of which weighs k, with one more look added at which the model was sure of the label:
+    young models know little, few looks are little evidence, and what a strategy keeps choosing is
+    looked at often. Above 0 the model believed another class more than the label.
 
     Hard but rightly labelled examples are doubted, too: look before you relabel or remove.
 
@@ -30,7 +30,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         evidence: what is known of each example.
 
             - `Doubts` that were noted during training: the best, for classification.
-            - Losses, `[look, example]` or `[example]`, NaN where an example was not looked at.
+            - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN where
+              an example was not looked at.
               They must be at least 0, and of the scale of a cross-entropy: the probability of the
               label is taken to be exp(−loss), and all the rest another class's. Divide others
               by the loss of an example that is as good as wrong.
@@ -42,14 +43,12 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
     Source:
         The mean over training of how far a label lies below the best other class is Pleiss et al.
-        2020, arXiv:2001.10528, "area under the margin", there in logits. Probabilities and the
-        added look did better in the trials that the page on auditing describes.
+        2020, arXiv:2001.10528, "area under the margin", there in logits, all looks alike.
     """
     if isinstance(evidence, Doubts):
         return _of_doubts(evidence)
     if isinstance(evidence, Ledger):
-        columns = (evidence.recorded, evidence.scored)
-        return _of_losses(np.concatenate([each.observe().scores for each in columns]))
+        return _of_losses(_in_order(evidence))
     if isinstance(evidence, Tensor | np.ndarray):
         return _of_losses(torch.as_tensor(evidence).detach().cpu().double().numpy())
     raise ConfigurationError(
@@ -62,7 +61,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 def _of_doubts(doubts: Doubts) -> Suspects:
     noted: dict[str, Any] = {name: each.numpy() for name, each in doubts.on_host().items()}
     return Suspects.ranked(
-        noted["total"],
+        noted["total"] / np.maximum(noted["weight"], 1.0),
         noted["looks"],
         labels=noted["label"],
         predictions=noted["prediction"],
@@ -83,5 +82,15 @@ def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
             f"a loss is {lowest:.4g}: losses must be at least 0, and near 0 where the model is "
             "right; give cross-entropies, or Doubts"
         )
+    weights = seen * seen.cumsum(0)
     doubts = np.where(seen, 1.0 - 2.0 * np.exp(-losses), 0.0)
-    return Suspects.ranked(doubts.sum(0), seen.sum(0))
+    mean = (weights * doubts).sum(0) / np.maximum(weights.sum(0), 1)
+    return Suspects.ranked(mean, seen.sum(0))
+
+
+def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:
+    """Return what a ledger remembers of each example, recorded or scored, the oldest first."""
+    observed = [column.observe() for column in (ledger.recorded, ledger.scored)]
+    epochs = np.concatenate([each.epochs for each in observed])
+    scores = np.concatenate([each.scores for each in observed])
+    return np.take_along_axis(scores, epochs.argsort(0, kind="stable"), 0)

@@ -1,7 +1,7 @@
 """Training examples that look mislabelled, the most suspicious first, and how right that is."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class Suspects:
     @classmethod
     def ranked(
         cls,
-        totals: Float[np.ndarray, " example"],
+        doubts: Float[np.ndarray, " example"],
         looks: Int[np.ndarray, " example"],
         *,
         labels: Int[np.ndarray, " example"] | None = None,
@@ -72,15 +72,16 @@ class Suspects:
         looked at it often.
 
         Args:
-            totals: the sum of the doubts of all looks at each example; ignored where there are
+            doubts: the mean over all looks at each example, in [−1, 1]; ignored where there were
                 none.
-            looks: how many looks that was.
+            looks: how many there were.
             labels: as trained on.
             predictions: the class that the model last found likeliest.
             confidences: the probability that it gave that class.
         """
         seen = np.flatnonzero(looks > 0)
-        suspicion = (totals[seen].astype(np.float64) - 1.0) / (looks[seen] + 1.0)
+        count = looks[seen].astype(np.float64)
+        suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)
         order = np.argsort(-suspicion, kind="stable")
         chosen = seen[order]
         return cls(
@@ -147,7 +148,7 @@ class Suspects:
         *,
         limit: int | None = None,
         class_names: Sequence[str] | None = None,
-        extra: dict[str, Sequence[object]] | None = None,
+        extra: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
         """Write the list as CSV, one line per example, the most suspicious first.
 
@@ -170,7 +171,7 @@ class Suspects:
                 columns[title] = [name(each) for each in classes[:count].tolist()]
         if self.confidences is not None:
             columns["confidence"] = [f"{each:.4f}" for each in self.confidences[:count]]
-        columns |= extra or {}
+        columns |= dict(extra or {})
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(columns)

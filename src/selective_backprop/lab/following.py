@@ -118,17 +118,13 @@ class Follower:
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
         """The mean of all losses seen; NaN if none was."""
-        return self._mean(self._loss_sum)
+        return _divided(self._loss_sum, self.looks)
 
     @property
-    def doubt_mean(self) -> Float32[np.ndarray, " example"]:
-        """The mean doubt of the label, as an audit has it; NaN if the example was never seen."""
-        return self._mean(self._doubt_sum)
-
-    def _mean(self, total: np.ndarray) -> Float32[np.ndarray, " example"]:
-        mean = np.full(len(total), np.nan)
-        np.divide(total, self.looks, out=mean, where=self.looks > 0)
-        return mean.astype(np.float32)
+    def doubt(self) -> Float32[np.ndarray, " example"]:
+        """How much the label was doubted in the mean, the k-th look weighing k; NaN if never."""
+        looks = self.looks.astype(np.float64)
+        return _divided(self._doubt_sum, looks * (looks + 1) / 2)
 
     def spread(self) -> dict[str, np.ndarray]:
         """Return the quantiles of the loss at each evaluation, as a file of examples has them."""
@@ -200,7 +196,8 @@ class Follower:
         self.loss_last[index] = losses
         np.fmax.at(self.loss_max, index, losses)
         np.add.at(self._loss_sum, index, losses)
-        np.add.at(self._doubt_sum, index, look_at(logits, labels).doubts.cpu().numpy())
+        doubts = look_at(logits, labels).doubts.cpu().numpy()
+        np.add.at(self._doubt_sum, index, (self.looks[index] + _occurrence(index)) * doubts)
         np.add.at(self.looks, index, 1)
         lengths = [len(each.indices) for each in sights]
         epochs = np.repeat([each.epoch for each in sights], lengths)
@@ -246,3 +243,19 @@ class _EpochOfLives:
         self.loss[places] = losses
         counted = np.bincount(places[trained], minlength=len(self.selected))
         self.selected[:] = np.minimum(self.selected + counted, np.iinfo(np.uint8).max)
+
+
+def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
+    """Return totals per count, NaN where there is none."""
+    mean = np.full(len(total), np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    return mean.astype(np.float32)
+
+
+def _occurrence(index: np.ndarray) -> np.ndarray:
+    """Return for each entry the how manieth of its value it is, from 1."""
+    order = np.argsort(index, kind="stable")
+    _, starts, counts = np.unique(index[order], return_index=True, return_counts=True)
+    found = np.empty(len(index), np.int64)
+    found[order] = np.arange(len(index)) - np.repeat(starts, counts) + 1
+    return found

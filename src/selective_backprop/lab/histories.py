@@ -44,7 +44,7 @@ def history_of(follower: Follower, data: ImageData, *, passes: float) -> Example
         loss_max=follower.loss_max,
         epoch_last=follower.epoch_last,
         looks=follower.looks,
-        doubt_mean=follower.doubt_mean,
+        doubt=follower.doubt,
         **follower.spread(),  # ty: ignore[invalid-argument-type]
         **follower.lives(chosen),
         portrait_index=shown,
