@@ -52,7 +52,7 @@ class Looks:
         examples = len(labels)
         self.labels = labels
         self.doubts, self.trained = sb.Doubts(examples), sb.Doubts(examples)
-        names = ("loss", "surprise", "late", "margin", "other", "wrong", "count", "selected")
+        names = ("loss", "late", "margin", "doubt", "other", "wrong", "count", "selected")
         self.sums = {name: torch.zeros(examples, dtype=torch.float64) for name in names}
         self.last = torch.full((examples,), torch.nan)
         self.by_epoch = torch.full((epochs, examples), torch.nan)
@@ -68,10 +68,10 @@ class Looks:
         ones = torch.ones_like(losses)
         values = {
             "loss": losses,
-            "surprise": 1 - own,
             "late": (1 - 2 * own) * (self.sums["count"][indices] + 1),
             "margin": logits.gather(1, column).squeeze(1) - rival,
-            "other": look.doubts + own,
+            "doubt": look.doubts,
+            "other": torch.exp(rival - logits.logsumexp(1)) - own,
             "wrong": (look.predictions != labels).float(),
             "count": ones,
             "selected": ones * trained,
@@ -107,20 +107,19 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     sums = {name: each.numpy() for name, each in looks.sums.items()}
     count = np.maximum(1.0, sums["count"])
     last = np.nan_to_num(looks.last.numpy(), nan=-1.0)
-    doubt = (sums["other"] + sums["surprise"] - sums["count"]) / count
     weight = (count + 1) / 2  # of a look in the mean, where the k-th weighs k
     return {
         "audit": in_order(sb.audit(looks.doubts)),
         "audit, training alone": in_order(sb.audit(looks.trained)),
         "audit of losses": (sums["late"] / weight - 1) / (sums["count"] + 1),
-        "audit, all looks alike": (sums["count"] * doubt - 1) / (sums["count"] + 1),
+        "audit, all looks alike": (sums["doubt"] - 1) / (sums["count"] + 1),
         "final loss": last,
         "loss of the final model": final.numpy(),
         "mean loss": sums["loss"] / count,
         "mean rank of the loss": rank_mean(looks.by_epoch.numpy()),
         "area under the margin": -sums["margin"] / count,
-        "mean doubt": doubt,
-        "mean probability of another class": sums["other"] / count,
+        "mean doubt, all looks alike": sums["doubt"] / count,
+        "probability of another class minus the label's": sums["other"] / count,
         "share of looks at which it is wrong": sums["wrong"] / count + 1e-6 * last,
         "times selected": sums["selected"] + 1e-6 * last,
     }

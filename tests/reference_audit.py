@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 
 def doubt(logits: Sequence[float], label: int) -> float:
-    """The probability of the likeliest other class, minus that of the label."""
+    """Of the label and the likeliest other class, the other's share minus the label's."""
     highest = max(logits)
     odds = [math.exp(logit - highest) for logit in logits]
     other = max(each for place, each in enumerate(odds) if place != label)
-    return (other - odds[label]) / sum(odds)
+    return (other - odds[label]) / (other + odds[label])
 
 
 def mean_doubt(doubts: Sequence[float]) -> float:

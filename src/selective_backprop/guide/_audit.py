@@ -16,8 +16,9 @@ from selective_backprop.guide._suspects import Suspects
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    Each look of the model at an example says how much it doubts the label: the probability of
-    the likeliest other class minus that of the label, from −1 to 1. A network learns what most
+    Each look of the model at an example says how much it doubts the label: of the probability
+    that it gives to the label and to the likeliest other class, the other's share minus the
+    label's, from −1 to 1. A network learns what most
     labels say before it learns single exceptions by heart, so a wrong label is doubted in many
     epochs, though perhaps no longer in the last. The suspicion is the mean doubt over all looks,
     the k-th of which weighs k, with one more look added at which the model was sure of the label:
@@ -43,7 +44,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
     Source:
         The mean over training of how far a label lies below the best other class is Pleiss et al.
-        2020, arXiv:2001.10528, "area under the margin", there in logits, all looks alike.
+        2020, arXiv:2001.10528, "area under the margin", there in logits without bounds, all looks
+        alike.
     """
     if isinstance(evidence, Doubts):
         return _of_doubts(evidence)

@@ -14,8 +14,8 @@ class Look(NamedTuple):
     """What a model thought of some examples at one moment.
 
     Attributes:
-        doubts: the probability of the likeliest other class, minus that of the label: from −1,
-            sure of the label, to 1, sure of another class.
+        doubts: between the label and the likeliest other class alone, the probability of that
+            class minus that of the label: from −1, sure of the label, to 1, sure of the other.
         predictions: the likeliest class.
         confidences: its probability.
     """
@@ -48,12 +48,13 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
             "labels.argmax(1)"
         )
     with torch.no_grad():
-        odds = outputs.detach().float().softmax(1)
-        column = labels.long().unsqueeze(1)
-        own = odds.gather(1, column).squeeze(1)
-        other, likeliest = odds.scatter(1, column, -1.0).max(1)
+        logits, column = outputs.detach().float(), labels.long().unsqueeze(1)
+        own = logits.gather(1, column).squeeze(1)
+        other, likeliest = logits.scatter(1, column, -torch.inf).max(1)
         predictions = torch.where(other > own, likeliest, labels.long())
-        return Look(other - own, predictions, torch.maximum(own, other))
+        confidences = torch.exp(torch.maximum(own, other) - logits.logsumexp(1))
+        # (p - q) / (p + q) of two classes is that of their logits' difference alone.
+        return Look(torch.tanh((other - own) / 2), predictions, confidences)
 
 
 class Doubts:

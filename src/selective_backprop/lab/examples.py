@@ -19,9 +19,9 @@ the i-th entry of an array of that length is of the data set's i-th example:
     loss_max          float32 [n]   the highest seen; NaN if never
     epoch_last        int32 [n]     the epoch in which it was last seen, from 0; -1 if never
     looks             int32 [n]     how often it was seen
-    doubt             float32 [n]   the probability of the likeliest other class minus the label's,
-                                    in the mean over all looks, the k-th of which weighs k; NaN if
-                                    never seen
+    doubt             float32 [n]   of the probability of the label and of the likeliest other
+                                    class, the other's share minus the label's: the mean over all
+                                    looks, the k-th of which weighs k; NaN if never seen
     cdf_progress      float32 [t]   the share of the run that was done, at each evaluation
     cdf_known         int64 [t]     how many examples had been seen by then
     cdf_level         float32 [q]   from 0 to 1
