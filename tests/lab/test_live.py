@@ -82,7 +82,7 @@ WHOLE = fixture_point(
 def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done(pipe):
     one, other = two_plans()
     watch(pipe, [one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
-    said = "error 5.25 %, rate 67 %, cost 1.80, saved 40 %, 2.0 s, 1,234 updates"
+    said = "error 5.25 %, rate 67 %, cost 1.80 epochs, saved 40 %, 2.0 s, 1,234 updates"
     assert pipe.lines == [
         f"traditional, seed 0: {said}, about 0:02 left in all",
         f"low-k, seed 0: {said}",
@@ -93,7 +93,7 @@ def test_without_a_terminal_a_long_run_is_heard_of_on_its_way(pipe):
     (plan, _) = two_plans()
     watch(pipe, [plan], [(plan, HALF), (plan, WHOLE)], seconds=45.0)
     assert pipe.lines[0] == (
-        "traditional, seed 0: 50% done, error 20.00 %, rate 33 %, cost 1.20, saved 20 %, "
+        "traditional, seed 0: 50% done, error 20.00 %, rate 33 %, cost 1.20 epochs, saved 20 %, "
         "about 0:45 left in all"
     )
     assert len(pipe.lines) == 2

@@ -1,8 +1,10 @@
 """Auditing runs: which of the examples they trained on look mislabelled, by what they recorded."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -77,18 +79,14 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     """
     found = survey(places)
     problems = [*found.problems, *_without_record(places)]
-    kept: list[tuple[Run, ExampleHistory]] = []
+    seen: list[tuple[Run, ExampleHistory]] = []
     for run in found.runs:
         history = None if run.path is None else found.histories.get(run.path)
         if history is None:
             problems.append(_why_none(run))
-        elif kept and not np.array_equal(history.label, kept[0][1].label):
-            problems.append(
-                f"{run.name}: its examples have other labels than those of {kept[0][0].name}, and "
-                "it is left out; name it alone to audit it."
-            )
         else:
-            kept.append((run, history))
+            seen.append((run, history))
+    kept = _of_usual_labels(seen, problems)
     if not kept:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(f"there is no run whose examples could be audited.{wrong}")
@@ -114,6 +112,21 @@ def together(histories: Sequence[ExampleHistory]) -> sb.Suspects:
         predictions=predictions,
         confidences=confidences,
     )
+
+
+def _of_usual_labels(
+    seen: Sequence[tuple[Run, ExampleHistory]], problems: list[str]
+) -> list[tuple[Run, ExampleHistory]]:
+    """Return the runs with the labels that most of them trained on."""
+    keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
+    kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
+    for run, _ in seen:
+        if all(run is not other for other, _ in kept):
+            problems.append(
+                f"{run.name}: its examples have other labels than those of {kept[0][0].name}, and "
+                "it is left out; name it alone to audit it."
+            )
+    return kept
 
 
 def _without_record(places: Sequence[Path]) -> list[str]:

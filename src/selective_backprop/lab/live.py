@@ -78,7 +78,7 @@ class Live:
         parts = [
             f"error {point.test_error:.2f} %",
             f"rate {_percent(arm.rate)}",
-            f"cost {point.cost:.2f}",
+            f"cost {point.cost:.2f} epochs",
             f"saved {_percent(arm.saved)}",
         ]
         if arm.whole:
