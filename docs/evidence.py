@@ -3,7 +3,8 @@
     python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
-`<!-- agreement FILE -->`, `<!-- ranks FILE -->` or `<!-- advice FILE -->` and `<!-- end -->`, with
+`<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->` or `<!-- audit FILE -->`
+and `<!-- end -->`, with
 paths from the repository's root. A test fails where a page and its records disagree. The figure of
 each comparison, and of each record of `bench`, is drawn when the documentation is built.
 """
@@ -12,24 +13,39 @@ import json
 import re
 import statistics
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from selective_backprop.lab.bench_figure import draw_bench
 from selective_backprop.lab.benching import Findings
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.records import read_runs
-from selective_backprop.lab.tables import summarise, to_markdown
+from selective_backprop.lab.statistics import estimate
+from selective_backprop.lab.tables import summarise, to_markdown, with_interval
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("measured", "processes", "advise")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("measured", "processes", "advise", "audit")),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|ranks|advice) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
+    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
 )
 
 BASELINE = "traditional"
+# Of the rules that are measured, those that a reader compares.
+RULES = (
+    "audit",
+    "final loss",
+    "loss of the final model",
+    "mean loss",
+    "area under the margin",
+    "audit of losses",
+    "audit, training alone",
+    "audit, all looks alike",
+    "probability of another class minus the label's",
+)
+SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 MESSAGES = ("message_bytes", "gradient_bytes")
 
 
@@ -180,6 +196,63 @@ def _errors(models: list[dict[str, Any]], unit: str) -> str:
     )
 
 
+def audit(file: str) -> str:
+    """Return the table of what is found of flipped labels, by rule and share inspected."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    arms = list(dict.fromkeys(run["arm"] for run in record["runs"]))
+    seeds = sorted({run["seed"] for run in record["runs"]})
+    what = (
+        f"{record['net']}, {record['epochs']} epochs on {record['examples']} examples of "
+        f"{record['data']}, {record['noise']:.0%} of the labels flipped · seeds "
+        f"{', '.join(map(str, seeds))}"
+    )
+    shares = " | ".join(f"first {share:.0%}" for share in SHOWN)
+    lines = [
+        _heading(record, what),
+        "",
+        f"| strategy | rule | {shares} | wrong in the first fifth, against final loss |",
+        "| :-- | :-- |" + " --: |" * (len(SHOWN) + 1),
+    ]
+    for arm in arms:
+        runs = [run for run in record["runs"] if run["arm"] == arm]
+        for rule in RULES:
+            cells = [_cut(record, runs, rule, share) for share in SHOWN]
+            lines.append(f"| {arm} | {rule} | {' | '.join(cells)} | {_gain(record, runs, rule)} |")
+    lines += ["", *(_above_zero(record, arm) for arm in arms)]
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def _cut(record: dict[str, Any], runs: list[dict[str, Any]], rule: str, share: float) -> str:
+    """Return precision, and recall in brackets, in per cent."""
+    place = record["shares"].index(share)
+    inspected = round(share * record["examples"])
+    precision = fmean(run["found"][rule][place] / inspected for run in runs)
+    recall = fmean(run["found"][rule][place] / run["wrong"] for run in runs)
+    return f"{100 * precision:.1f} ({100 * recall:.1f})"
+
+
+def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
+    """Return how much more of the first fifth is wrong than by final loss, in points."""
+    if rule == "final loss":
+        return "–"
+    place = record["shares"].index(0.2)
+    inspected = round(0.2 * record["examples"])
+    gains = [run["found"][rule][place] - run["found"]["final loss"][place] for run in runs]
+    return with_interval(estimate([100 * gain / inspected for gain in gains]), signed=True)
+
+
+def _above_zero(record: dict[str, Any], arm: str) -> str:
+    """Say how many examples have a suspicion above 0, and how many of those are wrong."""
+    runs = [run for run in record["runs"] if run["arm"] == arm]
+    share = fmean(run["above_zero"]["examples"] / record["examples"] for run in runs)
+    precision = fmean(run["above_zero"]["wrong"] / run["above_zero"]["examples"] for run in runs)
+    recall = fmean(run["above_zero"]["wrong"] / run["wrong"] for run in runs)
+    return (
+        f"- {arm}: {share:.1%} of the examples have a suspicion above 0; {precision:.1%} of those "
+        f"are wrong, and {recall:.1%} of what is wrong is among them."
+    )
+
+
 def _median(found: dict[str, float]) -> str:
     return f"{found['median']:.3f} | {found['low']:.3f} to {found['high']:.3f}"
 
@@ -199,6 +272,7 @@ TABLES = {
     "agreement": agreement,
     "ranks": ranks,
     "advice": advice,
+    "audit": audit,
 }
 
 

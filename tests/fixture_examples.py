@@ -31,6 +31,8 @@ def fixture_history(examples: int = 12, classes: int = 3, **changes: Any) -> Exa
         "loss_mean": np.nanmean(loss, 1).astype(np.float32),
         "loss_max": np.nanmax(loss, 1).astype(np.float32),
         "epoch_last": np.where(index % 2, 2, 3).astype(np.int32),
+        "looks": np.where(index % 2, 3, 4).astype(np.int32),
+        "doubt": np.linspace(-1.0, 1.0, examples, dtype=np.float32),
         "cdf_progress": np.array([0.5, 1.0], np.float32),
         "cdf_known": np.array([examples, examples]),
         "cdf_level": np.array([0.0, 0.5, 1.0], np.float32),

@@ -58,6 +58,29 @@ def test_the_first_five_minutes_run(capsys):
     assert "Stats(" in capsys.readouterr().out
 
 
+def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "audit.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    labels = torch.arange(200) % 2
+    points = labels[:, None] * 8.0 - 4.0 + torch.randn(200, 4)
+    labels[7] = 0  # which is a 1
+    model = torch.nn.Linear(4, 2)
+    torch.nn.init.zeros_(model.weight)
+    data = torch.utils.data.TensorDataset(points, labels)
+    names = {
+        "sb": sb,
+        "data": data,
+        "train_loader": torch.utils.data.DataLoader(data, batch_size=10, shuffle=True),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.02),
+        "loss_fn": torch.nn.CrossEntropyLoss(),
+    }
+    exec(example, names)
+    assert "7" in capsys.readouterr().out.strip("[]\n").split()
+    assert (tmp_path / "suspects.csv").read_text(encoding="utf-8").splitlines()[1][:4] == "1,7,"
+
+
 def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (DOCS / "long-runs.md").read_text(encoding="utf-8")

@@ -38,12 +38,16 @@ from selective_backprop._subset import Subset
 from selective_backprop._tokens import SelectedTokens, TokenSelection
 from selective_backprop.guide import (
     Advice,
+    Cut,
+    Doubts,
     Forecast,
     Median,
     Recommendation,
     Redundancy,
     ScorerOutcome,
+    Suspects,
     advise,
+    audit,
 )
 from selective_backprop.scorers import (
     AbstractPredictor,
@@ -132,8 +136,10 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "Crossing",
+    "Cut",
     "DataError",
     "Deferring",
+    "Doubts",
     "Draw",
     "EarlyExit",
     "Everything",
@@ -191,6 +197,7 @@ __all__ = [
     "Stopwatch",
     "Strategy",
     "Subset",
+    "Suspects",
     "Synced",
     "Terms",
     "TokenSelection",
@@ -198,6 +205,7 @@ __all__ = [
     "Uniform",
     "VarianceGate",
     "advise",
+    "audit",
     "diet_sb",
     "draw_exactly",
     "easy_skip",

@@ -25,6 +25,7 @@ from selective_backprop._epoch import Epoch
 from selective_backprop._errors import LoaderError
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
+from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
 from selective_backprop._outlook import Progress
 from selective_backprop._preflight import summarise
@@ -186,6 +187,11 @@ class SelectiveLoader:
         """What the last check of a cheap scorer found; None before, or where none is checked."""
         scorer = self._parts.scorer
         return scorer.agreement if isinstance(scorer, Agreeing) else None
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What is remembered of each example; None for a strategy that remembers nothing."""
+        return self._parts.ledger
 
     @property
     def stats(self) -> Stats:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, same_runs
+from reference_audit import doubt, mean_doubt
 
 from selective_backprop.lab import following
 from selective_backprop.lab.following import LEVELS, Follower
@@ -48,7 +49,7 @@ def plainly(labels, batches):
     """What a follower keeps, one example of one batch after the other."""
     found = [
         {"prediction": -1, "confidence": math.nan, "selected": 0, "scored": 0, "losses": []}
-        | {"epoch_last": -1, "lives": {}}
+        | {"epoch_last": -1, "doubts": [], "lives": {}}
         for _ in labels
     ]
     for epoch, trained, indices, logits in batches:
@@ -65,6 +66,7 @@ def plainly(labels, batches):
             example["prediction"] = odds.index(max(odds))
             example["confidence"] = max(odds)
             example["losses"].append(-math.log(odds[labels[index]]))
+            example["doubts"].append(doubt(logits[row].tolist(), labels[index]))
             example["epoch_last"] = epoch
             life = example["lives"].setdefault(epoch, {"selected": 0})
             life["loss"] = example["losses"][-1]
@@ -79,8 +81,11 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
     expected = plainly(labels.tolist(), sights())
     for name in ("prediction", "selected", "scored", "epoch_last"):
         assert getattr(follower, name).tolist() == [example[name] for example in expected]
+    assert follower.looks.tolist() == [len(example["losses"]) for example in expected]
     means = [np.mean(example["losses"]) for example in expected]
     assert follower.loss_mean == pytest.approx(means, rel=1e-5)
+    doubts = [mean_doubt(example["doubts"]) for example in expected]
+    assert follower.doubt == pytest.approx(doubts, abs=1e-5)
     assert follower.loss_max == pytest.approx([max(e["losses"]) for e in expected], rel=1e-5)
     assert follower.loss_last == pytest.approx([e["losses"][-1] for e in expected], rel=1e-5)
     assert follower.confidence == pytest.approx([e["confidence"] for e in expected], rel=1e-5)
@@ -101,7 +106,7 @@ def test_an_example_that_was_never_seen_says_so():
     follower.train(torch.tensor([1]), torch.zeros(1, 2))
     follower.evaluate(1.0)
     assert follower.prediction.tolist() == [-1, 0, -1]
-    for name in ("confidence", "loss_last", "loss_mean", "loss_max"):
+    for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt"):
         assert np.isnan(getattr(follower, name)).tolist() == [True, False, True]
     assert follower.epoch_last.tolist() == [-1, 0, -1]
     assert follower.spread()["cdf_known"].tolist() == [1]

@@ -1,17 +1,26 @@
 """The guide: what selection would cost and save on a job, and what it skipped."""
 
 from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
+from selective_backprop.guide._audit import audit
+from selective_backprop.guide._doubts import Doubts, Look, look_at
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._recommend import Recommendation
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import Median
+from selective_backprop.guide._suspects import Cut, Suspects
 
 __all__ = [
     "Advice",
+    "Cut",
+    "Doubts",
     "Forecast",
+    "Look",
     "Median",
     "Recommendation",
     "Redundancy",
     "ScorerOutcome",
+    "Suspects",
     "advise",
+    "audit",
+    "look_at",
 ]

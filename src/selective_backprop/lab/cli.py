@@ -1,6 +1,5 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,15 @@ from typing import Any
 import torch
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 import selective_backprop as sb
-from selective_backprop.lab import datasets, options
+from selective_backprop.lab import audit_options, datasets, options
+from selective_backprop.lab._commands import Commands, errors
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.advise_command import advise
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
 from selective_backprop.lab.asking import command_line, given, look_here
+from selective_backprop.lab.audit_command import show_audit
 from selective_backprop.lab.bench_run import run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
@@ -33,35 +33,8 @@ from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.specimen import bench_recipe
-from selective_backprop.lab.stopping import sigterm_leaves
 from selective_backprop.lab.surveying import survey, with_histories
 from selective_backprop.lab.threads import limit_threads
-
-KEPT = (
-    "what was recorded is kept. compare and reproduce go on from there when they are run again, "
-    "and so does train with --resume"
-)
-
-
-class Commands(TyperGroup):
-    """The commands, ending in a message and an exit status where they cannot go on."""
-
-    def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
-        """Run the command that was asked for."""
-        try:
-            with sigterm_leaves():
-                return super().invoke(ctx)
-        except sb.SelectiveBackpropError as error:
-            errors.print(f"error: {error}")
-            raise typer.Exit(2) from error
-        except KeyboardInterrupt:
-            errors.print(f"interrupted; {KEPT}")
-            raise typer.Exit(130) from None
-        except SystemExit as leaving:
-            if leaving.code == 128 + signal.SIGTERM:
-                errors.print(f"ended by SIGTERM; {KEPT}")
-            raise
-
 
 app = typer.Typer(
     name="selective-backprop",
@@ -75,7 +48,6 @@ app = typer.Typer(
 
 # A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
 console = Console(markup=False, emoji=False, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 DEFAULT_STRATEGIES = ",".join(DEFAULT_ARMS)
 
@@ -311,6 +283,22 @@ def report(
         show_page(console, found, out)
     else:
         show_all(console, found, out or folder_of(runs[0]))
+
+
+@app.command()
+def audit(
+    runs: options.Records,
+    top: audit_options.Top = None,
+    against_noise: audit_options.AgainstNoise = False,
+    root: options.Root = None,
+    out: audit_options.AuditOut = None,
+) -> None:
+    """Say which training examples look mislabelled, by what runs recorded of them.
+
+    Runs of the same data are taken together. Writes suspects.csv, the most suspicious first, and
+    suspects.html with their pictures, into a folder audit beside the records.
+    """
+    show_audit(console, errors, runs, top=top, against_noise=against_noise, root=root, out=out)
 
 
 def _recipe(data: str, *, model: str | None, **options: Any) -> Recipe:

@@ -18,6 +18,10 @@ the i-th entry of an array of that length is of the data set's i-th example:
     loss_mean         float32 [n]   over all that were seen; NaN if never
     loss_max          float32 [n]   the highest seen; NaN if never
     epoch_last        int32 [n]     the epoch in which it was last seen, from 0; -1 if never
+    looks             int32 [n]     how often it was seen
+    doubt             float32 [n]   of the probability of the label and of the likeliest other
+                                    class, the other's share minus the label's: the mean over all
+                                    looks, the k-th of which weighs k; NaN if never seen
     cdf_progress      float32 [t]   the share of the run that was done, at each evaluation
     cdf_known         int64 [t]     how many examples had been seen by then
     cdf_level         float32 [q]   from 0 to 1
@@ -70,6 +74,8 @@ class ExampleHistory:
     loss_mean: Float32[np.ndarray, " example"]
     loss_max: Float32[np.ndarray, " example"]
     epoch_last: Int32[np.ndarray, " example"]
+    looks: Int32[np.ndarray, " example"]
+    doubt: Float32[np.ndarray, " example"]
     cdf_progress: Float32[np.ndarray, " evaluation"]
     cdf_known: Int64[np.ndarray, " evaluation"]
     cdf_level: Float32[np.ndarray, " level"]
@@ -101,6 +107,8 @@ _FORMAT = {
     "loss_mean": (np.float32, "n"),
     "loss_max": (np.float32, "n"),
     "epoch_last": (np.int32, "n"),
+    "looks": (np.int32, "n"),
+    "doubt": (np.float32, "n"),
     "cdf_progress": (np.float32, "t"),
     "cdf_known": (np.int64, "t"),
     "cdf_level": (np.float32, "q"),

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from selective_backprop.guide import look_at
+
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
 _CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
@@ -46,6 +48,7 @@ class Follower:
         loss_last: the loss last seen; NaN if never.
         loss_max: the highest seen; NaN if never.
         epoch_last: the epoch in which it was last seen; -1 if never.
+        looks: how often it was seen.
         followed: the examples whose lives are kept, as indices, in a random order that is the
             same for all runs of a data set.
     """
@@ -60,8 +63,9 @@ class Follower:
         self.loss_last = np.full(examples, np.nan, np.float32)
         self.loss_max = np.full(examples, np.nan, np.float32)
         self.epoch_last = np.full(examples, -1, np.int32)
+        self.looks = np.zeros(examples, np.int32)
         self._loss_sum = np.zeros(examples, np.float64)
-        self._seen = np.zeros(examples, np.int64)
+        self._doubt_sum = np.zeros(examples, np.float64)
         share = int(_CELLS / max(1.0, min(epochs, _LONGEST)))
         order = torch.randperm(examples, generator=torch.Generator().manual_seed(examples))
         self.followed = order[: max(_FEWEST, share)].numpy()
@@ -114,9 +118,13 @@ class Follower:
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
         """The mean of all losses seen; NaN if none was."""
-        mean = np.full(len(self._seen), np.nan)
-        np.divide(self._loss_sum, self._seen, out=mean, where=self._seen > 0)
-        return mean.astype(np.float32)
+        return _divided(self._loss_sum, self.looks)
+
+    @property
+    def doubt(self) -> Float32[np.ndarray, " example"]:
+        """How much the label was doubted in the mean, the k-th look weighing k; NaN if never."""
+        looks = self.looks.astype(np.float64)
+        return _divided(self._doubt_sum, looks * (looks + 1) / 2)
 
     def spread(self) -> dict[str, np.ndarray]:
         """Return the quantiles of the loss at each evaluation, as a file of examples has them."""
@@ -178,9 +186,9 @@ class Follower:
         """Take losses and predictions from logits, in the order in which they were seen."""
         logits = torch.cat([each.logits for each in sights if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in sights])
-        labels = self._labels[rows].to(logits.device).unsqueeze(1)
+        labels = self._labels[rows].to(logits.device)
         logs = logits.log_softmax(1)
-        losses = -logs.gather(1, labels).squeeze(1).cpu().numpy()
+        losses = -logs.gather(1, labels.unsqueeze(1)).squeeze(1).cpu().numpy()
         best, prediction = (found.cpu().numpy() for found in logs.max(1))
         index = rows.numpy()
         # Where an example occurs twice, NumPy lets the last entry stand.
@@ -188,7 +196,9 @@ class Follower:
         self.loss_last[index] = losses
         np.fmax.at(self.loss_max, index, losses)
         np.add.at(self._loss_sum, index, losses)
-        np.add.at(self._seen, index, 1)
+        doubts = look_at(logits, labels).doubts.cpu().numpy()
+        np.add.at(self._doubt_sum, index, (self.looks[index] + _occurrence(index)) * doubts)
+        np.add.at(self.looks, index, 1)
         lengths = [len(each.indices) for each in sights]
         epochs = np.repeat([each.epoch for each in sights], lengths)
         trained = np.repeat([each.trained for each in sights], lengths)
@@ -207,8 +217,9 @@ _COLUMNS = (
     "loss_last",
     "loss_max",
     "epoch_last",
+    "looks",
     "_loss_sum",
-    "_seen",
+    "_doubt_sum",
 )
 
 
@@ -232,3 +243,19 @@ class _EpochOfLives:
         self.loss[places] = losses
         counted = np.bincount(places[trained], minlength=len(self.selected))
         self.selected[:] = np.minimum(self.selected + counted, np.iinfo(np.uint8).max)
+
+
+def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
+    """Return totals per count, NaN where there is none."""
+    mean = np.full(len(total), np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    return mean.astype(np.float32)
+
+
+def _occurrence(index: np.ndarray) -> np.ndarray:
+    """Return for each entry the how manieth of its value it is, from 1."""
+    order = np.argsort(index, kind="stable")
+    _, starts, counts = np.unique(index[order], return_index=True, return_counts=True)
+    found = np.empty(len(index), np.int64)
+    found[order] = np.arange(len(index)) - np.repeat(starts, counts) + 1
+    return found

@@ -43,6 +43,8 @@ def history_of(follower: Follower, data: ImageData, *, passes: float) -> Example
         loss_mean=follower.loss_mean,
         loss_max=follower.loss_max,
         epoch_last=follower.epoch_last,
+        looks=follower.looks,
+        doubt=follower.doubt,
         **follower.spread(),  # ty: ignore[invalid-argument-type]
         **follower.lives(chosen),
         portrait_index=shown,

@@ -101,7 +101,8 @@ def comparison_table(summary: Summary, *, width: int | None = None) -> Table:
         if previous not in (None, row.arm.length):
             table.add_section()
         previous = row.arm.length
-        table.add_row(*(Text(_stacked(column.cell(row))) for column in columns))
+        cells = [_stacked(column.cell(row)) for column in columns]
+        table.add_row(Text(_broken(cells[0])), *map(Text, cells[1:]))
     return table
 
 
@@ -193,6 +194,12 @@ COLUMNS = (
 def _stacked(text: str) -> str:
     """Return a cell with its remark, as in "never (1 of 3)", on a line of its own."""
     return text.replace(" (", "\n(")
+
+
+def _broken(name: str) -> str:
+    """Return a name that is too long for its column in two lines, the first ending in a hyphen."""
+    cut = 1 + name.rfind("-", 0, _NAME)
+    return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"
 
 
 def _fitting(rows: Sequence[ArmRow], width: int | None) -> tuple[Column, ...]:

@@ -1,0 +1,185 @@
+"""Training examples that look mislabelled, the most suspicious first, and how right that is."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int, Int64
+
+from selective_backprop._errors import ConfigurationError
+
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How much of what is wrong is found among the most suspicious examples.
+
+    Attributes:
+        share: of the data set that is inspected, from the top of the list.
+        inspected: examples in it.
+        found: how many of them are wrong.
+        precision: `found` of those inspected, in [0, 1].
+        recall: `found` of all that are wrong, in [0, 1]; NaN if none is.
+    """
+
+    share: float
+    inspected: int
+    found: int
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """Examples by how mislabelled they look, the most suspicious first; arrays of one length.
+
+    Attributes:
+        examples: examples in the data set; those that were never looked at are in no array.
+        indices: of the examples in the data set.
+        suspicion: from −1, sure of the label at every look, to 1, sure of another class; above 0
+            the model believed another class more than the label. See `audit`.
+        looks: how often the model was seen to look at each.
+        labels: as trained on; None where only losses are known, as the next two.
+        predictions: the class that the model last found likeliest.
+        confidences: the probability that it gave that class.
+    """
+
+    examples: int
+    indices: Int64[np.ndarray, " suspect"]
+    suspicion: Float64[np.ndarray, " suspect"]
+    looks: Int64[np.ndarray, " suspect"]
+    labels: Int64[np.ndarray, " suspect"] | None = None
+    predictions: Int64[np.ndarray, " suspect"] | None = None
+    confidences: Float64[np.ndarray, " suspect"] | None = None
+
+    @classmethod
+    def ranked(
+        cls,
+        doubts: Float[np.ndarray, " example"],
+        looks: Int[np.ndarray, " example"],
+        *,
+        labels: Int[np.ndarray, " example"] | None = None,
+        predictions: Int[np.ndarray, " example"] | None = None,
+        confidences: Float[np.ndarray, " example"] | None = None,
+    ) -> "Suspects":
+        """Rank the examples of a data set by what was noted of each, in the data set's order.
+
+        The suspicion is the mean doubt, with one look added at which the model was sure of the
+        label: few looks are little evidence, and a strategy that keeps choosing an example has
+        looked at it often.
+
+        Args:
+            doubts: the mean over all looks at each example, in [−1, 1]; ignored where there were
+                none.
+            looks: how many there were.
+            labels: as trained on.
+            predictions: the class that the model last found likeliest.
+            confidences: the probability that it gave that class.
+        """
+        seen = np.flatnonzero(looks > 0)
+        count = looks[seen].astype(np.float64)
+        suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)
+        order = np.argsort(-suspicion, kind="stable")
+        chosen = seen[order]
+        return cls(
+            examples=len(looks),
+            indices=chosen.astype(np.int64),
+            suspicion=suspicion[order],
+            looks=looks[chosen].astype(np.int64),
+            labels=None if labels is None else labels[chosen].astype(np.int64),
+            predictions=None if predictions is None else predictions[chosen].astype(np.int64),
+            confidences=None if confidences is None else confidences[chosen].astype(np.float64),
+        )
+
+    def __len__(self) -> int:
+        """Return how many examples were looked at, and so ranked."""
+        return len(self.indices)
+
+    @property
+    def suspicious(self) -> int:
+        """How many, from the top, the model believed to be of another class than their label."""
+        return int((self.suspicion > 0).sum())
+
+    def top(self, share: float) -> Int64[np.ndarray, " top"]:
+        """Return the indices of the most suspicious examples.
+
+        Args:
+            share: of the data set, in [0, 1]; there are fewer where fewer were looked at.
+
+        Raises:
+            ConfigurationError: if the share is out of its range.
+        """
+        return self.indices[: self._count(share)]
+
+    def cuts(
+        self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
+    ) -> tuple[Cut, ...]:
+        """Hold the list against what is known to be wrong, at several shares of the data set.
+
+        Args:
+            wrong: which examples of the data set are mislabelled.
+            shares: of the data set, each in [0, 1].
+
+        Raises:
+            ConfigurationError: if a share is out of its range, or `wrong` is of another data set.
+        """
+        wrong = np.asarray(wrong, dtype=bool)
+        if wrong.shape != (self.examples,):
+            raise ConfigurationError(
+                f"wrong has shape {wrong.shape}, and the list is of {self.examples} examples: give "
+                "one truth value per example of the data set, in its order"
+            )
+        hits, total = np.cumsum(wrong[self.indices]), int(wrong.sum())
+        cuts = []
+        for share in shares:
+            inspected = min(self._count(share), len(self))
+            found = int(hits[inspected - 1]) if inspected else 0
+            precision = found / inspected if inspected else float("nan")
+            recall = found / total if total else float("nan")
+            cuts.append(Cut(share, inspected, found, precision, recall))
+        return tuple(cuts)
+
+    def write_csv(
+        self,
+        path: str | Path,
+        *,
+        limit: int | None = None,
+        class_names: Sequence[str] | None = None,
+        extra: Mapping[str, Sequence[object]] | None = None,
+    ) -> None:
+        """Write the list as CSV, one line per example, the most suspicious first.
+
+        Args:
+            path: of the file.
+            limit: how many examples at most; None for all.
+            class_names: what the labels stand for; without it numbers are written.
+            extra: further columns by name, one entry per line that is written.
+        """
+        count = len(self) if limit is None else min(limit, len(self))
+        name = (lambda label: label) if class_names is None else class_names.__getitem__
+        columns: dict[str, Sequence[object]] = {
+            "rank": range(1, count + 1),
+            "index": self.indices[:count].tolist(),
+            "suspicion": [f"{each:.4f}" for each in self.suspicion[:count]],
+            "looks": self.looks[:count].tolist(),
+        }
+        for title, classes in (("label", self.labels), ("prediction", self.predictions)):
+            if classes is not None:
+                columns[title] = [name(each) for each in classes[:count].tolist()]
+        if self.confidences is not None:
+            columns["confidence"] = [f"{each:.4f}" for each in self.confidences[:count]]
+        columns |= dict(extra or {})
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+
+    def _count(self, share: float) -> int:
+        if not 0.0 <= share <= 1.0:
+            raise ConfigurationError(
+                f"share={share}: the share of the data set must be in [0, 1]; 0.05 is a twentieth"
+            )
+        return round(share * self.examples)

@@ -1,0 +1,237 @@
+"""Which examples look mislabelled, against a plain twin and on labels that were flipped."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference_audit import doubt, ranking, suspicion
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+LOOKS = st.lists(st.sampled_from([-1.0, -0.5, 0.25, 1.0]), max_size=4)
+
+
+def losses_of(doubts):
+    """Losses from which the same doubts are read, NaN where an example was not looked at."""
+    deepest = max(1, *map(len, doubts))
+    table = np.full((deepest, len(doubts)), np.nan)
+    for example, looks in enumerate(doubts):
+        for look, value in enumerate(looks):
+            table[look, example] = -math.log((1.0 - value) / 2.0) if value < 1.0 else math.inf
+    return table
+
+
+@given(st.lists(LOOKS, min_size=1, max_size=6))
+def test_the_ranking_is_the_plain_one_s(doubts):
+    suspects = sb.audit(losses_of(doubts))
+    assert suspects.indices.tolist() == ranking(doubts)
+    expected = [suspicion(doubts[example]) for example in suspects.indices]
+    np.testing.assert_allclose(suspects.suspicion, expected, atol=1e-12)
+    assert suspects.looks.tolist() == [len(doubts[example]) for example in suspects.indices]
+    assert suspects.suspicious == sum(value > 0 for value in expected)
+
+
+def test_an_example_that_is_looked_at_more_often_is_more_suspicious_at_equal_doubt():
+    table = losses_of([[0.25], [0.25, 0.25, 0.25], []])
+    assert sb.audit(table).indices.tolist() == [1, 0]
+
+
+def test_later_looks_weigh_more():
+    assert sb.audit(losses_of([[1.0, -1.0], [-1.0, 1.0]])).indices.tolist() == [1, 0]
+
+
+def test_a_ledger_is_read_in_the_order_of_its_epochs():
+    ledger = sb.Ledger(2, depth=2)
+    indices = torch.arange(2)
+    ledger.scored.file(indices, torch.tensor([0.0, 9.0]), 1)
+    ledger.scored.file(indices, torch.tensor([9.0, 0.0]), 3)
+    ledger.recorded.file(indices, torch.tensor([1.0, 1.0]), 2)
+    suspects = sb.audit(ledger)
+    assert suspects.indices.tolist() == [0, 1]
+    assert suspects.looks.tolist() == [3, 3]
+
+
+def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
+    losses = torch.tensor([0.1, 3.0, math.nan, 1.0], requires_grad=True)
+    assert sb.audit(losses).indices.tolist() == [1, 3, 0]
+
+
+def test_a_share_of_the_list_is_one_of_the_data_set():
+    suspects = sb.audit(np.array([0.1, 3.0, np.nan, 1.0]))
+    assert suspects.top(0.5).tolist() == [1, 3]
+    assert suspects.top(1.0).tolist() == [1, 3, 0]
+    with pytest.raises(sb.ConfigurationError, match="a twentieth"):
+        suspects.top(5)
+
+
+def test_cuts_count_what_is_found_among_those_inspected():
+    suspects = sb.audit(np.array([5.0, 4.0, 3.0, 2.0, np.nan]))
+    wrong = np.array([True, False, True, False, True])
+    half, all_of_it, none = suspects.cuts(wrong, (0.4, 1.0, 0.0))
+    assert (half.inspected, half.found, half.precision, half.recall) == (2, 1, 0.5, 1 / 3)
+    assert (all_of_it.inspected, all_of_it.found, all_of_it.recall) == (4, 2, 2 / 3)
+    assert math.isnan(none.precision)
+    assert math.isnan(suspects.cuts(np.zeros(5, bool), (1.0,))[0].recall)
+    with pytest.raises(sb.ConfigurationError, match="5 examples"):
+        suspects.cuts(wrong[:4])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (np.zeros((1, 2, 3)), "shape"),
+        (np.zeros(0), "shape"),
+        (np.array([0.5, -0.25]), "-0.25"),
+        ([1.0, 2.0], "a list cannot be audited"),
+        (None, "remembers none"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(evidence, words):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
+        sb.audit(evidence)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 4), st.integers(1, 3))
+def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
+    random = torch.Generator().manual_seed(seed)
+    doubts, plain = sb.Doubts(5), [[] for _ in range(5)]
+    for _ in range(passes):
+        indices = torch.randperm(4, generator=random)[:3]  # the last never
+        outputs = 3 * torch.randn(3, classes, generator=random)
+        labels = indices % classes
+        doubts.note(indices, outputs, labels)
+        for index, logits, label in zip(indices, outputs.tolist(), labels, strict=True):
+            plain[index].append(doubt(logits, int(label)))
+    suspects = sb.audit(doubts)
+    looked = [index for index in range(5) if plain[index]]
+    assert sorted(suspects.indices) == looked
+    expected = [suspicion(plain[index]) for index in suspects.indices]
+    np.testing.assert_allclose(suspects.suspicion, expected, atol=1e-5)
+    assert (suspects.labels == suspects.indices % classes).all()
+
+
+def test_rows_of_one_example_in_a_batch_weigh_the_same():
+    doubts = sb.Doubts(1)
+    surely = torch.tensor([[99.0, 0.0], [0.0, 99.0]])
+    doubts.note(torch.tensor([0, 0]), surely, torch.tensor([0, 0]))
+    assert sb.audit(doubts).suspicion.tolist() == [-1 / 3]
+    doubts.note(torch.tensor([0]), surely[1:], torch.tensor([0]))
+    assert sb.audit(doubts).suspicion.tolist() == pytest.approx([(3 * (3 / 5) - 1) / 4])
+
+
+def test_the_last_prediction_and_its_confidence_are_noted():
+    doubts = sb.Doubts(3)
+    outputs = torch.tensor([[0.0, 2.0], [2.0, 0.0]], requires_grad=True)
+    doubts.note(torch.tensor([0, 2]), outputs.flip(0), torch.tensor([0, 0]))
+    doubts.note(torch.tensor([0, 2]), outputs, torch.tensor([0, 0]))
+    suspects = sb.audit(doubts)
+    assert suspects.indices.tolist() == [0, 2]
+    assert suspects.predictions.tolist() == [1, 0]
+    sure = 1 / (1 + math.exp(-2))
+    np.testing.assert_allclose(suspects.confidences, [sure, sure], rtol=1e-6)
+
+
+def test_doubts_go_on_from_their_state(tmp_path):
+    outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
+    whole, first = sb.Doubts(2), sb.Doubts(2)
+    whole.note(torch.tensor([0, 1]), outputs, labels)
+    first.note(torch.tensor([0, 1]), outputs, labels)
+    torch.save(first.state_dict(), tmp_path / "state")
+    later = sb.Doubts(2)
+    later.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    for each in (whole, later):
+        each.note(torch.tensor([1]), outputs[:1], labels[:1])
+    assert sb.audit(later).suspicion.tolist() == sb.audit(whole).suspicion.tolist()
+    with pytest.raises(sb.ConfigurationError, match="2 examples, this one has 3"):
+        sb.Doubts(3).load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("indices", "outputs", "labels", "words"),
+    [
+        (torch.arange(2), torch.zeros(2), torch.arange(2), "one logit"),
+        (torch.arange(2), torch.zeros(2, 3), torch.zeros(2), "one-hot"),
+        (torch.arange(3), torch.zeros(2, 3), torch.arange(2), "one index"),
+        (torch.arange(3), torch.zeros(2, 3), torch.arange(3), "expected"),
+    ],
+)
+def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
+        sb.Doubts(3).note(indices, outputs, labels)
+
+
+def test_a_data_set_of_no_examples_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="length of the data set"):
+        sb.Doubts(0)
+
+
+def test_the_csv_names_the_most_suspicious_first(tmp_path):
+    doubts = sb.Doubts(3)
+    outputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
+    doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))
+    path = tmp_path / "suspects.csv"
+    suspects = sb.audit(doubts)
+    suspects.write_csv(path, limit=2, class_names=["cat", "dog, small"], extra={"image": "ab"})
+    with path.open(encoding="utf-8", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["rank"], first["index"], first["label"]) == ("1", "1", "cat")
+    assert (first["prediction"], first["image"]) == ("dog, small", "a")
+    assert float(first["suspicion"]) == pytest.approx(suspects.suspicion[0], abs=1e-4)
+    assert second["index"] == "2"
+    sb.audit(np.array([1.0, 2.0])).write_csv(path)
+    assert path.read_text(encoding="utf-8").splitlines()[0] == "rank,index,suspicion,looks"
+
+
+def loop(strategy, note):
+    """Train a linear net on two blobs that lie apart, a tenth of the labels wrong."""
+    random = torch.Generator().manual_seed(1)
+    labels = torch.arange(160) % 2
+    points = torch.randn(160, 2, generator=random) + 8.0 * labels[:, None] - 4.0
+    wrong = torch.arange(160) % 10 == 7
+    data = torch.utils.data.TensorDataset(points, torch.where(wrong, 1 - labels, labels))
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(model.weight)  # a net that begins wrong doubts what is right
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loss_fn = torch.nn.CrossEntropyLoss(reduction="none")
+    loader = sb.SelectiveLoader(
+        torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
+        model,
+        loss_fn,
+        strategy,
+        with_selection=True,
+    )
+    for _ in range(2):
+        for (inputs, targets), selection in loader:
+            outputs = model(inputs)
+            losses = loss_fn(outputs, targets)
+            optimizer.zero_grad()
+            (selection.weights * losses).mean().backward()
+            optimizer.step()
+            loader.record(selection, losses)
+            note(selection.indices, outputs, targets)
+    return loader, wrong.numpy()
+
+
+@pytest.mark.parametrize("strategy", [sb.traditional(), sb.selective_backprop(rate=1 / 2)])
+def test_flipped_labels_are_found_in_a_loop_of_one_s_own(strategy):
+    doubts = sb.Doubts(160)
+    _, wrong = loop(strategy, doubts.note)
+    suspects = sb.audit(doubts)
+    (cut,) = suspects.cuts(wrong, (0.1,))
+    assert cut.precision == cut.recall == 1.0
+    assert abs(suspects.suspicious - 16) <= 2
+
+
+def test_a_loader_s_ledger_can_be_audited_and_one_that_remembers_nothing_has_none():
+    loader, wrong = loop(sb.recorded_sb(rate=1 / 2), lambda *_: None)
+    assert isinstance(loader.ledger, sb.Ledger)
+    (cut,) = sb.audit(loader.ledger).cuts(wrong, (0.1,))
+    assert cut.recall == 1.0
+    loader, _ = loop(sb.random_backprop(rate=1 / 2), lambda *_: None)
+    assert loader.ledger is None
