@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
@@ -59,6 +58,7 @@ class SelectionCallback(Callback):
             if self._restored is not None:
                 passes.load_state_dict(self._restored)
                 self._restored = None
+                self._restore_streams(trainer)  # Lightning may fetch a batch at once
             else:
                 passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
             self._passes = passes
@@ -74,8 +74,8 @@ class SelectionCallback(Callback):
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
-        goes_on = trainer is self._trainer and self._passes is not None
-        self._restored = self._passes.state_dict() if goes_on and self._passes else None
+        goes_on = self._passes is not None and trainer is self._trainer
+        self._restored = self._passes.state_dict() if goes_on else None
         self._trainer, self._passes, self._loader, self._streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -87,7 +87,8 @@ class SelectionCallback(Callback):
                 "Return LightningLoader(loader, self, loss_fn, strategy) from train_dataloader(), "
                 "by itself, or give it to fit()."
             )
-        self._restore_streams(trainer)
+        if self._passes is not None and self._passes.idle:
+            self._restore_streams(trainer)
         self._note_length()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -124,7 +125,7 @@ class SelectionCallback(Callback):
                 {f"selection/{name}": value for name, value in values.items() if value is not None},
                 sync_dist=trainer.world_size > 1,
             )
-        if passes.sized and len(passes) != self._announced:
+        if passes.sized and passes.length() != self._announced:
             trainer.reload_dataloaders_every_n_epochs = 1
 
     def on_exception(
@@ -171,13 +172,12 @@ class SelectionCallback(Callback):
         self._restored, self._streams = own["passes"], own["streams"]
 
     def _restore_streams(self, trainer: Trainer) -> None:
-        streams, self._streams = self._streams, None
-        if streams is not None:
-            load_streams(streams, trainer.strategy.root_device)
+        if self._streams is not None:
+            load_streams(self._streams, trainer.strategy.root_device)
 
     def _note_length(self) -> None:
         passes = self._passes
-        self._announced = len(passes) if passes is not None and passes.sized else None
+        self._announced = passes.length() if passes is not None and passes.sized else None
 
 
 def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
@@ -196,7 +196,7 @@ def find_callback(trainer: Trainer) -> SelectionCallback:
     Raises:
         ConfigurationError: if there is none, or more than one.
     """
-    found = [part for part in trainer.callbacks if isinstance(part, SelectionCallback)]  # ty: ignore[unresolved-attribute]
+    found = [part for part in trainer.callbacks if isinstance(part, SelectionCallback)]
     if len(found) != 1:
         raise ConfigurationError(
             f"a LightningLoader needs one SelectionCallback, and the trainer has {len(found)}: "

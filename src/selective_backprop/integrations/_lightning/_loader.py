@@ -121,7 +121,7 @@ class LightningLoader:
         Raises:
             TypeError: if that is not known ahead in every epoch.
         """
-        return len(self._passes())
+        return self._passes().length()
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -157,7 +157,10 @@ class LightningLoader:
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
         losses, outputs = None, find_outputs(self._losses, self._outputs)
         if self._loss_fn is not None or self._losses is not None:
-            losses = seen(find_losses(self._loss_fn, self._losses, self._outputs), mean=mean)
+            losses = find_losses(self._loss_fn, self._losses, self._outputs)
+            needs = self._strategy.needs
+            scored = needs is not None and needs.passes and not needs.recordings
+            losses = seen(losses, mean=mean if scored else None)
         epochs, progress = length_of_training(trainer, self._strategy)
         device = trainer.strategy.root_device
         loader = self._make(
@@ -195,7 +198,7 @@ def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
     Raises:
         LossError: if they are not one loss per row, or not finite where that is to raise.
     """
-    found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]  # ty: ignore[unresolved-attribute]
+    found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:
         return losses.mean()
     return found[0].running.loss(losses)
@@ -209,22 +212,20 @@ def _knows_length(loader: SelectiveLoader) -> bool:
     return True
 
 
-def _check_module(
-    module: Any, strategy: Strategy, net: Any, losses: Any, outputs: Any
-) -> None:
+def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, outputs: Any) -> None:
     if not isinstance(module, LightningModule):
-        kind = type(module)
         hint = "pass self, and the part that makes the outputs as net="
-        if kind.__mro__[0] is not object and any(
-            base.__module__.startswith("pytorch_lightning") for base in kind.__mro__
-        ):
+        origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
+        if "pytorch_lightning" in origins:
             hint = "write `import lightning.pytorch as pl` in place of `import pytorch_lightning`"
         raise ConfigurationError(
-            f"a lightning.pytorch.LightningModule is needed, got {kind.__name__}: {hint}"
+            f"a lightning.pytorch.LightningModule is needed, got {type(module).__name__}: {hint}"
         )
-    scores = strategy.needs is not None and (strategy.needs.passes or strategy.needs.rescores)
+    needs = strategy.needs
+    if needs is None or not needs.model or not (needs.passes or needs.rescores):
+        return
     given = net is not None or losses is not None or outputs is not None
-    if scores and strategy.needs.model and not given and not is_overridden("forward", module):  # ty: ignore[possibly-unbound-attribute]
+    if not given and not is_overridden("forward", module):
         raise ConfigurationError(
             f"{strategy.name} scores candidates with the model, and {type(module).__name__} has no "
             "forward(). Name the part of it that makes the outputs, net=self.net, or pass "

@@ -39,7 +39,8 @@ class Passes:
         loader: yields each batch with its selection.
         device: where batches are.
         sized: whether the length of every epoch is known before it begins.
-        mean: of the scores since it was last asked.
+        mean: of the scores since it was last asked; takes in the losses of a strategy that lives
+            on those.
 
     Attributes:
         loader: as given.
@@ -47,6 +48,7 @@ class Passes:
         scores: as `mean`.
         selection: of the batch that is trained on; None before the first.
         filed: whether its losses have been through `loss`.
+        idle: whether nothing was asked of the loader yet.
         before: what was counted when the pass began that runs.
     """
 
@@ -58,6 +60,7 @@ class Passes:
         self.scores = mean
         self.selection: Selection | None = None
         self.filed = False
+        self.idle = True
         self.before = loader.stats
         self._device = device
         self._running: Epoch | None = None
@@ -66,9 +69,10 @@ class Passes:
         self._length: int | None = None
         self._ended = False
         needs, terms = loader.strategy.needs, loader.strategy.selector.terms
-        self._lives_on_losses = terms.reweights or (needs is not None and needs.recordings)
+        self._records = needs is not None and needs.recordings
+        self._lives_on_losses = terms.reweights or self._records
 
-    def __len__(self) -> int:
+    def length(self) -> int:
         """Return the batches of the pass that runs, or else of the coming one.
 
         Raises:
@@ -119,6 +123,8 @@ class Passes:
         self.filed = True
         if self.selection.indices is not None:
             self.loader.record(self.selection, losses)
+        if self._records:
+            self.scores.add(losses)
         return (self.selection.weights * losses).mean()
 
     def check_loss(self) -> None:
@@ -162,6 +168,7 @@ class Passes:
     def _fetch(self) -> Fetched | None:
         if self._ended:
             return None
+        self.idle = False
         if self._running is None:
             self._open()
         assert self._running is not None
@@ -177,7 +184,9 @@ class Passes:
             self.before = self.loader.stats
             self._length = len(self.loader) if self.sized else None
         self.loader.set_epoch(self.loader.next_epoch)  # the sampler's number, in a shard
-        self._running = iter(self.loader)
+        running = iter(self.loader)
+        assert isinstance(running, Epoch)  # which can be ended
+        self._running = running
 
     def _finish(self) -> None:
         if self._fetch() is not None:
@@ -212,6 +221,7 @@ class Passes:
             "length": self._length,
             "ended": self._ended,
             "before": asdict(self.before),
+            "scores": (torch.as_tensor(self.scores.total).clone(), self.scores.count),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -231,3 +241,5 @@ class Passes:
             self._taken, self._length = state["taken"], state["length"]
             self._ended = state["ended"]
             self.before = Stats(**state["before"])
+            total, self.scores.count = state["scores"]
+            self.scores.total = total.to(self._device)

@@ -19,7 +19,9 @@ from torch.utils.data import (
 from selective_backprop._errors import LoaderError
 
 
-def as_lightning_would(loader: DataLoader[Any], trainer: Trainer, *, shard: bool) -> DataLoader[Any]:
+def as_lightning_would(
+    loader: DataLoader[Any], trainer: Trainer, *, shard: bool
+) -> DataLoader[Any]:
     """Return the loader as this rank is to iterate it; the one that is passed in stays as it is.
 
     Examples are dealt out by a `DistributedSampler`, seeded as Lightning's are, and workers are
