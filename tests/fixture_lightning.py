@@ -19,10 +19,13 @@ from selective_backprop.integrations.lightning import (
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
-# What Lightning and torch say of one another, and of loaders that validate without workers.
+# What Lightning and torch say of one another, of loaders without workers, and of checkpoints'
+# other callbacks.
 quietly = pytest.mark.filterwarnings(
     "ignore:.*LeafSpec:FutureWarning",
     "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning",
+    "ignore:The dirpath has changed:UserWarning",
+    "ignore:Be aware that when using `ckpt_path`:UserWarning",
 )
 
 PIXELS, LABELS = load_digits(return_X_y=True)

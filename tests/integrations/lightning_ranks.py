@@ -33,7 +33,7 @@ if __name__ == "__main__":
             "trained": whole.trained,
             "resumed": resumed.trained,
             "same": same_weights(whole, resumed),
-            "weight": float(whole.net[0].weight.double().sum()),
+            "weight": float(whole.net[0].weight.detach().double().sum()),
             "candidates": passes_of(trainer).loader.stats.candidates,
         }
         rank = trainer.global_rank

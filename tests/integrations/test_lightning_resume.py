@@ -84,7 +84,7 @@ def test_a_checkpoint_of_plain_training_is_taken_up_at_its_epoch(tmp_path):
 
 
 def test_the_selection_of_other_ranks_is_refused(tmp_path):
-    fit(STRATEGIES["selective"], ModelCheckpoint(tmp_path), max_epochs=1)
+    fit(STRATEGIES["selective"], ModelCheckpoint(tmp_path), max_epochs=2)
     [saved] = tmp_path.glob("*.ckpt")
     checkpoint = torch.load(saved, weights_only=False)
     ranks = checkpoint["callbacks"]["SelectionCallback"]["ranks"]
