@@ -242,3 +242,40 @@ def test_fit_that_is_called_again_goes_on_with_what_was_learned():
     stats = passes_of(trainer).loader.stats
     assert (stats.epoch, stats.candidates) == (2, 1200)
     assert stats.batches == trainer.global_step
+
+
+def test_manual_optimisation_and_clipped_gradients_go_as_ever():
+    class Manual(Digits):
+        def __init__(self, strategy):
+            super().__init__(strategy)
+            self.automatic_optimization = False
+
+        def training_step(self, batch, number):
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, number))
+            optimizer.step()
+
+    for strategy in (SIZED["selective"], sb.easy_skip()):
+        automatic, _ = fit(strategy, limit_val_batches=0)
+        module = Manual(strategy)
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module)
+        assert same_weights(module, automatic)
+    clipped, trainer = fit(SIZED["selective"], limit_val_batches=0, gradient_clip_val=0.1)
+    assert trainer.global_step == len(clipped.trained)
+    assert not same_weights(clipped, automatic)
+
+
+def test_the_trainer_s_estimate_of_steps_can_be_asked_for_when_optimisers_are_made():
+    class Scheduled(Digits):
+        def configure_optimizers(self):
+            self.estimate = self.trainer.estimated_stepping_batches
+            return super().configure_optimizers()
+
+    for strategy, estimate in ((SIZED["selective"], 3 * 25), (COINS, -1)):
+        module, plain = Scheduled(strategy), fit(strategy, limit_val_batches=0)[0]
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module)
+        assert module.estimate == estimate
+        assert same_weights(module, plain)
