@@ -4,9 +4,9 @@
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->` or `<!-- audit FILE -->`
-and `<!-- end -->`, with
-paths from the repository's root. A test fails where a page and its records disagree. The figure of
-each comparison, and of each record of `bench`, is drawn when the documentation is built.
+and `<!-- end -->`, with paths from the repository's root. A test fails where a page and its records
+disagree. The figure of each comparison, and of each record of `bench`, is drawn when the
+documentation is built.
 """
 
 import json
@@ -29,7 +29,8 @@ PAGES = (
     *(ROOT / "docs" / f"{name}.md" for name in ("measured", "processes", "advise", "audit")),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL
+    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit) (\S+) -->\n.*?<!-- end -->",
+    flags=re.DOTALL,
 )
 
 BASELINE = "traditional"

@@ -4,9 +4,9 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-import selective_backprop as sb
+from selective_backprop.integrations.lightning import LightningLoader, SelectionCallback, strategies
 
 digits = load_digits()
 pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -19,15 +19,17 @@ class Digits(LightningModule):
         self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
         self.loss_fn = nn.CrossEntropyLoss()
 
-    def train_dataloader(self) -> sb.SelectiveLoader:
-        data = TensorDataset(pixels[:1400], labels[:1400])
-        sampler = DistributedSampler(data, self.trainer.world_size, self.trainer.global_rank)
-        loader = DataLoader(data, batch_size=16, sampler=sampler)
-        return sb.SelectiveLoader(loader, self.net, self.loss_fn, sb.selective_backprop(rate=1 / 3))
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.net(inputs)
+
+    def train_dataloader(self) -> LightningLoader:
+        examples = TensorDataset(pixels[:1400], labels[:1400])
+        data = DataLoader(examples, batch_size=16, shuffle=True)
+        return LightningLoader(data, self, self.loss_fn, strategies.selective_backprop(rate=1 / 3))
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         inputs, targets = batch
-        return self.loss_fn(self.net(inputs), targets)
+        return self.loss_fn(self(inputs), targets)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
@@ -40,6 +42,7 @@ if __name__ == "__main__":
         strategy="ddp",
         devices=2,
         max_epochs=8,
+        callbacks=[SelectionCallback()],
         enable_checkpointing=False,
         enable_progress_bar=False,
         logger=False,
@@ -47,6 +50,6 @@ if __name__ == "__main__":
     digits_net = Digits()
     trainer.fit(digits_net)
     with torch.no_grad():
-        error = (digits_net.net(pixels[1400:]).argmax(1) != labels[1400:]).float().mean()
+        error = (digits_net(pixels[1400:]).argmax(1) != labels[1400:]).float().mean()
     rank, steps = trainer.global_rank, trainer.global_step
     print(f"rank {rank}: {steps} steps, test error {error:.1%}", flush=True)

@@ -1,0 +1,205 @@
+"""The callback: knows which batch is trained on, logs what selection does, keeps its state."""
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, distributed
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._stats import Stats
+from selective_backprop.integrations._lightning._passes import Passes
+from selective_backprop.integrations._lightning._streams import load_streams, save_streams
+from selective_backprop.integrations._lightning._trainer import check_trainer
+
+
+class SelectionCallback(Callback):
+    """Train with a `LightningLoader`: pass one to `Trainer(callbacks=[...])`.
+
+    At the end of each epoch it logs, through `self.log`:
+
+    - `selection/rate`: the share of the epoch's candidates that was trained on;
+    - `selection/cost`, what scoring and training took since training began, and
+      `selection/plain_cost`, what training on every candidate would have taken, both in forward
+      passes of one example, a backward pass being two;
+    - `selection/score_mean`: the mean score of the candidates that were scored in the epoch, or of
+      the losses that training recorded where the strategy lives on those.
+
+    What selection remembers goes into Lightning's checkpoints, with each rank's random streams,
+    which Lightning leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
+    epoch too: on a CPU with the same weights, bit for bit, as without the interruption.
+
+    Where the number of batches differs from epoch to epoch, `train_dataloader()` is called again
+    before the next one, which is how Lightning learns of it.
+    """
+
+    def __init__(self) -> None:
+        self._trainer: Trainer | None = None
+        self._loader: Any = None
+        self._passes: Passes | None = None
+        self._restored: dict[str, Any] | None = None
+        self._streams: dict[str, Any] | None = None
+        self._announced: int | None = None
+
+    def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
+        """Return the passes of a training, made when they are first asked for.
+
+        Args:
+            loader: the `LightningLoader` that asks.
+            trainer: it trains under.
+            make: makes them.
+
+        Raises:
+            ConfigurationError: if they do not fit what a checkpoint holds.
+        """
+        self._loader = loader
+        if self._passes is None:
+            passes = make()
+            if self._restored is not None:
+                passes.load_state_dict(self._restored)
+                self._restored = None
+                self._restore_streams(trainer)  # Lightning may fetch a batch at once
+            else:
+                passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
+            self._passes = passes
+        return self._passes
+
+    @property
+    def running(self) -> Passes | None:
+        """The passes of the training that runs; None before, or where nothing is selected."""
+        return self._passes
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse what cannot work, and make room for a training."""
+        if stage != "fit":
+            return
+        check_trainer(trainer, pl_module)
+        goes_on = self._passes is not None and trainer is self._trainer
+        self._restored = self._passes.state_dict() if goes_on else None
+        self._trainer, self._passes, self._loader, self._streams = trainer, None, None, None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse other loaders, and put random streams where a checkpoint says they stood."""
+        if self._loader is None or trainer.train_dataloader is not self._loader:
+            found = type(trainer.train_dataloader).__name__
+            raise ConfigurationError(
+                f"SelectionCallback works with a LightningLoader, and training runs on a {found}. "
+                "Return LightningLoader(loader, self, loss_fn, strategy) from train_dataloader(), "
+                "by itself, or give it to fit()."
+            )
+        if self._passes is not None and self._passes.idle:
+            self._restore_streams(trainer)
+        self._note_length()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let no other loader be asked for again."""
+        if trainer.reload_dataloaders_every_n_epochs:
+            self._note_length()
+        trainer.reload_dataloaders_every_n_epochs = 0
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Note which batch is trained on."""
+        if self._passes is not None:
+            self._passes.take()
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
+        """Refuse a step that leaves out weights or losses, before it changes anything."""
+        if self._passes is not None:
+            self._passes.check_loss()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the pass, log, and let Lightning ask for the next length if it is another."""
+        passes = self._passes
+        if passes is None:
+            return
+        stopping = trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps
+        before = passes.settle(resumable=stopping)
+        if not trainer.barebones:
+            values = measure(before, passes.loader.stats)
+            values["score_mean"] = passes.scores.take()
+            pl_module.log_dict(
+                {f"selection/{name}": value for name, value in values.items() if value is not None},
+                sync_dist=trainer.world_size > 1,
+            )
+        if passes.sized and passes.length() != self._announced:
+            trainer.reload_dataloaders_every_n_epochs = 1
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the trainer as it was."""
+        trainer.reload_dataloaders_every_n_epochs = 0
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave the trainer as it was."""
+        if stage == "fit":
+            trainer.reload_dataloaders_every_n_epochs = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return every rank's state, on rank 0; all ranks must ask."""
+        trainer, passes = self._trainer, self._passes
+        if trainer is None or passes is None:
+            return {}
+        streams = save_streams(trainer.strategy.root_device)
+        own = {"passes": passes.state_dict(), "streams": streams}
+        if trainer.world_size == 1:
+            return {"ranks": [own]}
+        ranks = [None] * trainer.world_size if trainer.global_rank == 0 else None
+        distributed.gather_object(own, ranks)
+        return {"ranks": ranks}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict()` when the loader is asked for batches.
+
+        Raises:
+            ConfigurationError: if it is of another number of ranks.
+        """
+        trainer = self._trainer
+        if trainer is None:  # weights alone are asked for, as by Trainer.validate
+            return
+        ranks = state_dict["ranks"]
+        if len(ranks) != trainer.world_size:
+            raise ConfigurationError(
+                f"the checkpoint holds the selection of {len(ranks)} ranks, and there are "
+                f"{trainer.world_size}. Go on with as many devices as before, or begin anew from "
+                "its weights."
+            )
+        own = ranks[trainer.global_rank]
+        self._restored, self._streams = own["passes"], own["streams"]
+
+    def _restore_streams(self, trainer: Trainer) -> None:
+        if self._streams is not None:
+            load_streams(self._streams, trainer.strategy.root_device)
+
+    def _note_length(self) -> None:
+        passes = self._passes
+        self._announced = passes.length() if passes is not None and passes.sized else None
+
+
+def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
+    """Return what selection did between two moments, by name; None where nothing came up."""
+    candidates = after.candidates - before.candidates
+    return {
+        "rate": (after.kept - before.kept) / candidates if candidates else None,
+        "cost": float(after.scored + after.checked + 3 * after.kept),
+        "plain_cost": 3.0 * after.candidates,
+    }
+
+
+def find_callback(trainer: Trainer) -> SelectionCallback:
+    """Return the one callback of a trainer.
+
+    Raises:
+        ConfigurationError: if there is none, or more than one.
+    """
+    found = [part for part in trainer.callbacks if isinstance(part, SelectionCallback)]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"a LightningLoader needs one SelectionCallback, and the trainer has {len(found)}: "
+            "write Trainer(callbacks=[SelectionCallback()])"
+        )
+    return found[0]

@@ -1,0 +1,233 @@
+"""The loader that Lightning iterates, and the loss of a batch that it yields."""
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from selective_backprop._checks import check_strategy, choose
+from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._finite import NonFinite
+from selective_backprop._funnel import Leftovers
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._losses import LossFunction, find_losses, find_outputs
+from selective_backprop._source import open_source
+from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
+from selective_backprop.integrations._lightning._passes import Passes
+from selective_backprop.integrations._lightning._seen import AsTrained, Mean, transfer_hooks
+from selective_backprop.integrations._lightning._shards import as_lightning_would
+from selective_backprop.integrations._lightning._trainer import (
+    check_fractions,
+    knows_lengths,
+    length_of_training,
+)
+from selective_backprop.strategies import Strategy
+
+
+class LightningLoader:
+    """Wrap a data loader so that Lightning trains on the examples worth training on.
+
+    Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a
+    `SelectionCallback` to the trainer. Batches are as the wrapped loader makes them; candidates
+    are scored on the module's device and in the trainer's precision, as `training_step` would see
+    them, the hooks for the transfer of batches included. With several devices, each gets its own
+    part of the data, as it would without selection. How long training is, is asked of the trainer.
+
+    `len()` is exact in every epoch for strategies that draw an exact number by fresh scores or by
+    none. For others it is unknown, and Lightning fetches one batch ahead, as for an iterable data
+    set: the batch that comes next is then scored by the model before the step.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
+        module: the module in training.
+        loss_fn: as for `SelectiveLoader`; may be None where `losses` is given or nothing is scored.
+        strategy: what to select and when.
+        net: the part of the module that takes a batch's inputs and gives the outputs that `loss_fn`
+            takes; by default the module's own `forward`.
+        losses: as for `SelectiveLoader`; called with `net`.
+        outputs: as for `SelectiveLoader`; called with `net`.
+        batch_size: as for `SelectiveLoader`.
+        leftovers: as for `SelectiveLoader`.
+        pad: as for `SelectiveLoader`.
+        whole: as for `SelectiveLoader`.
+        generator: as for `SelectiveLoader`.
+        nonfinite: as for `SelectiveLoader`.
+        shard: deal the examples out to the ranks. A loader with a `DistributedSampler` is left as
+            it is; pass False where another sampler does it.
+
+    Raises:
+        ConfigurationError: if an option, or a combination of them, cannot work; what depends on the
+            trainer is refused when training starts.
+        LoaderError: if the loader cannot be wrapped.
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        module: LightningModule,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        net: nn.Module | None = None,
+        losses: LossesOf | None = None,
+        outputs: OutputsOf | None = None,
+        batch_size: int | None = None,
+        leftovers: Leftovers | str = Leftovers.CARRY,
+        pad: Mapping[str, float] | None = None,
+        whole: Collection[str] = (),
+        generator: torch.Generator | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        shard: bool = True,
+    ) -> None:
+        if isinstance(loader, (LightningLoader, SelectiveLoader)):
+            raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
+        self._strategy = check_strategy(strategy)
+        open_source(loader)  # refuses now what could not be wrapped later
+        self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
+        _check_module(module, self._strategy, net, losses, outputs)
+        self._loader, self._module, self._net = loader, module, net
+        self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
+        self._shard = shard
+        self._make = partial(
+            SelectiveLoader,
+            batch_size=batch_size,
+            leftovers=choose(Leftovers, "leftovers", leftovers),
+            pad=pad,
+            whole=whole,
+            generator=generator,
+            nonfinite=self._nonfinite,
+            with_selection=True,
+        )
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside."""
+        return self._loader.dataset
+
+    @property
+    def selective(self) -> SelectiveLoader:
+        """The selective loader that makes the batches, with its `stats`; there once fit runs."""
+        return self._passes().loader
+
+    def __len__(self) -> int:
+        """Return the number of batches of the epoch that runs, or else of the coming one.
+
+        Raises:
+            TypeError: if that is not known ahead in every epoch.
+        """
+        return self._passes().length()
+
+    def __bool__(self) -> bool:
+        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches that are yet to be trained on in the epoch."""
+        return self._passes().batches()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the callback keeps the state, that of all ranks and at all times.
+
+        Lightning keeps it of one rank, within epochs alone. That there is this method tells it
+        that the loader can go on there.
+        """
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take nothing from `state_dict()`, which returned nothing."""
+
+    def _passes(self) -> Passes:
+        """Return what yields the batches in the training that runs."""
+        trainer = getattr(self._module, "_trainer", None)
+        if trainer is None:
+            raise LoaderError(
+                f"{type(self._module).__name__} has no trainer yet; a LightningLoader is iterated "
+                "by Trainer.fit. For a loop of your own, use selective_backprop.SelectiveLoader."
+            )
+        return find_callback(trainer).passes_of(self, trainer, partial(self._begin, trainer))
+
+    def _begin(self, trainer: Trainer) -> Passes:
+        mean = Mean()
+        seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
+        losses, outputs = None, find_outputs(self._losses, self._outputs)
+        if self._loss_fn is not None or self._losses is not None:
+            losses = find_losses(self._loss_fn, self._losses, self._outputs)
+            needs = self._strategy.needs
+            scored = needs is not None and needs.passes and not needs.recordings
+            losses = seen(losses, mean=mean if scored else None)
+        epochs, progress = length_of_training(trainer, self._strategy)
+        device = trainer.strategy.root_device
+        loader = self._make(
+            as_lightning_would(self._loader, trainer, shard=self._shard),
+            self._module if self._net is None else self._net,
+            self._loss_fn,
+            self._strategy,
+            losses=losses,
+            outputs=None if outputs is None else seen(outputs),
+            epochs=epochs,
+            progress=progress,
+            device=device,
+        )
+        sized = _knows_length(loader) and knows_lengths(
+            self._strategy, self._nonfinite, by_steps=progress is not None
+        )
+        if not sized:
+            check_fractions(trainer, self._strategy)
+        return Passes(loader, device, sized=sized, mean=mean)
+
+
+def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
+    """Return the loss of a training batch from the losses of its rows, and remember these.
+
+    End `training_step` with it where the strategy weighs rows or learns from recorded losses; with
+    other strategies, and without a `LightningLoader`, it is the mean.
+
+    Args:
+        module: the module in training.
+        losses: one loss per row of the batch, `[row]`, with their gradients.
+
+    Returns:
+        The mean of the losses, each times its row's weight.
+
+    Raises:
+        LossError: if they are not one loss per row, or not finite where that is to raise.
+    """
+    found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
+    if not found or found[0].running is None or not module.trainer.training:
+        return losses.mean()
+    return found[0].running.loss(losses)
+
+
+def _knows_length(loader: SelectiveLoader) -> bool:
+    try:
+        len(loader)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, outputs: Any) -> None:
+    if not isinstance(module, LightningModule):
+        hint = "pass self, and the part that makes the outputs as net="
+        origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
+        if "pytorch_lightning" in origins:
+            hint = "write `import lightning.pytorch as pl` in place of `import pytorch_lightning`"
+        raise ConfigurationError(
+            f"a lightning.pytorch.LightningModule is needed, got {type(module).__name__}: {hint}"
+        )
+    needs = strategy.needs
+    if needs is None or not needs.model or not (needs.passes or needs.rescores):
+        return
+    given = net is not None or losses is not None or outputs is not None
+    if not given and not is_overridden("forward", module):
+        raise ConfigurationError(
+            f"{strategy.name} scores candidates with the model, and {type(module).__name__} has no "
+            "forward(). Name the part of it that makes the outputs, net=self.net, or pass "
+            "losses=callable(model, batch) -> one loss per example."
+        )

@@ -1,0 +1,245 @@
+"""A selective loader's batches in the hands of a consumer that may fetch one ahead.
+
+Lightning asks a loader for its length once, and takes it for that of all epochs. Where it is
+known, no batch is fetched before the last one was trained on, and none is asked for after the
+last. Where it is not, Lightning fetches one batch ahead, to know the last when it comes. Either
+way it makes iterators that it never uses, and takes one up again after a checkpoint. So batches
+are counted here when they are trained on, and not when they are fetched.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from selective_backprop._epoch import Epoch
+from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._losses import check_losses
+from selective_backprop._packing import on_device, pack_batch, unpack_batch
+from selective_backprop._selection import Selection
+from selective_backprop._stats import Stats
+from selective_backprop.integrations._lightning._seen import Mean
+
+
+class Fetched(NamedTuple):
+    """A batch that Lightning has, or will be given again, and what is known of its rows."""
+
+    batch: Any
+    selection: Selection
+
+
+class Passes:
+    """Pass after pass over a selective loader, one for each of Lightning's epochs.
+
+    Args:
+        loader: yields each batch with its selection.
+        device: where batches are.
+        sized: whether the length of every epoch is known before it begins.
+        mean: of the scores since it was last asked; takes in the losses of a strategy that lives
+            on those.
+
+    Attributes:
+        loader: as given.
+        sized: as given.
+        scores: as `mean`.
+        selection: of the batch that is trained on; None before the first.
+        filed: whether its losses have been through `loss`.
+        idle: whether nothing was asked of the loader yet.
+        before: what was counted when the pass began that runs.
+    """
+
+    def __init__(
+        self, loader: SelectiveLoader, device: torch.device, *, sized: bool, mean: Mean
+    ) -> None:
+        self.loader = loader
+        self.sized = sized
+        self.scores = mean
+        self.selection: Selection | None = None
+        self.filed = False
+        self.idle = True
+        self.before = loader.stats
+        self._device = device
+        self._running: Epoch | None = None
+        self._ahead: deque[Fetched] = deque()
+        self._taken = 0
+        self._length: int | None = None
+        self._ended = False
+        needs, terms = loader.strategy.needs, loader.strategy.selector.terms
+        self._records = needs is not None and needs.recordings
+        self._lives_on_losses = terms.reweights or self._records
+
+    def length(self) -> int:
+        """Return the batches of the pass that runs, or else of the coming one.
+
+        Raises:
+            TypeError: if that is not known ahead in every epoch.
+        """
+        if not self.sized:
+            raise TypeError(
+                f"how many batches {self.loader.strategy.name} makes of an epoch is not known ahead"
+            )
+        return self._length if self._length is not None else len(self.loader)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield what was fetched and not trained on, then the rest of the pass.
+
+        A pass that is trained on to its end makes room for the next.
+        """
+        if self._is_complete:
+            self._finish()
+        for fetched in tuple(self._ahead):
+            yield fetched.batch
+        while (fetched := self._fetch()) is not None:
+            self._ahead.append(fetched)
+            yield fetched.batch
+
+    def take(self) -> None:
+        """Note that the oldest batch that was fetched is trained on now.
+
+        Raises:
+            LoaderError: if there is none, so that somebody else has yielded it.
+        """
+        if not self._ahead:
+            raise LoaderError(
+                "Lightning trains on a batch that the LightningLoader did not yield. Return it "
+                "alone from train_dataloader(), not with others or wrapped in another loader."
+            )
+        self.selection, self.filed = self._ahead.popleft().selection, False
+        self._taken += 1
+
+    def loss(self, losses: Tensor) -> Tensor:
+        """Return the weighted mean of the running batch's losses, and remember them.
+
+        Raises:
+            LossError: if they are not one loss per row.
+        """
+        if self.selection is None:
+            raise LoaderError("selected_loss() was called before the first batch was trained on")
+        losses = check_losses(losses, len(self.selection.weights))
+        self.filed = True
+        if self.selection.indices is not None:
+            self.loader.record(self.selection, losses)
+        if self._records:
+            self.scores.add(losses)
+        return (self.selection.weights * losses).mean()
+
+    def check_loss(self) -> None:
+        """Refuse a step that leaves out what the strategy lives on.
+
+        Raises:
+            ConfigurationError: if the losses did not go through `loss`.
+        """
+        if self.filed or not self._lives_on_losses:
+            return
+        raise ConfigurationError(
+            f"{self.loader.strategy.name} weighs the rows of a batch or learns from their losses, "
+            "and training_step left both out. End it so: losses = ... with one per row (such as "
+            'cross_entropy(outputs, targets, reduction="none")), and return selected_loss(self, '
+            "losses), from selective_backprop.integrations.lightning."
+        )
+
+    def settle(self, *, resumable: bool) -> Stats:
+        """End the pass with Lightning's epoch, and return what was counted before it.
+
+        What comes after the last full batch is scored, and waits or is let go, as at the end of
+        any loop. Where Lightning broke off, the rest of the pass is left out.
+
+        Args:
+            resumable: whether training may be taken up within the epoch, so that a pass that is
+                not over stays open.
+        """
+        before = self.before
+        if self._is_complete:
+            self._finish()
+        elif self._taken and not resumable:
+            self._break_off()
+        return before
+
+    @property
+    def _is_complete(self) -> bool:
+        if self._ended:
+            return not self._ahead
+        return self._length is not None and self._taken >= self._length
+
+    def _fetch(self) -> Fetched | None:
+        if self._ended:
+            return None
+        self.idle = False
+        if self._running is None:
+            self._open()
+        assert self._running is not None
+        try:
+            return Fetched(*next(self._running))
+        except StopIteration:
+            self._ended = True
+            return None
+
+    def _open(self) -> None:
+        """Begin the coming pass, or go on with one that was saved."""
+        if not self._taken and self._length is None:
+            self.before = self.loader.stats
+            self._length = len(self.loader) if self.sized else None
+        self.loader.set_epoch(self.loader.next_epoch)  # the sampler's number, in a shard
+        running = iter(self.loader)
+        assert isinstance(running, Epoch)  # which can be ended
+        self._running = running
+
+    def _finish(self) -> None:
+        if self._fetch() is not None:
+            raise LoaderError(
+                f"an epoch of {self._length} batches goes on after the last of them. That is a "
+                "defect of selective_backprop: please report the loader and the strategy."
+            )
+        self._reset()
+
+    def _break_off(self) -> None:
+        if self._running is None:
+            self._open()  # which was saved, and not taken up again
+        assert self._running is not None
+        self._running.close()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._running, self._length, self._taken, self._ended = None, None, 0, False
+        self._ahead.clear()
+        self.before = self.loader.stats
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where training stands, the batches included that were fetched ahead of it.
+
+        Raises:
+            BatchError: if a batch that is ahead cannot be saved.
+        """
+        return {
+            "loader": self.loader.state_dict(),
+            "ahead": [pack_batch(tuple(fetched)) for fetched in self._ahead],
+            "taken": self._taken,
+            "length": self._length,
+            "ended": self._ended,
+            "before": asdict(self.before),
+            "scores": (torch.as_tensor(self.scores.total).clone(), self.scores.count),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        A stream that cannot go on within an epoch begins a new one, behind what was ahead.
+
+        Raises:
+            ConfigurationError: if the state is of a loader that was built otherwise.
+        """
+        self.loader.load_state_dict(state["loader"])
+        self._reset()
+        self._ahead.extend(
+            Fetched(*on_device(unpack_batch(packed), self._device)) for packed in state["ahead"]
+        )
+        if state["loader"]["midway"] is not None or state["ended"]:
+            self._taken, self._length = state["taken"], state["length"]
+            self._ended = state["ended"]
+            self.before = Stats(**state["before"])
+            total, self.scores.count = state["scores"]
+            self.scores.total = total.to(self._device)

@@ -1,0 +1,109 @@
+"""What a trainer is asked for: the length of training, and what it cannot be combined with."""
+
+import inspect
+from collections.abc import Callable
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._finite import NonFinite
+from selective_backprop._selection import Draw
+from selective_backprop.strategies import Strategy
+
+
+def check_trainer(trainer: Trainer, module: LightningModule) -> None:
+    """Refuse a training in which selection could not work, before anything is loaded.
+
+    Raises:
+        ConfigurationError: if it is one.
+    """
+    if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
+        raise ConfigurationError(
+            f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
+            "or owns the step; selection under Lightning works on a single device and with "
+            'strategy="ddp"'
+        )
+    if trainer.overfit_batches:
+        raise ConfigurationError(
+            f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
+            "again and again, and selection would choose others each time. Give the trainer the "
+            "loader itself for that, or a loader of a torch.utils.data.Subset without "
+            "overfit_batches."
+        )
+    if trainer.reload_dataloaders_every_n_epochs:
+        raise ConfigurationError(
+            "Trainer(reload_dataloaders_every_n_epochs="
+            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, whose examples "
+            "need not be those whose scores are remembered or that wait. Leave it out; a data "
+            "set that changes can do so in its set_epoch()."
+        )
+    if "dataloader_iter" in inspect.signature(module.training_step).parameters:
+        raise ConfigurationError(
+            "training_step(dataloader_iter) fetches its batches itself, so that it is not known "
+            "which one it trains on; take training_step(batch, batch_idx)"
+        )
+
+
+def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
+    """Refuse fractions of an epoch whose length is not known.
+
+    Raises:
+        ConfigurationError: if the trainer is given one.
+    """
+    for name in ("limit_train_batches", "val_check_interval"):
+        value = getattr(trainer, name)
+        if isinstance(value, float) and value != 1.0:
+            raise ConfigurationError(
+                f"Trainer({name}={value}) is a fraction of an epoch, and how many batches "
+                f"{strategy.name} makes of one is not known ahead. Give it as a number of "
+                "batches, an int."
+            )
+
+
+def length_of_training(
+    trainer: Trainer, strategy: Strategy
+) -> tuple[float | None, Callable[[], float] | None]:
+    """Return how long training will be: `epochs` or `progress`, as `SelectiveLoader` takes them.
+
+    Epochs are exact and known ahead; where `max_steps` may end training, the fraction of the
+    steps, or of the epochs where that is more, is asked for as it goes.
+
+    Raises:
+        ConfigurationError: if nothing tells, and the strategy must know.
+    """
+    epochs, steps = trainer.max_epochs, trainer.max_steps
+    bounded = epochs is not None and epochs > 0
+    if steps > 0:
+
+        def progress() -> float:
+            by_epochs = trainer.current_epoch / epochs if epochs and bounded else 0.0
+            return min(1.0, max(trainer.global_step / steps, by_epochs))
+
+        return None, progress
+    if bounded:
+        return epochs, None
+    if strategy.schedule.uses_fractions or strategy.selector.terms.paced:
+        raise ConfigurationError(
+            f"{strategy.name} changes at fractions of training, and nothing says how long it "
+            "will be: give the Trainer max_epochs= or max_steps="
+        )
+    return None, None
+
+
+def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -> bool:
+    """Return whether a strategy's number of batches is known before each epoch.
+
+    Args:
+        strategy: what is selected.
+        nonfinite: what happens to losses that are not finite.
+        by_steps: whether the number of steps ends training.
+    """
+    needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
+    if terms.keeps_everything:
+        return True
+    if terms.draw is not Draw.EXACT or schedule.gate is not None:
+        return False
+    if needs is not None and (needs.remembers or nonfinite is NonFinite.SKIP):
+        return False
+    return not (by_steps and schedule.uses_fractions)

@@ -1,0 +1,41 @@
+"""Which releases of Lightning the adapter works with."""
+
+from importlib import metadata
+
+from selective_backprop._errors import ConfigurationError
+
+OLDEST = (2, 4)
+
+
+def installed_version() -> str | None:
+    """Return the version of Lightning that is installed; None if there is none."""
+    try:
+        return metadata.version("lightning")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_version(found: str | None) -> None:
+    """Refuse a version that the adapter does not work with.
+
+    Args:
+        found: the version that is installed, or None.
+
+    Raises:
+        ImportError: if there is none.
+        ConfigurationError: if it is too old.
+    """
+    oldest = ".".join(map(str, OLDEST))
+    install = f"pip install 'lightning>={oldest}'"
+    if found is None:
+        raise ImportError(
+            "selective_backprop.integrations.lightning needs the package lightning, which is not "
+            f"installed (pytorch-lightning is another package): {install}",
+            name="lightning",
+        )
+    major, minor = (int("".join(filter(str.isdigit, part))) for part in found.split(".")[:2])
+    if (major, minor) < OLDEST:
+        raise ConfigurationError(
+            f"lightning {found} is installed, and selective_backprop.integrations.lightning works "
+            f"with {oldest} or newer: {install}"
+        )

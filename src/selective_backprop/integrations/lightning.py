@@ -1,0 +1,22 @@
+"""Select what Lightning trains on: a loader for `train_dataloader()`, and a callback.
+
+    from selective_backprop.integrations.lightning import (
+        LightningLoader, SelectionCallback, strategies
+    )
+
+    class Digits(LightningModule):
+        def train_dataloader(self):
+            loader = DataLoader(...)
+            strategy = strategies.selective_backprop(rate=1 / 3)
+            return LightningLoader(loader, self, self.loss_fn, strategy)
+
+    Trainer(max_epochs=8, callbacks=[SelectionCallback()]).fit(Digits())
+
+`strategies` is `selective_backprop.strategies`, brought along to save an import.
+"""
+
+from selective_backprop import strategies
+from selective_backprop.integrations._lightning._callback import SelectionCallback
+from selective_backprop.integrations._lightning._loader import LightningLoader, selected_loss
+
+__all__ = ["LightningLoader", "SelectionCallback", "selected_loss", "strategies"]

@@ -1,0 +1,281 @@
+"""Under Lightning, what is trained on is what a loop of one's own would train on."""
+
+import pytest
+import torch
+from torch import nn
+
+import selective_backprop as sb
+
+pytest.importorskip("lightning")
+
+from fixture_lightning import (
+    Digits,
+    fit,
+    loader_of,
+    make_trainer,
+    passes_of,
+    quietly,
+    same_weights,
+)
+from lightning.pytorch import LightningDataModule
+
+from selective_backprop.integrations.lightning import (
+    LightningLoader,
+    SelectionCallback,
+)
+
+pytestmark = quietly
+
+COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
+SIZED = {
+    "traditional": sb.traditional(),
+    "random": sb.random_backprop(1 / 3),
+    "selective": sb.selective_backprop(rate=1 / 3),
+}
+# What draws by an epoch's recorded losses does not mind that a batch is fetched ahead.
+SAME = {**SIZED, "infobatch": sb.infobatch(), "easy-skip": sb.easy_skip()}
+
+
+def train_by_hand(strategy, epochs):
+    module = Digits(strategy)
+    torch.manual_seed(0)
+    loader = sb.SelectiveLoader(
+        loader_of(), module.net, module.loss_fn, strategy, epochs=epochs, with_selection=True
+    )
+    optimizer = module.configure_optimizers()
+    losses_of = nn.CrossEntropyLoss(reduction="none")
+    for _ in range(epochs):
+        for (inputs, targets), selection in loader:
+            module.trained.append(selection.indices.tolist())
+            optimizer.zero_grad()
+            losses = losses_of(module.net(inputs), targets)
+            (selection.weights * losses).mean().backward()
+            optimizer.step()
+            loader.record(selection, losses)
+    return module, loader
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_training_is_that_of_a_loop_of_one_s_own_bit_for_bit(name):
+    bare, loader = train_by_hand(SAME[name], 3)
+    module, trainer = fit(SAME[name], limit_val_batches=0)
+    assert module.trained == bare.trained
+    assert same_weights(module, bare)
+    assert passes_of(trainer).loader.stats == loader.stats
+
+
+@pytest.mark.parametrize("strategy", [sb.kakurenbo(), COINS], ids=lambda s: s.name)
+def test_a_batch_that_is_fetched_ahead_keeps_its_own_rows_and_losses(strategy):
+    module, trainer = fit(strategy, max_epochs=4)  # the module checks each batch against its rows
+    stats = passes_of(trainer).loader.stats
+    assert stats.batches == len(module.trained) == trainer.global_step
+    assert stats.kept == sum(map(len, module.trained))
+    assert len(set(module.batches_by_epoch())) > 1
+
+
+@pytest.mark.parametrize("strategy", [*SIZED.values(), COINS], ids=["all", "random", "sb", "coins"])
+def test_validation_comes_once_at_the_end_of_epochs_of_any_length(strategy):
+    module, _ = fit(strategy)
+    counts = module.batches_by_epoch()
+    assert module.validated == [sum(counts[: epoch + 1]) for epoch in range(3)]
+
+
+def test_validation_comes_at_fractions_of_each_epoch_s_own_length():
+    module, _ = fit(SIZED["selective"], val_check_interval=0.5)
+    first, second, third = module.batches_by_epoch()
+    assert second < first / 2
+    ends = [0, first, first + second]
+    wanted = [
+        end + (count // 2) * part
+        for end, count in zip(ends, (first, second, third), strict=True)
+        for part in range(1, count // (count // 2) + 1)
+    ]
+    assert module.validated == wanted
+
+
+def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():
+    for strategy in (SIZED["selective"], COINS):
+        module, trainer = fit(strategy, accumulate_grad_batches=2)
+        assert trainer.global_step == sum(-(-count // 2) for count in module.batches_by_epoch())
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ({"limit_train_batches": 5}, [5, 5, 5]),
+        ({"limit_train_batches": 0.5}, [12, 4, 4]),
+        ({"max_steps": 30, "max_epochs": -1}, [25, 5]),
+        ({"fast_dev_run": 2}, [2]),
+        ({"max_epochs": 2, "num_sanity_val_steps": 2}, [25, 8]),
+    ],
+    ids=str,
+)
+def test_the_trainer_s_limits_hold(options, batches):
+    module, trainer = fit(SIZED["selective"], **options)
+    assert module.batches_by_epoch() == batches
+    assert trainer.reload_dataloaders_every_n_epochs == 0
+
+
+def test_the_trainer_s_steps_tell_how_far_training_is():
+    schedule = sb.Schedule(start=0.5)
+    strategy = sb.Strategy("late", sb.Forward(), sb.Top(1 / 4), schedule)
+    _, trainer = fit(strategy, max_steps=20, max_epochs=-1)
+    stats = passes_of(trainer).loader.stats
+    # Ten steps on everything; then ten on a quarter, of which one had been fetched before.
+    assert stats.candidates - stats.scored + 16 == pytest.approx(10 * 16, abs=2 * 16)
+    _, trainer = fit(strategy, max_epochs=2)
+    assert passes_of(trainer).loader.progress == 1.0
+
+
+def test_the_loader_may_be_given_to_fit_and_come_from_a_data_module():
+    from_hook, _ = fit(SIZED["selective"], limit_val_batches=0)
+
+    def loader(module):
+        return LightningLoader(loader_of(), module, module.loss_fn, SIZED["selective"])
+
+    class Data(LightningDataModule):
+        def train_dataloader(self):
+            return loader(self.trainer.lightning_module)
+
+    for given in (
+        lambda module: {"train_dataloaders": loader(module)},
+        lambda _: {"datamodule": Data()},
+    ):
+        module = Digits(SIZED["selective"])
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module, **given(module))
+        assert same_weights(module, from_hook)
+
+
+@pytest.mark.parametrize(
+    ("precision", "inputs", "outputs"),
+    [
+        ("32-true", torch.float32, torch.float32),
+        ("bf16-mixed", torch.float32, torch.bfloat16),
+        ("bf16-true", torch.bfloat16, torch.bfloat16),
+        ("64-true", torch.float64, torch.float64),
+    ],
+)
+def test_candidates_are_scored_in_the_trainer_s_precision(precision, inputs, outputs):
+    seen = set()
+
+    class Noting(Digits):
+        def note(self, inputs):
+            pass
+
+        def forward(self, inputs):
+            made = self.net(inputs)
+            if not self.net.training:
+                seen.add((inputs.dtype, made.dtype))
+            return made
+
+    module = Noting(sb.selective_backprop(rate=1 / 3, warmup_epochs=0))
+    make_trainer(precision=precision, max_epochs=1, limit_val_batches=0).fit(module)
+    assert seen == {(inputs, outputs)}
+
+
+def test_candidates_go_through_the_hooks_for_the_transfer_of_a_batch():
+    class Scaled(Digits):
+        def note(self, inputs):
+            assert float(inputs.max()) > 1.5
+
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            batch[0].mul_(2)  # in place, which must not be seen twice
+            return batch
+
+        def forward(self, inputs):
+            assert 1.5 < float(inputs.max()) <= 2.0
+            return self.net(inputs)
+
+    module = Scaled(sb.selective_backprop(rate=1 / 3, warmup_epochs=0))
+    make_trainer(max_epochs=1, limit_val_batches=0).fit(module)
+    assert module.trainer.global_step == 8
+
+
+def test_a_part_of_the_module_or_losses_of_one_s_own_can_be_named():
+    plain, _ = fit(SIZED["selective"], limit_val_batches=0)
+
+    def losses(net, batch):
+        return nn.functional.cross_entropy(net(batch[0]), batch[1], reduction="none")
+
+    for options in ({"losses": losses}, {"outputs": lambda net, batch: (net(batch[0]), batch[1])}):
+        module = Digits(SIZED["selective"], **options)
+        module.options["net"] = module.net
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module)
+        assert same_weights(module, plain)
+
+
+def test_rate_cost_and_scores_are_logged():
+    _, trainer = fit(SIZED["selective"], max_epochs=2)
+    logged, stats = trainer.callback_metrics, passes_of(trainer).loader.stats
+    assert float(logged["selection/rate"]) == pytest.approx((stats.kept - 400) / 400)
+    assert float(logged["selection/cost"]) == stats.scored + 3 * stats.kept
+    assert float(logged["selection/plain_cost"]) == 3 * 800
+    assert 0 < float(logged["selection/score_mean"]) < 2.5
+    _, trainer = fit(sb.easy_skip(), max_epochs=1)
+    assert 0 < float(trainer.callback_metrics["selection/score_mean"]) < 2.5
+
+
+def test_a_module_that_ends_with_selected_loss_trains_without_selection_as_ever():
+    def train(module, loader, callbacks):
+        module.note = lambda inputs: None
+        torch.manual_seed(0)
+        trainer = make_trainer(limit_val_batches=0, max_epochs=1)
+        trainer.callbacks[:] = callbacks
+        trainer.fit(module, loader(module))
+        return module
+
+    plain = train(Digits(sb.traditional()), lambda module: loader_of(), [])
+    selected = train(
+        Digits(sb.traditional()),
+        lambda module: LightningLoader(loader_of(), module, module.loss_fn, sb.traditional()),
+        [SelectionCallback()],
+    )
+    assert same_weights(plain, selected)
+
+
+def test_fit_that_is_called_again_goes_on_with_what_was_learned():
+    module, trainer = fit(SIZED["selective"], max_epochs=2, limit_val_batches=0)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(module)
+    stats = passes_of(trainer).loader.stats
+    assert (stats.epoch, stats.candidates) == (2, 1200)
+    assert stats.batches == trainer.global_step
+
+
+def test_manual_optimisation_and_clipped_gradients_go_as_ever():
+    class Manual(Digits):
+        def __init__(self, strategy):
+            super().__init__(strategy)
+            self.automatic_optimization = False
+
+        def training_step(self, batch, number):
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, number))
+            optimizer.step()
+
+    for strategy in (SIZED["selective"], sb.easy_skip()):
+        automatic, _ = fit(strategy, limit_val_batches=0)
+        module = Manual(strategy)
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module)
+        assert same_weights(module, automatic)
+    clipped, trainer = fit(SIZED["selective"], limit_val_batches=0, gradient_clip_val=0.1)
+    assert trainer.global_step == len(clipped.trained)
+    assert not same_weights(clipped, automatic)
+
+
+def test_the_trainer_s_estimate_of_steps_can_be_asked_for_when_optimisers_are_made():
+    class Scheduled(Digits):
+        def configure_optimizers(self):
+            self.estimate = self.trainer.estimated_stepping_batches
+            return super().configure_optimizers()
+
+    for strategy, estimate in ((SIZED["selective"], 3 * 25), (COINS, -1)):
+        module, plain = Scheduled(strategy), fit(strategy, limit_val_batches=0)[0]
+        torch.manual_seed(0)
+        make_trainer(limit_val_batches=0).fit(module)
+        assert module.estimate == estimate
+        assert same_weights(module, plain)

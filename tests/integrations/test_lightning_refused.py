@@ -1,0 +1,158 @@
+"""What cannot work is refused before anything is trained on, with what to write instead."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, WeightedRandomSampler
+
+import selective_backprop as sb
+
+pytest.importorskip("lightning")
+
+from fixture_lightning import TRAIN, Digits, fit, loader_of, make_trainer, quietly, same_weights
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import FSDPStrategy
+from torch.utils.data import DistributedSampler
+from unhooked import unhooked
+
+from selective_backprop.integrations._lightning._shards import as_lightning_would
+from selective_backprop.integrations._lightning._trainer import check_trainer
+from selective_backprop.integrations._lightning._version import check_version
+from selective_backprop.integrations.lightning import LightningLoader
+
+pytestmark = quietly
+
+SELECTIVE = sb.selective_backprop(rate=1 / 3)
+COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
+        (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave it out"),
+        (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1 leaves nothing to select"),
+        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.*number of batches, an int"),
+        (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.*of batches, an int"),
+        (
+            sb.easy_skip(),
+            {"max_epochs": -1, "max_time": "00:00:01:00"},
+            "max_epochs= or max_steps=",
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
+    module = Digits(strategy)
+    with pytest.raises(sb.ConfigurationError, match=message):
+        make_trainer(**options).fit(module)
+    assert not module.trained
+
+
+def test_a_strategy_of_the_trainer_that_shards_the_model_is_refused():
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"FSDPStrategy.*single device"):
+        check_trainer(SimpleNamespace(strategy=FSDPStrategy()), Digits(SELECTIVE))
+
+
+def test_a_step_that_fetches_its_own_batches_is_refused():
+    class Fetching(Digits):
+        def training_step(self, dataloader_iter):
+            return None
+
+    with pytest.raises(sb.ConfigurationError, match=r"take training_step\(batch, batch_idx\)"):
+        make_trainer().fit(Fetching(SELECTIVE))
+
+
+@pytest.mark.parametrize("strategy", [sb.infobatch(), sb.kath18()], ids=lambda each: each.name)
+def test_a_step_that_leaves_out_weights_or_losses_is_refused_before_it_changes_anything(strategy):
+    class Forgetful(Digits):
+        def training_step(self, batch, number):
+            inputs, targets = batch
+            return self.loss_fn(self(inputs), targets)
+
+    module = Forgetful(strategy)
+    with pytest.raises(sb.ConfigurationError, match=r"return selected_loss\(self, losses\)"):
+        make_trainer().fit(module)
+    assert same_weights(module, Forgetful(strategy))
+
+
+def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_refused():
+    module = Digits(SELECTIVE)
+    with pytest.raises(sb.ConfigurationError, match=r"callbacks=\[SelectionCallback\(\)\]"):
+        Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit(module)
+    for given in (lambda _: loader_of(), lambda loader: {"one": loader, "other": loader_of()}):
+        module = Digits(SELECTIVE)
+        with pytest.raises(sb.ConfigurationError, match=r"Return LightningLoader\(loader, self"):
+            make_trainer().fit(module, given(module.train_dataloader()))
+
+
+def test_a_loader_outside_of_fit_says_who_iterates_it():
+    with pytest.raises(sb.LoaderError, match=r"iterated by Trainer.fit"):
+        iter(Digits(SELECTIVE).train_dataloader())
+    with pytest.raises(sb.LoaderError, match="wrap the one inside it"), unhooked():
+        LightningLoader(
+            Digits(SELECTIVE).train_dataloader(), Digits(SELECTIVE), None, sb.traditional()
+        )
+
+
+def test_a_module_that_cannot_be_scored_is_told_what_to_name():
+    class Formless(LightningModule):
+        pass
+
+    with pytest.raises(sb.ConfigurationError, match=r"net=self.net"):
+        LightningLoader(loader_of(), Formless(), nn.CrossEntropyLoss(), SELECTIVE)
+    LightningLoader(loader_of(), Formless(), None, sb.random_backprop(1 / 3))
+    with pytest.raises(sb.ConfigurationError, match="pass self"), unhooked():
+        LightningLoader(loader_of(), nn.Linear(2, 2), nn.CrossEntropyLoss(), SELECTIVE)
+
+
+def test_a_module_of_the_other_package_is_told_what_to_import():
+    pytorch_lightning = pytest.importorskip("pytorch_lightning")
+    with pytest.raises(sb.ConfigurationError, match=r"import lightning.pytorch as pl"), unhooked():
+        LightningLoader(
+            loader_of(), pytorch_lightning.LightningModule(), nn.CrossEntropyLoss(), SELECTIVE
+        )
+
+
+def test_versions_are_read_and_one_that_is_too_old_is_named():
+    for version in ("2.4.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
+        check_version(version)
+    with pytest.raises(
+        sb.ConfigurationError, match=r"lightning 2.3.3 .* 2.4 or newer: pip install"
+    ):
+        check_version("2.3.3")
+    with pytest.raises(ImportError, match=r"not installed.*pip install"):
+        check_version(None)
+
+
+def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
+    trainer = Trainer(
+        accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_checkpointing=False
+    )
+    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
+    monkeypatch.setenv("PL_SEED_WORKERS", "1")
+    loader = loader_of(drop_last=True)
+    dealt = as_lightning_would(loader, trainer, shard=True)
+    expected = DistributedSampler(TRAIN, 2, 0, shuffle=True, seed=7)
+    assert [index for batch in dealt.batch_sampler for index in batch] == list(expected)[:192]
+    assert len(dealt) == 12
+    assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
+    assert len(loader) == 25
+    own = DataLoader(TRAIN, 16, sampler=expected)
+    assert as_lightning_would(own, trainer, shard=True).batch_sampler is own.batch_sampler
+    weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
+    assert as_lightning_would(weighted, trainer, shard=False).sampler is weighted.sampler
+    with pytest.raises(sb.LoaderError, match=r"BatchSampler of WeightedRandomSampler.*shard=False"):
+        as_lightning_would(weighted, trainer, shard=True)
+
+
+def test_losses_of_another_number_than_rows_are_refused():
+    class Averaging(Digits):
+        def training_step(self, batch, number):
+            return super().training_step((batch[0][:3], batch[1][:3]), number)
+
+    with pytest.raises(sb.LossError, match=r"shape \(3,\) for a batch of 16 examples"):
+        make_trainer().fit(Averaging(sb.easy_skip()))
+    fit(sb.traditional(), max_epochs=1, limit_train_batches=1)

@@ -1,0 +1,94 @@
+"""What Lightning's checkpoints hold is enough to go on as if nothing had happened."""
+
+import pytest
+import torch
+
+import selective_backprop as sb
+
+pytest.importorskip("lightning")
+
+from fixture_lightning import Digits, fit, make_trainer, passes_of, quietly, same_weights
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+pytestmark = quietly
+
+STRATEGIES = {
+    "selective": sb.selective_backprop(rate=1 / 3),
+    "coins": sb.selective_backprop(rate=1 / 3, draw="bernoulli"),
+    "easy-skip": sb.easy_skip(),
+    "kakurenbo": sb.kakurenbo(),
+}
+MOMENTS = {
+    "within an epoch": ({"every_n_train_steps": 28}, {}),
+    "after the last validation": ({"save_on_train_epoch_end": False}, {}),
+    "when an epoch is over": ({"save_on_train_epoch_end": True}, {}),
+    "when a limited epoch is over": ({"save_on_train_epoch_end": True}, {"limit_train_batches": 6}),
+    "by steps": ({"every_n_train_steps": 28}, {"max_steps": 35, "max_epochs": -1}),
+}
+
+
+class Failure(RuntimeError):
+    pass
+
+
+class Failing(Digits):
+    """Fails after so many steps."""
+
+    after = 31
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.trainer.global_step == self.after:
+            raise Failure
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp_path):
+    strategy, (when, options) = STRATEGIES[name], MOMENTS[moment]
+    whole, trainer = fit(strategy, **options)
+    torch.manual_seed(0)
+    failing, keeping = Failing(strategy), ModelCheckpoint(tmp_path, save_top_k=-1, **when)
+    if "limit_train_batches" in options:
+        failing.after = 10
+    with pytest.raises(Failure):
+        make_trainer(keeping, **options).fit(failing)
+    [saved] = tmp_path.glob("*.ckpt")
+    elsewhere = ModelCheckpoint(tmp_path / "resumed", **when)
+    resumed, again = fit(strategy, elsewhere, seed=99, ckpt=saved, **options)
+    assert 0 < len(resumed.trained) < len(whole.trained)
+    assert resumed.trained == whole.trained[-len(resumed.trained) :]
+    assert same_weights(resumed, whole)
+    assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
+    assert again.callback_metrics == trainer.callback_metrics
+
+
+def test_a_checkpoint_is_read_without_running_code(tmp_path):
+    _, trainer = fit(STRATEGIES["easy-skip"], max_steps=20)
+    state = trainer.callbacks[0].state_dict()
+    torch.save(state, tmp_path / "state.pt")
+    read = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert len(read["ranks"][0]["passes"]["ahead"]) == 1
+    assert read["ranks"][0]["passes"]["taken"] == 20
+
+
+def test_a_checkpoint_of_plain_training_is_taken_up_at_its_epoch(tmp_path):
+    module, keeping = Digits(sb.traditional()), ModelCheckpoint(tmp_path)
+    module.note = lambda inputs: None
+    trainer = make_trainer(keeping, max_epochs=2)
+    trainer.callbacks = [part for part in trainer.callbacks if part is not trainer.callbacks[0]]
+    trainer.fit(module, Digits.val_dataloader(module))
+    [saved] = tmp_path.glob("*.ckpt")
+    resumed, again = fit(STRATEGIES["selective"], ckpt=saved)
+    assert passes_of(again).loader.stats.epoch == 2
+    assert len(resumed.trained) < 10  # no second warm-up
+
+
+def test_the_selection_of_other_ranks_is_refused(tmp_path):
+    fit(STRATEGIES["selective"], ModelCheckpoint(tmp_path), max_epochs=2)
+    [saved] = tmp_path.glob("*.ckpt")
+    checkpoint = torch.load(saved, weights_only=False)
+    ranks = checkpoint["callbacks"]["SelectionCallback"]["ranks"]
+    ranks.append(ranks[0])
+    torch.save(checkpoint, saved)
+    with pytest.raises(sb.ConfigurationError, match="selection of 2 ranks, and there are 1"):
+        fit(STRATEGIES["selective"], ckpt=saved)
