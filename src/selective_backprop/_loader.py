@@ -23,10 +23,7 @@ from selective_backprop._checks import (
     find_device,
 )
 from selective_backprop._epoch import Epoch
-from selective_backprop._errors import (
-    LoaderError,
-    SelectionWarning,
-)
+from selective_backprop._errors import LoaderError, SelectionWarning
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import FunnelState, Leftovers, Rows
 from selective_backprop._losses import LossFunction
@@ -220,12 +217,19 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        start = self._start if self._midway is None else self._midway.start
-        accord, running = self._parts.accord, start is not None
-        start = start or self._starts_at(self._next_epoch)
+        running = self._start if self._midway is None else self._midway.start
+        accord, start = self._parts.accord, running or self._starts_at(self._next_epoch)
         if accord is None:
             return self._parts.outlook.batches(start)
-        return accord.batches if running else accord.foresee(start)
+        return accord.foresee(start) if running is None else accord.batches
+
+    def lengths(self, epochs: int) -> list[int]:
+        """Return the number of batches of each of the next epochs.
+
+        Raises:
+            TypeError: if they cannot be known in advance.
+        """
+        return self._parts.outlook.lengths(self._starts_at(self._next_epoch), epochs)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -284,10 +288,11 @@ class SelectiveLoader:
             for rows in pipeline.run(number, self._position, self._count, midway):
                 self._count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
+            came = self._tally["candidates"] - self._began["candidates"]
             if accord is not None:
-                self._count(beyond=accord.beyond(self._came(self._began)))
+                self._count(beyond=accord.beyond(came))
             self._note_ties()
-            self._warn_if_barren(self._began)
+            self._warn_if_barren(came)
         finally:
             self._start = None
 
@@ -308,15 +313,11 @@ class SelectiveLoader:
         if history is not None and len(history):
             self._tally["ties"] = history.tie_share()
 
-    def _came(self, before: dict[str, Any]) -> int:
-        return self._tally["candidates"] - before["candidates"]
-
-    def _warn_if_barren(self, before: dict[str, Any]) -> None:
+    def _warn_if_barren(self, came: int) -> None:
         after = self.stats
-        came = self._came(self._began)
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        if after.batches == before["batches"]:
+        if after.batches == self._began["batches"]:
             warnings.warn(
                 f"epoch {after.epoch} yielded no training batch: of {came} candidates "
                 f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
