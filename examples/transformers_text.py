@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 import selective_backprop as sb
 from selective_backprop.integrations.transformers import SelectiveTrainer
 
-MODULES = "turtle statistics logging unittest.mock ipaddress email.message".split()
+MODULES = ["turtle", "statistics", "logging", "unittest.mock", "ipaddress", "email.message"]
 
 
 def sentences(name: str) -> list[str]:
@@ -45,8 +45,14 @@ data, held_out = (
     for part in (train, test)
 )
 
-size = dict(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=128)
-config = transformers.BertConfig(vocab_size=3000, num_labels=len(MODULES), **size)
+config = transformers.BertConfig(
+    vocab_size=3000,
+    num_labels=len(MODULES),
+    hidden_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=128,
+)
 model = transformers.BertForSequenceClassification(config)
 args = transformers.TrainingArguments(
     output_dir=tempfile.mkdtemp(),

@@ -49,24 +49,23 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
     """
     check_accelerator(accelerator)
     kind = type(loader)  # a prepared loader answers isinstance() as the one inside would
+    plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
+    if accelerator.num_processes == 1:
+        return _seeded(plain)
     if issubclass(kind, DataLoaderDispatcher):
         raise LoaderError(
             "the loader was prepared with dispatch_batches, so that one process reads for all, and "
             "the others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
             "DataLoaderConfiguration, or in accelerator_config= of the Trainer's arguments."
         )
-    prepared = issubclass(kind, DataLoaderShard)
-    plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
-    if accelerator.num_processes == 1:
-        return plain
-    if isinstance(plain.dataset, IterableDataset):
-        if prepared:
-            return plain
+    if not isinstance(plain.dataset, IterableDataset):
+        return _deal_out(plain, accelerator)
+    if not issubclass(kind, DataLoaderShard):
         raise LoaderError(
             "a stream is read whole by every process unless it is prepared: pass "
             "accelerator.prepare(loader)"
         )
-    return _deal_out(plain, accelerator)
+    return plain
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
@@ -121,11 +120,32 @@ def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[A
             shuffle=_shuffles(sampler, loader),
             seed=_agreed_seed(sampler),
         )
+    return _drawing(loader, sampler, batches)
+
+
+def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a loader whose sampler holds the generator that Accelerate's makes when it begins.
+
+    An epoch that is interrupted is drawn again from what the sampler held when the epoch began.
+    """
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or type(batches.sampler) is not SeedableRandomSampler:
+        return loader
+    sampler = copy.copy(batches.sampler)
+    if sampler.generator is None:
+        sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
+    return _drawing(loader, sampler, batches)
+
+
+def _drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler) -> DataLoader[Any]:
+    """Return a copy of a loader with another sampler, in batches of the same size."""
     clone = copy.copy(loader)
-    object.__setattr__(clone, "_iterator", None)
-    object.__setattr__(clone, "sampler", sampler)
-    dealt = BatchSampler(sampler, batches.batch_size, batches.drop_last)
-    object.__setattr__(clone, "batch_sampler", dealt)
+    for name, value in {
+        "_iterator": None,
+        "sampler": sampler,
+        "batch_sampler": BatchSampler(sampler, batches.batch_size, batches.drop_last),
+    }.items():
+        object.__setattr__(clone, name, value)
     return clone
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from selective_backprop._batches import move_batch
 from selective_backprop._errors import BatchError, ConfigurationError
@@ -137,7 +137,8 @@ def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | N
         subset: examples of the part of the data set that is drawn at all; None for all.
     """
     batches = loader.batch_sampler
-    if type(batches) is not BatchSampler:
+    if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
         return None
-    examples = len(batches.sampler) if subset is None else subset  # ty: ignore[invalid-argument-type]
+    sampler: Any = batches.sampler
+    examples = len(sampler) if subset is None else subset
     return examples // batches.batch_size * batches.batch_size if batches.drop_last else examples

@@ -1,12 +1,9 @@
 """Selection under Hugging Face Accelerate.
 
-    loader = AcceleratedLoader(
-        accelerator,
-        sb.SelectiveLoader(own_shard(accelerator, loader), model, loss_fn, strategy),
-    )
+    loader = AcceleratedLoader(accelerator, loader, model, loss_fn, strategy)
 
-Accelerate passes a loader that is none of torch's through `prepare` untouched. So the loader
-tells Accelerate itself what a prepared one would: when its last batch is out, which
+Accelerate passes a loader that is none of torch's through `prepare` untouched. So this one tells
+Accelerate itself what a prepared one would: when its last batch is out, which
 `accelerator.accumulate` needs to step then, and what belongs to a saved state.
 """
 
@@ -14,20 +11,22 @@ import weakref
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from torch import Tensor
-from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+from torch import Tensor, nn
 
 from selective_backprop._batches import move_batch
-from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._errors import ConfigurationError
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._losses import LossFunction
 from selective_backprop._packing import pack_batch, unpack_batch
 from selective_backprop._selection import Selection
 from selective_backprop._stats import Stats
 from selective_backprop.integrations._versions import require
+from selective_backprop.strategies import Strategy
 
 require("accelerate", "1.0.1")
 
-from accelerate import Accelerator  # noqa: E402 - named, if it is too old
+# Imported when the version is known to fit, as what is imported may be missing in older ones.
+from accelerate import Accelerator  # noqa: E402
 from accelerate.data_loader import DataLoaderStateMixin  # noqa: E402
 from accelerate.state import GradientState  # noqa: E402
 
@@ -38,33 +37,51 @@ from selective_backprop.integrations._rank_files import (  # noqa: E402
 )
 from selective_backprop.integrations._shard import own_shard  # noqa: E402
 
-__all__ = ["AcceleratedLoader", "own_shard"]
+__all__ = ["AcceleratedLoader"]
 
 END = object()
 _taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDictionary()
 
 
 class AcceleratedLoader(DataLoaderStateMixin):
-    """Make a `SelectiveLoader` act as a loader that Accelerate has prepared.
+    """Select in a loader that Accelerate has prepared, and act as a prepared loader.
 
-    It runs one batch ahead of the loop, as prepared loaders do, so that Accelerate knows the last
-    one. `accelerator.save_state` and `load_state` take its state with them, a file for each
-    process: `<name>-<process>-of-<processes>.pt`, which `torch.load(weights_only=True)` reads.
+    Each process trains on its own part of the data, on equally many batches. Like prepared loaders
+    it runs one batch ahead of the loop, so that the last batch is known as such; a batch is thus
+    scored by the model as it was one step before. `accelerator.save_state` and `load_state` take
+    its state with them, a file for each process: `<name>-<process>-of-<processes>.pt`, which
+    `torch.load(weights_only=True)` reads.
 
     Args:
         accelerator: what the model was prepared with.
-        loader: of this process's own part of the data, as `own_shard` returns it.
+        loader: as `accelerator.prepare` returned it, or as it was before; a stream of several
+            processes must be prepared.
+        model: the model in training, as in `SelectiveLoader`.
+        loss_fn: as in `SelectiveLoader`.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         name: of the files in a saved state; each loader of an accelerator needs its own.
+        options: of `SelectiveLoader`, by name.
 
     Raises:
-        ConfigurationError: if the name is taken.
-        LoaderError: if all processes would train on the same examples.
+        ConfigurationError: if an option, of Accelerate's or of selection's, cannot work.
+        LoaderError: if the loader cannot be wrapped or dealt out to several processes, or not
+            with this strategy.
     """
 
     def __init__(
-        self, accelerator: Accelerator, loader: SelectiveLoader, *, name: str = "selection"
+        self,
+        accelerator: Accelerator,
+        loader: Any,
+        model: nn.Module | None,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        name: str = "selection",
+        **options: Any,
     ) -> None:
-        _check_shard(accelerator, loader)
+        self._loader = SelectiveLoader(
+            own_shard(accelerator, loader), model, loss_fn, strategy, **options
+        )
         names = _taken.setdefault(accelerator, set())
         if name in names:
             raise ConfigurationError(
@@ -73,7 +90,6 @@ class AcceleratedLoader(DataLoaderStateMixin):
         names.add(name)
         self.gradient_state = GradientState()
         self._accelerator = accelerator
-        self._loader = loader
         self._name = name
         self._ahead: Any = END
         self._over = 0  # batches of the epoch that runs or comes, beyond what the loader counts
@@ -176,13 +192,3 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     def _load(self, models: Any, folder: str) -> None:
         self.load_state_dict(load_state(self._path(folder)))
-
-
-def _check_shard(accelerator: Accelerator, loader: SelectiveLoader) -> None:
-    stream = isinstance(loader.dataset, IterableDataset)
-    alike = isinstance(loader.sampler, (RandomSampler, SequentialSampler))
-    if accelerator.num_processes > 1 and alike and not stream:
-        raise LoaderError(
-            f"all {accelerator.num_processes} processes would draw from the whole data set. Wrap "
-            "this process's part of it: SelectiveLoader(own_shard(accelerator, loader), ...)."
-        )
