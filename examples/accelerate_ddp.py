@@ -4,9 +4,10 @@ import torch
 from accelerate import Accelerator
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
+from selective_backprop.integrations.accelerate import AcceleratedLoader
 
 accelerator = Accelerator()
 torch.manual_seed(0)
@@ -14,18 +15,16 @@ digits = load_digits()
 pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
 labels = torch.tensor(digits.target)
 data = TensorDataset(pixels[:1400], labels[:1400])
-sampler = DistributedSampler(data, accelerator.num_processes, accelerator.process_index)
-loader = DataLoader(data, batch_size=16, sampler=sampler)
+loader = DataLoader(data, batch_size=16, shuffle=True)
 
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-model, optimizer = accelerator.prepare(model, optimizer)  # not the loader: its sampler shards
-loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+loader = AcceleratedLoader(accelerator, loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
 
 steps = 0
-for epoch in range(8):
-    loader.set_epoch(epoch)
+for _ in range(8):
     for inputs, targets in loader:
         optimizer.zero_grad()
         accelerator.backward(loss_fn(model(inputs), targets))

@@ -66,6 +66,30 @@ def test_the_length_is_known_wherever_draws_are_exact(strategy, leftovers, known
         assert expected in (None, sum(1 for _ in door))
 
 
+@pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        sb.traditional(),
+        sb.random_backprop(1 / 3),
+        selective(1 / 3, warmup_epochs=2, plain_every=3),
+        selective(start=0.3, end=0.7),
+    ],
+)
+def test_the_lengths_of_all_epochs_are_known_before_the_first(strategy, leftovers):
+    door = select(DataLoader(Numbered(50), 4), strategy, leftovers=leftovers, epochs=5)
+    expected = door.lengths(5)
+    for left in range(5, 0, -1):
+        assert door.lengths(left) == expected[-left:]
+        assert sum(1 for _ in door) == expected[-left]
+
+
+def test_the_lengths_of_epochs_that_depend_on_what_is_remembered_are_not_known():
+    door = select(DataLoader(Numbered(48), 4), sb.stale_sb(rate=1 / 3, epochs=2))
+    with pytest.raises(TypeError, match="remembered"):
+        door.lengths(3)
+
+
 def test_the_length_of_a_warm_up_is_known_even_where_coins_follow():
     door = select(DataLoader(Numbered(50), 4), selective(draw="bernoulli", warmup_epochs=1))
     assert len(door) == 13

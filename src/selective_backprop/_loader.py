@@ -226,12 +226,20 @@ class SelectiveLoader:
             TypeError: if it cannot be known in advance.
         """
         standing, accord = self._standing, self._parts.accord
-        start = standing.start if standing.midway is None else standing.midway.start
-        running = start is not None
-        start = start or standing.starts_at(standing.next_epoch)
+        running = standing.start if standing.midway is None else standing.midway.start
+        start = running or standing.starts_at(standing.next_epoch)
         if accord is None:
             return self._parts.outlook.batches(start)
-        return accord.batches if running else accord.foresee(start)
+        return accord.foresee(start) if running is None else accord.batches
+
+    def lengths(self, epochs: int) -> list[int]:
+        """Return the number of batches of each of the next epochs.
+
+        Raises:
+            TypeError: if they cannot be known in advance.
+        """
+        start = self._standing.starts_at(self._standing.next_epoch)
+        return self._parts.outlook.lengths(start, epochs)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""

@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from selective_backprop._funnel import FunnelState, Rows
 from selective_backprop._memory import Known
-from selective_backprop._outlook import Start
+from selective_backprop._outlook import Start, holding
 from selective_backprop._streams import Streams
 
 
@@ -48,7 +47,7 @@ class Midway:
         """Return what `pack()` was called on."""
         epoch, interludes, early, late, unscored, held = packed["start"]
         streams, known = packed["streams"], packed["known"]
-        start = Start(epoch, interludes, _waiting(*early), _waiting(*late), unscored, held)
+        start = Start(epoch, interludes, holding(*early), holding(*late), unscored, held)
         return cls(
             start,
             packed["counted"],
@@ -57,7 +56,3 @@ class Midway:
             None if known is None else known.cpu(),
             packed["settled"].cpu(),
         )
-
-
-def _waiting(candidates: int, rows: int) -> FunnelState:
-    return FunnelState((Rows(None, candidates),), (Rows(None, rows),))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from selective_backprop._draw import PhaseClock
-from selective_backprop._funnel import FunnelState, Leftovers, Shape
+from selective_backprop._funnel import FunnelState, Leftovers, Rows, Shape
 from selective_backprop._memory import Memory
 from selective_backprop._schedule import Interludes, Phase, Schedule
 from selective_backprop._source import Source
@@ -67,6 +67,11 @@ class Start(NamedTuple):
         return self.early.dropped + self.late.dropped
 
 
+def holding(candidates: int, rows: int) -> FunnelState:
+    """Return a funnel that holds so many candidates and chosen rows, of which no more is known."""
+    return FunnelState((Rows(None, candidates),), (Rows(None, rows),))
+
+
 @dataclass(frozen=True)
 class Outlook:
     """How many training batches an epoch will yield.
@@ -104,7 +109,7 @@ class Outlook:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
-        arrivals = list(self._arrivals(sizes, start))
+        arrivals = list(self._arrivals(sizes, start.epoch, self.interludes.copy(start.interludes)))
         selecting = {phase is Phase.SELECT for phase, _ in arrivals}
         if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
             raise TypeError("unselected rows fill batches apart from those that are scored")
@@ -120,14 +125,42 @@ class Outlook:
         # A broken epoch leaves rows of either kind, and the other kind completes batches too.
         own = arrivals if besides else unscored + arrivals
         return bool(start.held) + sum(
-            count_batches(
-                rows,
-                self.shape,
-                waiting=funnel.candidates,
-                chosen=funnel.rows,
-                leftovers=self.leftovers,
-            )
-            for funnel, rows in ((waits, own), (others, besides))
+            self._fill(rows, funnel).batches for funnel, rows in ((waits, own), (others, besides))
+        )
+
+    def lengths(self, start: Start, epochs: int) -> list[int]:
+        """Return the number of batches of each of so many epochs, from `start` on.
+
+        Raises:
+            TypeError: if one of them cannot be known in advance.
+        """
+        found = []
+        for _ in range(epochs):
+            found.append(self.batches(start))
+            start = self._after(start)
+        return found
+
+    def _after(self, start: Start) -> Start:
+        """Return where the epoch after the one that starts at `start` will start from."""
+        later = start._replace(epoch=start.epoch + 1, held=0)
+        if self.shape.keeps_everything and self.shape.unchanged:
+            return later
+        if self.memory is not None:
+            raise TypeError("what is remembered decides how many batches later epochs yield")
+        interludes = self.interludes.copy(start.interludes)
+        arrivals = self._arrivals(self.source.sizes() or iter(()), start.epoch, interludes)
+        waits = self._fill(arrivals, start.early if self.early else start.late)
+        left = holding(waits.waiting, waits.chosen)
+        early, late = (left, start.late) if self.early else (start.early, left)
+        return later._replace(interludes=interludes.state, early=early, late=late)
+
+    def _fill(self, arrivals: Iterable[tuple[Phase, int]], funnel: FunnelState) -> "Filled":
+        return fill_batches(
+            arrivals,
+            self.shape,
+            waiting=funnel.candidates,
+            chosen=funnel.rows,
+            leftovers=self.leftovers,
         )
 
     def _draws_early(self, epoch: int) -> bool:
@@ -139,14 +172,15 @@ class Outlook:
             raise TypeError("some scores are known and others are not, so batches are mixed")
         return known
 
-    def _arrivals(self, sizes: Iterator[int], start: Start) -> Iterator[tuple[Phase, int]]:
+    def _arrivals(
+        self, sizes: Iterator[int], epoch: int, interludes: Interludes
+    ) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
         if self.progress.told is not None and self.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
-        interludes = self.interludes.copy(start.interludes)
         clock = PhaseClock(self.schedule, interludes, self.progress.at)
         for drawn, size in enumerate(sizes):
-            phase = clock.phase(start.epoch, drawn, size)
+            phase = clock.phase(epoch, drawn, size)
             if phase is Phase.SELECT and self.schedule.gate is not None:
                 raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
@@ -157,15 +191,29 @@ class Outlook:
             yield phase, size
 
 
-def count_batches(
+class Filled(NamedTuple):
+    """What an exact funnel has done by an epoch's end.
+
+    Attributes:
+        batches: training batches that it yielded.
+        waiting: candidates that wait for a full window.
+        chosen: chosen rows that wait for a full batch.
+    """
+
+    batches: int
+    waiting: int
+    chosen: int
+
+
+def fill_batches(
     arrivals: Iterable[tuple[Phase, int]],
     shape: Shape,
     *,
     waiting: int,
     chosen: int,
     leftovers: Leftovers,
-) -> int:
-    """Return how many training batches an exact funnel yields in an epoch, by sizes alone.
+) -> Filled:
+    """Return what an exact funnel does in an epoch, by sizes alone.
 
     Args:
         arrivals: the phase and size of each candidate batch to come.
@@ -195,4 +243,6 @@ def count_batches(
             assert size is not None
             chosen += min(waiting, max(1, round(waiting * size / window)))
         batches += -(-chosen // (size or chosen or 1))
-    return batches
+    if leftovers is not Leftovers.CARRY:
+        waiting = chosen = 0
+    return Filled(batches, waiting, chosen)

@@ -1,0 +1,253 @@
+"""One loss per element of what a Transformers model predicts, by the loss that the model takes.
+
+An element is what the model predicts one thing for: a token of a text, a label of an image. The
+model returns the mean over all elements of a batch; selection needs them row by row.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
+
+from selective_backprop._errors import ConfigurationError, LossError
+from selective_backprop._losses import check_losses
+from selective_backprop._types import Scores
+
+RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
+IGNORED = -100  # the label of a token that is not predicted
+
+
+class Target(Enum):
+    """What a model's labels are.
+
+    `NEXT_TOKENS` are the input itself, each token predicted at the position before it; `TOKENS`
+    stand where they are predicted; `CLASSES` are one or several for a whole example, or numbers.
+    """
+
+    NEXT_TOKENS = auto()
+    TOKENS = auto()
+    CLASSES = auto()
+
+
+LOSS_TYPES = {
+    "ForCausalLM": Target.NEXT_TOKENS,
+    "ForConditionalGeneration": Target.NEXT_TOKENS,
+    "ForMaskedLM": Target.TOKENS,
+    "ForTokenClassification": Target.TOKENS,
+    "ForSequenceClassification": Target.CLASSES,
+    "ForImageClassification": Target.CLASSES,
+    "ForVideoClassification": Target.CLASSES,
+    "ForAudioClassification": Target.CLASSES,
+}
+
+
+@dataclass(frozen=True)
+class ElementLosses:
+    """The losses of a batch, element by element.
+
+    Attributes:
+        losses: 0 where nothing is predicted, as at padding.
+        counted: whether something is.
+    """
+
+    losses: Float[Tensor, "row element"]
+    counted: Bool[Tensor, "row element"]
+
+    def per_row(self) -> Scores:
+        """Return each row's mean over what it predicts; 0 for a row that predicts nothing."""
+        return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class ModelLosses:
+    """The loss that a model of Transformers takes, before it is averaged.
+
+    Attributes:
+        target: what its labels are.
+        smoothing: the share of each target that is spread over all classes.
+    """
+
+    target: Target
+    smoothing: float = 0.0
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
+        """Return one loss per row of a batch, by a forward pass."""
+        return self.rows(self.forward(model, batch), batch, model)
+
+    def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
+        """Return the model's outputs, which takes no loss itself unless it must see the labels."""
+        inputs = dict(batch)
+        if not _makes_inputs_of_labels(model):
+            inputs.pop("labels", None)
+        return model(**inputs)
+
+    def outputs(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return logits and classes, for scorers that look at predictions."""
+        return _logits(self.forward(model, batch)), _labels(batch)
+
+    def of(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> ElementLosses:
+        """Return the losses of outputs that a forward pass returned.
+
+        Raises:
+            LossError: if logits and labels do not belong together.
+        """
+        logits, labels = _logits(outputs), _labels(batch).to(_logits(outputs).device)
+        if self.target is Target.CLASSES:
+            return self._of_classes(logits, labels, model)
+        if labels.ndim != 2 or logits.shape[:2] != labels.shape:
+            raise LossError(
+                f"logits {list(logits.shape)} and labels {list(labels.shape)}: one label per "
+                "position is needed. Pass losses=callable(outputs, batch) -> one loss per row."
+            )
+        if self.target is Target.NEXT_TOKENS:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        losses = self._entropy(logits.flatten(0, 1), labels.flatten()).view(labels.shape)
+        return ElementLosses(losses, labels != IGNORED)
+
+    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
+        """Return one loss per row of outputs that a forward pass returned."""
+        return self.of(outputs, batch, model).per_row()
+
+    def weigh(
+        self,
+        outputs: Any,
+        batch: Mapping[str, Any],
+        model: nn.Module,
+        weights: Float[Tensor, " row"],
+        items: Any,
+    ) -> Float[Tensor, ""]:
+        """Return the loss of a batch whose rows have weights.
+
+        The sum is divided as the model's own loss is, by the number of elements and not by their
+        weight, which keeps a strategy that reweights unbiased.
+
+        Args:
+            outputs: of the model.
+            batch: that they are of.
+            model: itself.
+            weights: one per row.
+            items: elements of the whole update; None to average over this batch.
+        """
+        elements = self.of(outputs, batch, model)
+        total = (weights.unsqueeze(1) * elements.losses).sum()
+        return total / (elements.counted.sum() if items is None else items)
+
+    def _of_classes(self, logits: Tensor, labels: Tensor, model: nn.Module) -> ElementLosses:
+        config: Any = model.config
+        whole = labels.dtype in (torch.long, torch.int)
+        problem = config.problem_type or (
+            "regression"
+            if config.num_labels == 1
+            else "single_label_classification"
+            if whole
+            else "multi_label_classification"
+        )
+        logits = logits.float().reshape(len(labels), -1)
+        if problem == "single_label_classification":
+            losses = self._entropy(logits, labels.view(-1)).unsqueeze(1)
+            return ElementLosses(losses, (labels.view(-1) != IGNORED).unsqueeze(1))
+        targets = labels.float().reshape(logits.shape)
+        if problem == "regression":
+            losses = functional.mse_loss(logits, targets, reduction="none")
+        else:
+            losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        return ElementLosses(losses, torch.ones_like(losses, dtype=torch.bool))
+
+    def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(
+            logits.float(),
+            labels,
+            reduction="none",
+            ignore_index=IGNORED,
+            label_smoothing=self.smoothing,
+        )
+
+
+@dataclass(frozen=True)
+class OwnLosses:
+    """The user's own losses, one per row.
+
+    Attributes:
+        function: returns them of a model's outputs and the batch that they are of.
+    """
+
+    function: RowLosses
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
+        """Return one loss per row of a batch, by a forward pass."""
+        return self.rows(self.forward(model, batch), batch, model)
+
+    def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
+        """Return the model's outputs."""
+        return model(**batch)
+
+    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
+        """Return one loss per row of outputs that a forward pass returned."""
+        return check_losses(self.function(outputs, batch), None)
+
+    def weigh(
+        self,
+        outputs: Any,
+        batch: Mapping[str, Any],
+        model: nn.Module,
+        weights: Float[Tensor, " row"],
+        items: Any,
+    ) -> Float[Tensor, ""]:
+        """Return the mean over the batch of its rows' losses times their weights."""
+        return (weights * self.rows(outputs, batch, model)).mean()
+
+
+def find_target(model: Any) -> Target:
+    """Return what a model's labels are.
+
+    Raises:
+        ConfigurationError: if its loss is not known here.
+    """
+    inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    name, kind = type(inside).__name__, getattr(inside, "loss_type", None)
+    target = LOSS_TYPES.get(kind) if isinstance(kind, str) else None
+    if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        target = Target.NEXT_TOKENS
+    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        target = Target.TOKENS
+    if target is Target.NEXT_TOKENS and _makes_inputs_of_labels(inside):
+        target = Target.TOKENS
+    if target is None:
+        raise ConfigurationError(
+            f"how {name} takes its loss is not known here, and one loss per row is needed. Pass "
+            "losses=callable(outputs, batch) -> one loss per row, of the model's outputs."
+        )
+    return target
+
+
+def _makes_inputs_of_labels(model: Any) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def _logits(outputs: Any) -> Tensor:
+    logits = outputs.get("logits") if isinstance(outputs, Mapping) else None
+    if not isinstance(logits, Tensor):
+        raise LossError(
+            f"the model returned {type(outputs).__name__} without logits. Pass "
+            "losses=callable(outputs, batch) -> one loss per row."
+        )
+    return logits
+
+
+def _labels(batch: Mapping[str, Any]) -> Tensor:
+    labels = batch.get("labels")
+    if not isinstance(labels, Tensor):
+        raise LossError(
+            f"the batch has no 'labels', only {', '.join(map(repr, batch))}. Let the collator make "
+            "them, or pass losses=callable(outputs, batch) -> one loss per row."
+        )
+    return labels

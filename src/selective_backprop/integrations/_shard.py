@@ -1,0 +1,177 @@
+"""A process's own part of a data set, as torch's loader that Accelerate would not replace."""
+
+import copy
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import (
+    BatchSamplerShard,
+    DataLoaderDispatcher,
+    DataLoaderShard,
+    SeedableRandomSampler,
+)
+from accelerate.utils import DistributedType, broadcast_object_list
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from selective_backprop._errors import ConfigurationError, LoaderError
+
+UNTESTED = {
+    DistributedType.DEEPSPEED: "DeepSpeed",
+    DistributedType.MEGATRON_LM: "Megatron-LM",
+    DistributedType.XLA: "XLA",
+}
+SPLITS = ("tp_size", "cp_size", "sp_size")
+
+
+def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return torch's loader of what this process trains on, ready for a `SelectiveLoader`.
+
+    In one process that is the loader itself, or what `accelerator.prepare` put into the prepared
+    one. In several, its sampler is replaced by torch's `DistributedSampler`: shuffled as the
+    loader's was, the same seed on every process, and as many examples for each, so that a few
+    come up twice where the number does not divide.
+
+    Args:
+        accelerator: of this process.
+        loader: prepared or not; a stream of several processes must be.
+
+    Raises:
+        ConfigurationError: if the accelerator is set up in a way that selection cannot follow.
+        LoaderError: if it is not known how to deal out the loader's examples.
+    """
+    check_accelerator(accelerator)
+    kind = type(loader)  # a prepared loader answers isinstance() as the one inside would
+    plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
+    if accelerator.num_processes == 1:
+        return _seeded(plain)
+    if issubclass(kind, DataLoaderDispatcher):
+        raise LoaderError(
+            "the loader was prepared with dispatch_batches, so that one process reads for all, and "
+            "the others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
+            "DataLoaderConfiguration, or in accelerator_config= of the Trainer's arguments."
+        )
+    if not isinstance(plain.dataset, IterableDataset):
+        return _deal_out(plain, accelerator)
+    if not issubclass(kind, DataLoaderShard):
+        raise LoaderError(
+            "a stream is read whole by every process unless it is prepared: pass "
+            "accelerator.prepare(loader)"
+        )
+    return plain
+
+
+def check_accelerator(accelerator: Accelerator) -> None:
+    """Refuse what selection was not made for, or not tested with.
+
+    Raises:
+        ConfigurationError: with the option, and why it does not go together with selection.
+    """
+    engine = UNTESTED.get(accelerator.distributed_type)
+    if engine is not None:
+        raise ConfigurationError(
+            f"selection has not been tested under {engine}, whose engine owns the model's forward "
+            "pass; use DDP (several processes without a plugin)"
+        )
+    split = getattr(accelerator, "parallelism_config", None)
+    sizes = {name: getattr(split, name, 1) or 1 for name in SPLITS}
+    if max(sizes.values()) > 1:
+        found = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
+        raise ConfigurationError(
+            f"selection has not been tested where processes share the same examples ({found}); "
+            "use data parallelism alone"
+        )
+    if accelerator.num_processes > 1 and accelerator.split_batches:
+        raise ConfigurationError(
+            "split_batches cuts each batch of the loader among the processes, and selection fills "
+            "each process's own. Set split_batches=False, and divide the batch size by "
+            f"{accelerator.num_processes}."
+        )
+    if accelerator.num_processes > 1 and not accelerator.even_batches:
+        raise ConfigurationError(
+            "even_batches=False lets processes train on different numbers of batches, and "
+            "selection ends an epoch with the first that has none left. Set even_batches=True."
+        )
+
+
+def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[Any]:
+    batches = loader.batch_sampler
+    if isinstance(batches, BatchSamplerShard):
+        batches = batches.batch_sampler
+    if type(batches) is not BatchSampler:
+        raise LoaderError(
+            f"the loader's batches are grouped by {type(batches).__name__}, which cannot be dealt "
+            "out to several processes. Give the loader a batch_size= and a sampler."
+        )
+    sampler = batches.sampler
+    ranks = accelerator.num_processes
+    if type(sampler) is not DistributedSampler or sampler.num_replicas != ranks:
+        sampler = DistributedSampler(
+            loader.dataset,
+            ranks,
+            accelerator.process_index,
+            shuffle=_shuffles(sampler, loader),
+            seed=_agreed_seed(sampler),
+        )
+    return _drawing(loader, sampler, batches)
+
+
+def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a loader whose sampler holds the generator that Accelerate's makes when it begins.
+
+    An epoch that is interrupted is drawn again from what the sampler held when the epoch began.
+    """
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or type(batches.sampler) is not SeedableRandomSampler:
+        return loader
+    sampler = copy.copy(batches.sampler)
+    if sampler.generator is None:
+        sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
+    return _drawing(loader, sampler, batches)
+
+
+def _drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler) -> DataLoader[Any]:
+    """Return a copy of a loader with another sampler, in batches of the same size."""
+    clone = copy.copy(loader)
+    for name, value in {
+        "_iterator": None,
+        "sampler": sampler,
+        "batch_sampler": BatchSampler(sampler, batches.batch_size, batches.drop_last),
+    }.items():
+        object.__setattr__(clone, name, value)
+    return clone
+
+
+def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
+    """Return whether torch's own sampler draws all examples in a random order, once each."""
+    dataset: Any = loader.dataset
+    if type(sampler) is SequentialSampler:
+        return False
+    if type(sampler) in (RandomSampler, SeedableRandomSampler):
+        if not sampler.replacement and sampler.num_samples == len(dataset):
+            return True
+        raise LoaderError(
+            f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
+            f"{', some more than once' if sampler.replacement else ''}, which cannot be dealt out "
+            "to several processes. Deal them out yourself, with a DistributedSampler."
+        )
+    raise LoaderError(
+        f"the sampler ({type(sampler).__name__}) cannot be dealt out to several processes, as the "
+        "order that it draws may differ between them. Use shuffle=True or False, or a "
+        "DistributedSampler."
+    )
+
+
+def _agreed_seed(sampler: Any) -> int:
+    """Return the seed of the first process, from which all draw the same order."""
+    seed = getattr(sampler, "initial_seed", None)
+    seeds = [torch.initial_seed() if seed is None else seed]
+    broadcast_object_list(seeds)
+    return int(seeds[0]) % 2**62  # torch adds the number of the epoch to it

@@ -1,0 +1,93 @@
+"""What the Trainer's options and selection cannot do together, said before training starts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from selective_backprop._errors import ConfigurationError
+from selective_backprop.integrations._shard import check_accelerator
+from selective_backprop.scorers._untouched import kept_random_streams
+from selective_backprop.strategies import Strategy
+
+
+def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
+    """Refuse options of a Trainer that selection cannot honour.
+
+    Raises:
+        ConfigurationError: with the option, the reason, and what to set instead.
+    """
+    check_accelerator(trainer.accelerator)
+    args = trainer.args
+    sampling = getattr(args, "train_sampling_strategy", None)
+    refusals = {
+        "auto_find_batch_size=True begins again with smaller batches when memory runs out, with a "
+        "model that has been trained already and windows of another size. Set "
+        "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
+        "fsdp= has not been tested with selection in the Trainer. Use DDP, or a loop of your own "
+        "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
+        "DataParallel (several GPUs in one process) has not been tested. Start one process for "
+        "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+        "train_sampling_strategy='batch_rebalance' groups batches so that processes have equal "
+        "work, and selection regroups them. Use 'random' or 'group_by_length'.": (
+            sampling == "batch_rebalance"
+        ),
+        "enable_jit_checkpoint=True saves without telling callbacks, so that selection could not "
+        "go on from what it saves. Use save_strategy='steps'.": (
+            getattr(args, "enable_jit_checkpoint", False)
+        ),
+        "past_index keeps a model's memory from one batch to the next, and selection regroups "
+        "batches. Leave it out.": getattr(args, "past_index", -1) >= 0,
+    }
+    for reason, applies in refusals.items():
+        if applies:
+            raise ConfigurationError(reason)
+    reweights, needs = strategy.selector.terms.reweights, strategy.needs
+    if trainer.compute_loss_func is None:
+        return
+    if reweights:
+        raise ConfigurationError(
+            f"{strategy.name} weighs the rows of a batch, and compute_loss_func returns one number "
+            "for all. Leave it out, or use a strategy without weights."
+        )
+    if needs is not None and losses is None:
+        raise ConfigurationError(
+            "compute_loss_func returns one number for a batch, and selection needs one per row. "
+            "Pass losses=callable(outputs, batch) -> one loss per row as well."
+        )
+
+
+def find_padding(
+    loader: DataLoader[Any], tokenizer: Any, given: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Return what rows of different lengths are padded with when they are joined.
+
+    Collators that pad to a batch's longest row leave batches of different widths. Known names get
+    what they mean padding by; which of them a batch has is seen by collating one example, from
+    which no random stream is moved. Nothing is looked up in a stream of examples.
+
+    Args:
+        loader: of the candidates.
+        tokenizer: knows the padding token; None for 0.
+        given: the user's own, which go first.
+    """
+    given = dict(given or {})
+    if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
+        return given
+    token = getattr(tokenizer, "pad_token_id", None) or 0
+    known = {
+        "input_ids": token,
+        "attention_mask": 0,
+        "token_type_ids": getattr(tokenizer, "pad_token_type_id", None) or 0,
+        "special_tokens_mask": 1,
+        "labels": -100,
+        "decoder_input_ids": token,
+        "decoder_attention_mask": 0,
+    }
+    with kept_random_streams(None):
+        batch = loader.collate_fn([loader.dataset[0]])
+    if not isinstance(batch, Mapping):
+        return given
+    wide = {key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim > 1}
+    return {name: value for name, value in known.items() if name in wide} | given

@@ -1,0 +1,240 @@
+"""What selection adds to a Trainer: its loader, its losses, its place in a checkpoint."""
+
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from selective_backprop._finite import NonFinite
+from selective_backprop._funnel import Leftovers
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._selection import Selection
+from selective_backprop.integrations._model_losses import (
+    ModelLosses,
+    OwnLosses,
+    RowLosses,
+    Target,
+    find_target,
+)
+from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
+from selective_backprop.integrations._shard import own_shard
+from selective_backprop.integrations._trainer_checks import find_padding
+from selective_backprop.integrations._updates import Updates, candidates_per_epoch
+from selective_backprop.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class TrainerWishes:
+    """What the user asked of a Trainer's selection; attributes are as of `SelectiveTrainer`."""
+
+    strategy: Strategy
+    losses: RowLosses | None
+    pad: Mapping[str, float] | None
+    leftovers: Leftovers | str
+    nonfinite: NonFinite | str
+
+
+class TrainerSelection:
+    """Select in a Trainer's own loader.
+
+    Args:
+        trainer: whose loader it is.
+        wishes: what is selected, and how.
+
+    Attributes:
+        loader: what selects, of the training that runs or ran last; None before.
+    """
+
+    def __init__(self, trainer: Any, wishes: TrainerWishes) -> None:
+        self._trainer = trainer
+        self._wishes = wishes
+        self._updates: Updates | None = None
+        self._losses: ModelLosses | OwnLosses | None = None
+        self._per_epoch: int | None = None
+        self._resumes: Path | None = None
+        self.by_steps = False
+        terms, needs = wishes.strategy.selector.terms, wishes.strategy.needs
+        self._reweights = terms.reweights
+        self._records = needs is not None and needs.recordings
+
+    @property
+    def loader(self) -> SelectiveLoader | None:
+        """What selects."""
+        return None if self._updates is None else self._updates.loader
+
+    @contextmanager
+    def training(self, checkpoint: str | bool | None) -> Generator[None]:
+        """Let the Trainer's arguments say, while training runs, what they say of selection.
+
+        Args:
+            checkpoint: what training goes on from: a folder, the last one where True, or nothing.
+
+        Raises:
+            ConfigurationError: if the checkpoint was saved without selection.
+        """
+        args = self._trainer.args
+        if isinstance(checkpoint, bool):
+            checkpoint = get_last_checkpoint(args.output_dir) if checkpoint else None
+        self._resumes = None if checkpoint is None else self._path(Path(checkpoint))
+        if self._resumes is not None:
+            load_state(self._resumes)  # refused before anything else is loaded
+        before = args.max_steps, args.ignore_data_skip
+        self.by_steps = args.max_steps > 0
+        args.ignore_data_skip = True  # the loader finds its place by itself
+        try:
+            yield
+        finally:
+            args.max_steps, args.ignore_data_skip = before
+
+    def wrap(self, prepared: DataLoader[Any]) -> Updates:
+        """Return the batches that the Trainer trains on, of its own loader's examples.
+
+        Raises:
+            ConfigurationError: if the number of steps cannot be known and is not given.
+            LoaderError: if the strategy cannot work with the data set.
+        """
+        trainer, wishes = self._trainer, self._wishes
+        args, subset = trainer.args, wishes.strategy.subset
+        plain = own_shard(trainer.accelerator, prepared)
+        self._losses = losses = self._find_losses()
+        classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
+        loader = SelectiveLoader(
+            plain,
+            trainer.model,
+            None,
+            wishes.strategy,
+            losses=losses,
+            outputs=losses.outputs if classes else None,
+            epochs=None if self.by_steps else args.num_train_epochs,
+            progress=self._done if self.by_steps else None,
+            leftovers=wishes.leftovers,
+            with_selection=True,
+            pad=find_padding(plain, self._tokenizer, wishes.pad),
+            nonfinite=wishes.nonfinite,
+        )
+        self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
+        updates = Updates(loader, args.gradient_accumulation_steps, args.device, self._pass_over)
+        if trainer.is_in_train and not self.by_steps:
+            args.max_steps = updates.count(args.num_train_epochs)
+        if self._resumes is not None:
+            updates.load_state_dict(load_state(self._resumes))
+        self._updates = updates
+        return updates
+
+    def weigh(self, model: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Any:
+        """Return the loss of a batch with weights, scaled as the Trainer expects it, and outputs.
+
+        None where nothing is to be weighed.
+        """
+        losses, trainer = self._losses, self._trainer
+        if losses is None or not self._reweights:
+            return None
+        outputs = losses.forward(model, batch)
+        loss = losses.weigh(outputs, batch, trainer.model, weights, items)
+        if items is None:  # the Trainer divides it among the batches of the update
+            return loss, outputs
+        if isinstance(losses, OwnLosses):
+            return loss / trainer.current_gradient_accumulation_steps, outputs
+        if trainer.args.average_tokens_across_devices:
+            # the items are those of all processes, whose gradients are averaged
+            loss = loss * trainer.accelerator.num_processes
+        return loss, outputs
+
+    def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Record the losses that training computed, for a strategy that lives on them."""
+        if not self._records or self._losses is None or self._updates is None:
+            return
+        with torch.no_grad():
+            rows = self._losses.rows(outputs, batch, self._trainer.model)
+        self._updates.loader.record(selection, rows)
+
+    def counts(self) -> dict[str, float]:
+        """Return what selection did since training began, for logs."""
+        if self._updates is None:
+            return {}
+        stats = self._updates.loader.stats
+        whole = max(1, stats.candidates)
+        return {
+            "selection_candidates": stats.candidates,
+            "selection_scored": stats.scored,
+            "selection_kept": stats.kept,
+            "selection_rate": stats.kept / whole,
+            # a forward pass counts as 1 and a backward pass as 2
+            "selection_cost": (stats.scored + 3 * stats.kept) / (3 * whole),
+        }
+
+    def save(self, checkpoint: Path) -> None:
+        """Save the state of selection in a checkpoint that training can go on from."""
+        # a search for hyperparameters puts its checkpoints elsewhere, and never goes on from them
+        if self._updates is None or self._trainer.args.save_only_model or not checkpoint.is_dir():
+            return
+        save_state(self._updates.state_dict(), self._path(checkpoint))
+
+    def note_position(self) -> None:
+        """Tell the Trainer how many passes over the data set are done."""
+        if self._updates is None:
+            return
+        stats, state = self._updates.loader.stats, self._trainer.state
+        seen = stats.epoch if self._per_epoch is None else stats.candidates / self._per_epoch
+        state.epoch = float(min(seen, stats.epoch + 1))
+        if state.global_step >= state.max_steps and not self.by_steps:
+            state.epoch = float(self._trainer.args.num_train_epochs)
+
+    def _pass_over(self) -> None:
+        assert self._updates is not None  # which calls this
+        self._trainer.state.epoch = float(self._updates.loader.next_epoch)
+
+    def _done(self) -> float:
+        """Return the fraction of training that is done, where steps end it."""
+        return min(1.0, self._trainer.state.global_step / self._trainer.args.max_steps)
+
+    def _path(self, checkpoint: Path) -> Path:
+        args = self._trainer.args
+        return rank_file(checkpoint, "selection", args.process_index, args.world_size)
+
+    @property
+    def _tokenizer(self) -> Any:
+        trainer = self._trainer
+        return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+
+    def _find_losses(self) -> ModelLosses | OwnLosses | None:
+        """Return what gives one loss per row; None where the strategy needs none."""
+        if self._wishes.strategy.needs is None and not self._reweights:
+            return None
+        if self._wishes.losses is not None:
+            return OwnLosses(self._wishes.losses)
+        smoother = self._trainer.label_smoother
+        smoothing = 0.0 if smoother is None else smoother.epsilon
+        return ModelLosses(find_target(self._trainer.model), smoothing)
+
+
+class Keeper(TrainerCallback):
+    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right.
+
+    Args:
+        selection: of the Trainer.
+    """
+
+    def __init__(self, selection: TrainerSelection) -> None:
+        self._selection = selection
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Say how many epochs there will be, which the Trainer cannot know of such a loader."""
+        if not self._selection.by_steps:
+            state.num_train_epochs = math.ceil(args.num_train_epochs)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note the position before it is logged."""
+        self._selection.note_position()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save the state of selection."""
+        self._selection.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")

@@ -1,0 +1,144 @@
+"""Batches of a selective loader, dealt out in whole updates of the model."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from selective_backprop._batches import move_batch
+from selective_backprop._errors import BatchError, ConfigurationError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._packing import pack_batch, unpack_batch
+from selective_backprop._selection import Selection
+
+WEIGHTS, INDICES = "selection_weights", "selection_indices"
+
+
+class Updates:
+    """What the Trainer iterates: each pass yields as many batches as make whole updates.
+
+    The Trainer takes all batches of an update before the first of them is trained on. It counts
+    them by a length that it takes for that of every epoch, which selective epochs do not have; so
+    an update that an epoch's end would cut waits for the next epoch's first batches, and no
+    length is told.
+
+    Args:
+        loader: yields `(batch, selection)`, its batches being mappings.
+        batches: how many make an update.
+        device: where batches are trained on.
+        ended: called when a pass comes to its end.
+    """
+
+    def __init__(
+        self,
+        loader: SelectiveLoader,
+        batches: int,
+        device: torch.device,
+        ended: Callable[[], None],
+    ) -> None:
+        self.loader = loader
+        self._batches = batches
+        self._device = device
+        self._held: list[Any] = []
+        self._ended = ended
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside."""
+        return self.loader.dataset
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the batches of one epoch, or of as many as one update takes."""
+        yielded, held = False, -1
+        while not yielded and held < self._waiting:
+            held = self._waiting
+            self.loader.set_epoch(self.loader.next_epoch)  # which tells the sampler
+            for batch in self.loader:
+                self._held.append(batch)
+                if len(self._held) == self._batches:
+                    update, self._held = self._held, []
+                    for rows, selection in update:
+                        yield with_keys(rows, selection)
+                    yielded = True
+        self._ended()
+
+    @property
+    def _waiting(self) -> int:
+        return self.loader.stats.waiting + len(self._held)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the Trainer stands between two updates."""
+        return {
+            "loader": self.loader.state_dict(),
+            "held": [pack_batch(batch) for batch in self._held],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self.loader.load_state_dict(state["loader"])
+        self._held = [move_batch(unpack_batch(batch), self._device) for batch in state["held"]]
+
+    def count(self, epochs: float) -> int:
+        """Return the number of updates in so many epochs from now on.
+
+        Raises:
+            ConfigurationError: if it cannot be known in advance, or is 0.
+        """
+        whole = math.ceil(epochs)
+        try:
+            *full, last = self.loader.lengths(whole)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"num_train_epochs={epochs:g} is no number of steps with "
+                f"{self.loader.strategy.name}: {error}. Pass max_steps=, where training and the "
+                "learning-rate schedule are to end."
+            ) from error
+        updates = (sum(full) + math.ceil(last * (epochs - whole + 1))) // self._batches
+        if not updates:
+            raise ConfigurationError(
+                f"{epochs:g} epochs do not fill one update of {self._batches} batches with "
+                f"{self.loader.batch_size} selected rows each; train longer, or lower "
+                "gradient_accumulation_steps or the batch size"
+            )
+        return updates
+
+
+def with_keys(batch: Any, selection: Selection) -> dict[str, Any]:
+    """Return the batch with its rows' weights and indices under keys of their own.
+
+    Raises:
+        BatchError: if it is no mapping.
+    """
+    if not isinstance(batch, Mapping):
+        raise BatchError(
+            f"the collator returned a {type(batch).__name__}; the Trainer's models take a mapping, "
+            'such as {"input_ids": …, "labels": …}'
+        )
+    extra = {WEIGHTS: selection.weights}
+    if selection.indices is not None:
+        extra[INDICES] = selection.indices
+    return {**batch, **extra}
+
+
+def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
+    """Return the batch without the keys that `with_keys` added, and the selection they hold."""
+    rest = {key: value for key, value in batch.items() if key not in (WEIGHTS, INDICES)}
+    weights = batch.get(WEIGHTS)
+    return rest, None if weights is None else Selection(batch.get(INDICES), weights)
+
+
+def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
+    """Return how many examples come up in an epoch; None if that is unknown.
+
+    Args:
+        loader: the candidates' loader.
+        subset: examples of the part of the data set that is drawn at all; None for all.
+    """
+    batches = loader.batch_sampler
+    if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
+        return None
+    sampler: Any = batches.sampler
+    examples = len(sampler) if subset is None else subset
+    return examples // batches.batch_size * batches.batch_size if batches.drop_last else examples

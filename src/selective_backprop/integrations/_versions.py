@@ -1,0 +1,35 @@
+"""Whether the framework that an adapter is for is installed, and new enough."""
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from selective_backprop._errors import ConfigurationError
+
+
+def require(framework: str, needed: str) -> None:
+    """Refuse a framework that is missing, or older than the adapter needs.
+
+    Args:
+        framework: what it is called on the package index, and as an extra of this package.
+        needed: the oldest version that works.
+
+    Raises:
+        ConfigurationError: if it is; what was found, what is needed and what to do are named.
+    """
+    advice = f"Install it: pip install 'selective-backprop[{framework}]'."
+    try:
+        found = version(framework)
+    except PackageNotFoundError:
+        raise ConfigurationError(
+            f"the adapter for {framework} needs {framework} {needed} or newer, and none is "
+            f"installed. {advice}"
+        ) from None
+    if _release(found) < _release(needed):
+        raise ConfigurationError(
+            f"{framework} {found} is installed; its adapter needs {needed} or newer. {advice}"
+        )
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, so that 4.9 comes before 4.57.dev0."""
+    return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])

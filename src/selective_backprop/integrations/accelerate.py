@@ -1,0 +1,194 @@
+"""Selection under Hugging Face Accelerate.
+
+    loader = AcceleratedLoader(accelerator, loader, model, loss_fn, strategy)
+
+Accelerate passes a loader that is none of torch's through `prepare` untouched. So this one tells
+Accelerate itself what a prepared one would: when its last batch is out, which
+`accelerator.accumulate` needs to step then, and what belongs to a saved state.
+"""
+
+import weakref
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from selective_backprop._batches import move_batch
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._loader import SelectiveLoader
+from selective_backprop._losses import LossFunction
+from selective_backprop._packing import pack_batch, unpack_batch
+from selective_backprop._selection import Selection
+from selective_backprop._stats import Stats
+from selective_backprop.integrations._versions import require
+from selective_backprop.strategies import Strategy
+
+require("accelerate", "1.0.1")
+
+# Imported when the version is known to fit, as what is imported may be missing in older ones.
+from accelerate import Accelerator  # noqa: E402
+from accelerate.data_loader import DataLoaderStateMixin  # noqa: E402
+from accelerate.state import GradientState  # noqa: E402
+
+from selective_backprop.integrations._rank_files import (  # noqa: E402
+    load_state,
+    rank_file,
+    save_state,
+)
+from selective_backprop.integrations._shard import own_shard  # noqa: E402
+
+__all__ = ["AcceleratedLoader"]
+
+END = object()
+_taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDictionary()
+
+
+class AcceleratedLoader(DataLoaderStateMixin):
+    """Select in a loader that Accelerate has prepared, and act as a prepared loader.
+
+    Each process trains on its own part of the data, on equally many batches. Like prepared loaders
+    it runs one batch ahead of the loop, so that the last batch is known as such; a batch is thus
+    scored by the model as it was one step before. `accelerator.save_state` and `load_state` take
+    its state with them, a file for each process: `<name>-<process>-of-<processes>.pt`, which
+    `torch.load(weights_only=True)` reads.
+
+    Args:
+        accelerator: what the model was prepared with.
+        loader: as `accelerator.prepare` returned it, or as it was before; a stream of several
+            processes must be prepared.
+        model: the model in training, as in `SelectiveLoader`.
+        loss_fn: as in `SelectiveLoader`.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
+        name: of the files in a saved state; each loader of an accelerator needs its own.
+        options: of `SelectiveLoader`, by name.
+
+    Raises:
+        ConfigurationError: if an option, of Accelerate's or of selection's, cannot work.
+        LoaderError: if the loader cannot be wrapped or dealt out to several processes, or not
+            with this strategy.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        loader: Any,
+        model: nn.Module | None,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        name: str = "selection",
+        **options: Any,
+    ) -> None:
+        self._loader = SelectiveLoader(
+            own_shard(accelerator, loader), model, loss_fn, strategy, **options
+        )
+        names = _taken.setdefault(accelerator, set())
+        if name in names:
+            raise ConfigurationError(
+                f"another loader of this accelerator saves its state as {name!r}; pass name="
+            )
+        names.add(name)
+        self.gradient_state = GradientState()
+        self._accelerator = accelerator
+        self._name = name
+        self._ahead: Any = END
+        self._over = 0  # batches of the epoch that runs or comes, beyond what the loader counts
+        self._live: weakref.ref[Generator[Any]] | None = None
+        # Not register_for_checkpointing, which writes the state of the first process alone.
+        accelerator.register_save_state_pre_hook(self._save)
+        accelerator.register_load_state_pre_hook(self._load)
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside."""
+        return self._loader.dataset
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a full training batch of this process."""
+        return self._loader.batch_size
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that the next iteration begins, or goes on with."""
+        return self._loader.next_epoch
+
+    @property
+    def progress(self) -> float | None:
+        """The fraction of training whose candidates have arrived; None if unknown."""
+        return self._loader.progress
+
+    @property
+    def stats(self) -> Stats:
+        """How many examples went where; what was fetched ahead counts as handed out."""
+        return self._loader.stats
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch; unlike a prepared loader's, it counts on by itself."""
+        self._loader.set_epoch(epoch)
+
+    def record(self, selection: Selection, losses: Tensor) -> None:
+        """Remember losses that training computed anyway; as `SelectiveLoader.record`."""
+        self._loader.record(selection, losses)
+
+    def __len__(self) -> int:
+        """Return the number of batches of the coming epoch, or of the one that runs.
+
+        Raises:
+            TypeError: if it cannot be known in advance.
+        """
+        return len(self._loader) + self._over
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the coming epoch; one that still runs is closed."""
+        live = None if self._live is None else self._live()
+        if live is not None:
+            live.close()
+        batches = self._run()
+        self._live = weakref.ref(batches)
+        return batches
+
+    def _run(self) -> Generator[Any]:
+        self._loader.set_epoch(self._loader.next_epoch)  # which tells the sampler
+        self.begin()
+        try:
+            batches = iter(self._loader)
+            if self._ahead is END:
+                self._ahead = next(batches, END)
+            while self._ahead is not END:
+                batch, self._ahead = self._ahead, next(batches, END)
+                self.end_of_dataloader = self._ahead is END
+                yield batch
+        finally:
+            # What was fetched when a loop breaks off goes first in the next epoch.
+            self._over = int(self._ahead is not END)
+            self.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop stands, with the batch that it gets next."""
+        return {
+            "loader": self._loader.state_dict(),
+            "over": 0 if self._ahead is END else self._over,
+            "ahead": None if self._ahead is END else [pack_batch(self._ahead)],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of a loader that was built otherwise.
+        """
+        self._loader.load_state_dict(state["loader"])
+        self._over, self._ahead = state["over"], END
+        for packed in state["ahead"] or ():
+            self._ahead = move_batch(unpack_batch(packed), self._accelerator.device)
+
+    def _path(self, folder: str) -> Any:
+        accelerator = self._accelerator
+        return rank_file(folder, self._name, accelerator.process_index, accelerator.num_processes)
+
+    def _save(self, models: Any, weights: Any, folder: str) -> None:
+        save_state(self.state_dict(), self._path(folder))
+
+    def _load(self, models: Any, folder: str) -> None:
+        self.load_state_dict(load_state(self._path(folder)))

@@ -1,0 +1,73 @@
+"""What two processes do, under torch.distributed.run: the Trainer, and a loop under Accelerate."""
+
+import sys
+import warnings
+from pathlib import Path
+
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", category=FutureWarning)
+
+import torch  # noqa: E402
+from torch import distributed  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def say(name: str, *values: object) -> None:
+    print(f"{name} {distributed.get_rank()}:", *values, flush=True)
+
+
+def trainer(folder: Path) -> None:
+    import fixture_text as text
+
+    strategy = text.selective(1 / 2, warmup_epochs=1)
+    options = {
+        "num_train_epochs": 3,
+        "gradient_accumulation_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "ddp_backend": "gloo",
+    }
+    whole = text.trainer(folder, strategy, data=text.classified(64), **options)
+    whole.train()
+    saved = f"{folder}/checkpoint-6"
+    resumed = text.trainer(folder, strategy, data=text.classified(64), **options)
+    resumed.train(resume_from_checkpoint=saved)
+    same = torch.equal(text.weights(whole), text.weights(resumed))
+    stats = whole.selective_loader.stats
+    say(
+        "trainer", whole.state.global_step, stats.candidates, float(text.weights(whole).sum()), same
+    )
+    infobatch = {"data": text.classified(64), "max_steps": 2, "optim": "sgd", "learning_rate": 0.5}
+    weighed = text.trainer(folder, text.sb.infobatch(), **infobatch, ddp_backend="gloo")
+    weighed.train()
+    plain = text.trainer(folder, text.sb.traditional(), **infobatch, ddp_backend="gloo")
+    plain.train()
+    gap = (text.weights(weighed) - text.weights(plain)).abs().max()
+    say("weighed", float(gap) < 2e-6)
+
+
+def loop(folder: Path) -> None:
+    import accelerate
+    from test_accelerate import Training
+
+    import selective_backprop as sb
+
+    def start() -> Training:
+        accelerate.state.AcceleratorState._reset_state()
+        return Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=2)
+
+    whole = start()
+    whole.run(epochs=3, save=folder, stop=4)
+    resumed = start()
+    resumed.accelerator.load_state(str(folder))
+    resumed.run(epochs=3 - resumed.loader.next_epoch)
+    same = torch.equal(whole.weights, resumed.weights)
+    say("loop", len(whole.steps), sum(whole.steps), float(whole.weights.sum()), same)
+    say("files", *sorted(path.name for path in folder.glob("selection-*")))
+
+
+if __name__ == "__main__":
+    {"trainer": trainer, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
+    distributed.destroy_process_group()

@@ -1,0 +1,192 @@
+"""A selective loader acts under Accelerate as a loader that Accelerate has prepared."""
+
+import pytest
+import torch
+
+pytest.importorskip("accelerate")
+
+import accelerate
+from accelerate.utils import DataLoaderConfiguration
+from fixture_doors import Numbered, flat, numbers
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import selective_backprop as sb
+from selective_backprop.integrations.accelerate import AcceleratedLoader
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Accelerate keeps one state for the whole process."""
+    torch.manual_seed(0)
+    yield
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    accelerate.state.GradientState._reset_state()
+
+
+def digits(rows=100):
+    data = load_digits()
+    pixels = torch.tensor(data.data[:rows] / 16, dtype=torch.float32)
+    return TensorDataset(pixels, torch.tensor(data.target[:rows]))
+
+
+class Training:
+    """A loop as everybody writes it under Accelerate."""
+
+    def __init__(self, strategy, *, accumulated=1, configuration=None, **options):
+        self.accelerator = accelerate.Accelerator(
+            cpu=True,
+            gradient_accumulation_steps=accumulated,
+            dataloader_config=configuration or DataLoaderConfiguration(),
+        )
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        loader = DataLoader(digits(), batch_size=8, shuffle=True)
+        self.loss_fn = nn.CrossEntropyLoss()
+        self.model, self.optimizer, loader = self.accelerator.prepare(model, optimizer, loader)
+        self.loader = loader
+        if strategy is not None:
+            self.loader = AcceleratedLoader(
+                self.accelerator, loader, self.model, self.loss_fn, strategy, **options
+            )
+        self.steps = []
+
+    def run(self, epochs=1, save=None, stop=0):
+        """Train; save the state where `save` says when `stop` batches have been trained on."""
+        for _ in range(epochs):
+            for inputs, targets in self.loader:
+                with self.accelerator.accumulate(self.model):
+                    self.accelerator.backward(self.loss_fn(self.model(inputs), targets))
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                self.steps.append(self.accelerator.sync_gradients)
+                if len(self.steps) == stop:
+                    self.accelerator.save_state(str(save))
+
+    @property
+    def weights(self):
+        return torch.cat([value.detach().flatten() for value in self.model.parameters()])
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+@pytest.mark.parametrize("seedable", [False, True])
+def test_traditional_training_is_that_of_the_prepared_loader_bit_for_bit(accumulated, seedable):
+    ended = []
+    for strategy in (None, sb.traditional()):
+        configuration = DataLoaderConfiguration(use_seedable_sampler=seedable)
+        training = Training(strategy, accumulated=accumulated, configuration=configuration)
+        training.run(epochs=2)
+        ended.append(training)
+    assert ended[0].steps == ended[1].steps
+    assert torch.equal(ended[0].weights, ended[1].weights)
+
+
+def test_accumulated_gradients_are_stepped_on_at_the_end_of_each_epoch():
+    training = Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=4)
+    training.run(epochs=2)
+    # of 100 candidates in windows of 16: 6 batches, and 6 more with what was carried
+    assert training.steps == [False, False, False, True, False, True] * 2
+    assert training.accelerator.gradient_state.active_dataloader is None
+
+
+def test_the_length_and_the_counts_are_those_of_the_loader_inside():
+    training = Training(sb.random_backprop(1 / 2))
+    assert len(training.loader) == 6
+    assert sum(1 for _ in training.loader) == 6
+    assert training.loader.stats.kept == 48
+    assert (training.loader.next_epoch, training.loader.batch_size) == (1, 8)
+
+
+def test_what_was_fetched_when_a_loop_breaks_off_goes_first_in_the_next_epoch():
+    loader = AcceleratedLoader(
+        accelerate.Accelerator(cpu=True), DataLoader(Numbered(40), 4), None, None, sb.traditional()
+    )
+    first = []
+    for batch in loader:
+        first += numbers([batch])
+        if len(first) == 2:
+            break
+    assert len(loader) == 11
+    second = numbers(loader)
+    assert first + second[:1] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert flat(second[1:]) == list(range(40))
+    assert len(loader) == 10
+
+
+def test_a_pass_that_is_left_behind_gives_way_to_the_next():
+    loader = AcceleratedLoader(
+        accelerate.Accelerator(cpu=True), DataLoader(Numbered(12), 4), None, None, sb.traditional()
+    )
+    left = iter(loader)
+    next(left)
+    assert len(list(loader)) == 4
+    assert list(left) == []
+    assert accelerate.state.GradientState().active_dataloader is None
+
+
+@pytest.mark.parametrize("stop", [1, 4, 6, 8])
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.selective_backprop(rate=1 / 2, warmup_epochs=0), sb.random_backprop(1 / 2)],
+    ids=lambda strategy: strategy.name,
+)
+def test_a_training_that_goes_on_from_a_saved_state_ends_with_the_same_weights(
+    tmp_path, strategy, stop
+):
+    whole = Training(strategy)
+    whole.run(epochs=2, save=tmp_path, stop=stop)
+    assert len(whole.steps) == 12
+    assert (tmp_path / "selection-0-of-1.pt").is_file()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    resumed = Training(strategy)
+    resumed.accelerator.load_state(str(tmp_path))
+    assert len(resumed.loader) == 6
+    resumed.run(epochs=2 - resumed.loader.next_epoch)
+    assert len(resumed.steps) == 12 - stop
+    assert resumed.loader.stats == whole.loader.stats
+    assert torch.equal(resumed.weights, whole.weights)
+
+
+def test_losses_are_recorded_through_it():
+    training = Training(sb.recorded_sb(rate=1 / 2), with_selection=True)
+    for _ in range(2):
+        for (inputs, targets), selection in training.loader:
+            losses = nn.functional.cross_entropy(training.model(inputs), targets, reduction="none")
+            training.loader.record(selection, losses)
+    stats = training.loader.stats
+    assert (stats.scored, stats.candidates) == (0, 200)
+    assert stats.kept < 160
+
+
+def test_a_checkpoint_without_selection_is_refused(tmp_path):
+    Training(None).accelerator.save_state(str(tmp_path))
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    with pytest.raises(sb.ConfigurationError, match="saved without it"):
+        Training(sb.traditional()).accelerator.load_state(str(tmp_path))
+
+
+def test_two_loaders_of_one_accelerator_need_names_of_their_own():
+    accelerator = accelerate.Accelerator(cpu=True)
+
+    def made(**options):
+        loader = DataLoader(Numbered(8), 4)
+        return AcceleratedLoader(accelerator, loader, None, None, sb.traditional(), **options)
+
+    kept = made(), made(name="other")
+    with pytest.raises(sb.ConfigurationError, match=r"'selection'; pass name="):
+        made()
+    del kept
+
+
+class Told(IterableDataset):
+    def __iter__(self):
+        yield from range(12)
+
+
+def test_a_stream_is_read_by_the_one_process_there_is():
+    accelerator = accelerate.Accelerator(cpu=True)
+    prepared = accelerator.prepare(DataLoader(Told(), batch_size=4))
+    loader = AcceleratedLoader(accelerator, prepared, None, None, sb.traditional())
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]

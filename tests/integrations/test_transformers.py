@@ -1,0 +1,298 @@
+"""The Trainer trains on selected examples, and counts, schedules, logs and learns as it should."""
+
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import fixture_text as text
+import transformers
+
+import selective_backprop as sb
+from selective_backprop.integrations import transformers as adapter
+
+
+class Noting(transformers.TrainerCallback):
+    """Note the learning rate and the epoch after each step, and the logs."""
+
+    def __init__(self):
+        self.rates, self.epochs, self.logs, self.ended = [], [], [], []
+
+    def on_step_end(self, args, state, control, lr_scheduler, **_):
+        self.rates.append(lr_scheduler.get_last_lr()[0])
+
+    def on_substep_end(self, args, state, control, **_):
+        pass
+
+    def on_log(self, args, state, control, logs, **_):
+        self.logs.append(dict(logs))
+        self.epochs.append(state.epoch)
+
+    def on_epoch_end(self, args, state, control, **_):
+        self.ended.append((state.global_step, state.epoch))
+
+
+def noted(folder, strategy, **options):
+    noting = Noting()
+    made = text.trainer(
+        folder, strategy, options={"callbacks": [noting]}, logging_strategy="steps", **options
+    )
+    made.train()
+    return made, noting
+
+
+@pytest.mark.parametrize("model", [text.classifier, text.speaker])
+def test_traditional_training_is_the_plain_trainer_s_bit_for_bit(tmp_path, model):
+    data = text.classified(30) if model is text.classifier else text.spoken(30)
+    ended = []
+    for strategy in (None, sb.traditional()):
+        made = text.trainer(tmp_path, strategy, model=model(), data=data)
+        made.train()  # at once, since building it seeds the dropout
+        ended.append(made)
+    assert ended[0].state.global_step == ended[1].state.global_step == 16
+    assert torch.equal(*map(text.weights, ended))
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+@pytest.mark.parametrize("epochs", [3, 2.5])
+def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_nothing(
+    tmp_path, accumulated, epochs
+):
+    made, noting = noted(
+        tmp_path,
+        text.selective(rate=1 / 2, warmup_epochs=1),
+        num_train_epochs=epochs,
+        gradient_accumulation_steps=accumulated,
+        logging_steps=1,
+    )
+    batches = [12, 6, 6] if epochs == 3 else [12, 6, 3]
+    steps = sum(batches) // accumulated
+    assert made.state.global_step == made.state.max_steps == len(noting.rates) == steps
+    assert noting.rates[-1] == 0.0
+    assert all(left > right for left, right in zip(noting.rates, noting.rates[1:], strict=False))
+    assert made.args.max_steps == -1  # as it was
+    assert made.state.num_train_epochs == math.ceil(epochs)
+    assert made.state.epoch == epochs
+    assert made.selective_loader.stats.kept == steps * accumulated * 4
+
+
+def test_epochs_are_passes_over_the_data_set_and_end_where_passes_end(tmp_path):
+    _, noting = noted(
+        tmp_path,
+        text.selective(rate=1 / 2, warmup_epochs=1),
+        num_train_epochs=3,
+        logging_steps=6,
+    )
+    assert noting.ended == [(12, 1.0), (18, 2.0), (24, 3.0)]
+    assert noting.epochs[:4] == [0.5, 1.0, 2.0, 3.0]
+
+
+def test_logs_tell_what_selection_did_and_what_it_cost(tmp_path):
+    _, noting = noted(
+        tmp_path,
+        text.selective(rate=1 / 2, warmup_epochs=1),
+        num_train_epochs=2,
+        logging_steps=9,
+    )
+    first, second, last = noting.logs
+    assert first["selection_kept"] == first["selection_candidates"] == 36
+    assert second["selection_candidates"] == 96
+    assert second["selection_kept"] == 48 + 24
+    assert second["selection_rate"] == 72 / 96
+    scored = second["selection_scored"]
+    assert scored == 48 + 4  # the very first batch is scored on trial
+    assert second["selection_cost"] == (scored + 3 * 72) / (3 * 96)
+    assert last["selection_kept"] == 72
+    assert "train_loss" in last
+
+
+def test_a_length_that_is_not_known_ahead_is_asked_for_before_training(tmp_path):
+    made = text.trainer(tmp_path, text.selective(draw="bernoulli"))
+    with pytest.raises(sb.ConfigurationError, match=r"bernoulli.*Pass max_steps="):
+        made.train()
+    made = text.trainer(tmp_path, text.selective(draw="bernoulli"), max_steps=14, learning_rate=0.0)
+    made.train()
+    assert made.state.global_step == 14
+    assert made.selective_loader.next_epoch > 2
+
+
+def test_fractions_of_training_are_fractions_of_the_steps_where_steps_end_it(tmp_path):
+    made = text.trainer(
+        tmp_path, sb.selective_backprop(rate=1 / 2, warmup_epochs=0, end=0.5), max_steps=24
+    )
+    made.train()
+    stats = made.selective_loader.stats
+    assert made.state.global_step == 24
+    # half of the steps take twice as many candidates as rows, the others as many
+    assert abs(stats.candidates - (12 * 8 + 12 * 4)) <= 8
+
+
+def test_an_update_that_cannot_be_filled_is_refused(tmp_path):
+    made = text.trainer(
+        tmp_path, text.selective(), num_train_epochs=1, gradient_accumulation_steps=9
+    )
+    with pytest.raises(sb.ConfigurationError, match="do not fill one update of 9 batches"):
+        made.train()
+
+
+@pytest.mark.parametrize("model", [text.classifier, text.speaker])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_weights_of_one_change_nothing_but_rounding(tmp_path, model, accumulated):
+    """InfoBatch weighs every batch; in its first epoch all weights are 1."""
+    data = text.classified(32) if model is text.classifier else text.spoken(32)
+    ended = []
+    for strategy in (None, sb.infobatch()):
+        made = text.trainer(
+            tmp_path,
+            strategy,
+            model=model(),
+            data=data,
+            max_steps=8 // accumulated,
+            gradient_accumulation_steps=accumulated,
+            optim="sgd",
+            learning_rate=0.5,
+        )
+        made.train()
+        ended.append(made)
+    torch.testing.assert_close(*map(text.weights, ended), rtol=0, atol=2e-6)
+    assert not torch.equal(text.weights(ended[0]), text.weights(text.trainer(tmp_path, None)))
+
+
+def test_an_update_of_a_language_model_is_the_mean_over_all_of_its_tokens(tmp_path):
+    """Batches of different lengths count by their tokens, and not each for itself."""
+    batches = []
+
+    class Watched(adapter.SelectiveTrainer):
+        def training_step(self, model, inputs, num_items_in_batch=None):
+            batches.append(dict(inputs))
+            return super().training_step(model, inputs, num_items_in_batch)
+
+    model = text.speaker(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    twin = text.speaker(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    args = text.arguments(
+        tmp_path,
+        max_steps=1,
+        gradient_accumulation_steps=3,
+        optim="sgd",
+        learning_rate=1.0,
+        max_grad_norm=0.0,
+        lr_scheduler_type="constant",
+    )
+    made = Watched(model, args, text.collate, text.spoken(60), strategy=text.selective(1 / 3))
+    made.train()
+    assert len(batches) == 3
+    total = torch.zeros(())
+    tokens = 0
+    for batch in batches:
+        logits = twin(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        targets = batch["labels"][:, 1:]
+        entropy = torch.nn.functional.cross_entropy(
+            logits[:, :-1].transpose(1, 2), targets, reduction="sum"
+        )
+        # GPT-2 names no loss type, so that the Trainer counts its first labels too
+        counted = batch["labels"] if twin.loss_type is None else targets
+        total, tokens = total + entropy, tokens + int((counted != -100).sum())
+    (total / tokens).backward()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter -= parameter.grad
+    moved = torch.cat([value.detach().flatten() for value in twin.parameters()])
+    torch.testing.assert_close(text.weights(made), moved, rtol=0, atol=2e-5)
+
+
+def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_path):
+    made = text.trainer(tmp_path, text.selective(1 / 3), model=text.speaker(), data=text.spoken(60))
+    loader = made.get_train_dataloader()
+    plain = made.train_dataset
+    widths = set()
+    for batch in loader:
+        widths |= set(batch["attention_mask"].sum(1).tolist())
+        for place, index in enumerate(batch["selection_indices"].tolist()):
+            ids = plain[index]["input_ids"]
+            rest = batch["input_ids"].shape[1] - len(ids)
+            assert batch["input_ids"][place].tolist() == ids + [0] * rest
+            assert batch["labels"][place].tolist() == ids + [-100] * rest
+            assert batch["attention_mask"][place].tolist() == [1] * len(ids) + [0] * rest
+    assert len(widths) > 3
+
+
+def test_losses_that_training_computes_are_recorded_by_themselves(tmp_path):
+    made = text.trainer(
+        tmp_path, sb.recorded_sb(rate=1 / 2), num_train_epochs=1, max_steps=20, learning_rate=0.0
+    )
+    made.train()
+    stats = made.selective_loader.stats
+    assert stats.scored == 0
+    assert stats.kept == 80 < stats.candidates
+    # nothing was learned, so what is recorded is what the model says of each example
+    ledger = made.selective_loader.state_dict()["parts"]["ledger"]
+    assert ledger
+
+
+def test_lengths_that_were_grouped_stay_grouped(tmp_path):
+    def spread(**options):
+        made = text.trainer(
+            tmp_path,
+            text.selective(1 / 2),
+            model=text.speaker(),
+            data=text.spoken(),
+            **options,
+        )
+        loader = made.get_train_dataloader()
+        spans = [batch["attention_mask"].sum(1).float().std() for batch in loader]
+        return torch.stack(spans).mean()
+
+    assert spread(train_sampling_strategy="group_by_length") < 0.6 * spread()
+
+
+def test_a_language_model_and_a_classifier_learn_from_what_is_selected(tmp_path):
+    data = text.spoken()
+    train, test = [row for place, row in enumerate(data) if place % 5], data[::5]
+    before = text.held_out_loss(text.speaker(), test)
+    losses = {}
+    for strategy in (None, text.selective(1 / 2, warmup_epochs=1)):
+        made = text.trainer(
+            tmp_path, strategy, model=text.speaker(), data=train, num_train_epochs=3
+        )
+        made.train()
+        losses[strategy is None] = text.held_out_loss(made.model, test)
+    assert before > 4.5
+    assert max(losses.values()) < before - 1.5
+    assert losses[False] < losses[True] + 0.3  # with two thirds of the steps
+
+
+def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tmp_path):
+    seen = []
+
+    class Theirs(transformers.Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            seen.append(sorted(inputs))
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    class Mine(adapter.SelectiveTrainer, Theirs):
+        pass
+
+    args = text.arguments(tmp_path, max_steps=3)
+    Mine(
+        text.classifier(), args, text.collate, text.classified(48), strategy=text.selective()
+    ).train()
+    assert seen == [["attention_mask", "input_ids", "labels"]] * 3
+
+
+def test_evaluation_is_left_alone(tmp_path):
+    made = text.trainer(
+        tmp_path,
+        text.selective(),
+        options={"eval_dataset": text.classified(12)},
+        max_steps=2,
+        eval_strategy="steps",
+        eval_steps=1,
+    )
+    made.train()
+    losses = [log["eval_loss"] for log in made.state.log_history if "eval_loss" in log]
+    assert len(losses) == 2
+    assert losses[-1] == pytest.approx(
+        float(text.held_out_loss(made.model, text.classified(12))), abs=1e-5
+    )

@@ -1,0 +1,183 @@
+"""One loss per row of a batch: what the model itself says of that row alone."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import fixture_text as text
+import transformers
+from torch import nn
+from transformers.trainer_pt_utils import LabelSmoother
+
+import selective_backprop as sb
+from selective_backprop.integrations._model_losses import (
+    ModelLosses,
+    OwnLosses,
+    Target,
+    find_target,
+)
+
+SMALL = {"vocab_size": 32, "intermediate_size": 16, **text.SIZE}
+
+
+def bert(kind, **options):
+    return kind(transformers.BertConfig(**SMALL, max_position_embeddings=16, **options))
+
+
+def t5():
+    config = transformers.T5Config(
+        vocab_size=32,
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def llama():
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**SMALL, bos_token_id=None, eos_token_id=None)
+    )
+
+
+def tokens(classes):
+    labels = torch.randint(0, classes, (5, 9))
+    labels[0, 4:] = labels[2, :6] = labels[3, 5] = -100
+    return labels
+
+
+MODELS = {
+    "gpt-2": (text.speaker, lambda: tokens(32), Target.NEXT_TOKENS),
+    "llama": (llama, lambda: tokens(32), Target.NEXT_TOKENS),
+    "t5": (t5, lambda: tokens(32), Target.TOKENS),
+    "masked": (
+        lambda: bert(transformers.BertForMaskedLM),
+        lambda: tokens(32),
+        Target.TOKENS,
+    ),
+    "tagged": (
+        lambda: bert(transformers.BertForTokenClassification, num_labels=4),
+        lambda: tokens(4),
+        Target.TOKENS,
+    ),
+    "classes": (
+        lambda: bert(transformers.BertForSequenceClassification, num_labels=4),
+        lambda: torch.randint(0, 4, (5,)),
+        Target.CLASSES,
+    ),
+    "number": (
+        lambda: bert(transformers.BertForSequenceClassification, num_labels=1),
+        lambda: torch.randn(5),
+        Target.CLASSES,
+    ),
+    "numbers": (
+        lambda: bert(
+            transformers.BertForSequenceClassification, num_labels=3, problem_type="regression"
+        ),
+        lambda: torch.randn(5, 3),
+        Target.CLASSES,
+    ),
+    "several classes": (
+        lambda: bert(transformers.BertForSequenceClassification, num_labels=3),
+        lambda: torch.randint(0, 2, (5, 3)).float(),
+        Target.CLASSES,
+    ),
+}
+
+
+@pytest.fixture(params=MODELS)
+def case(request):
+    torch.manual_seed(1)
+    make, labels, target = MODELS[request.param]
+    batch = {"input_ids": torch.randint(1, 32, (5, 9)), "labels": labels()}
+    return make().eval(), batch, target
+
+
+def alone(model, batch, row, **options):
+    return model(**{key: value[row : row + 1] for key, value in batch.items()}, **options)
+
+
+def test_a_row_s_loss_is_what_the_model_says_of_it_alone(case):
+    model, batch, target = case
+    assert find_target(model) is target
+    with torch.no_grad():
+        expected = [alone(model, batch, row).loss for row in range(5)]
+        found = ModelLosses(target)(model, batch)
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_weights_multiply_rows_and_elements_divide_them(case):
+    model, batch, target = case
+    weights = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.25])
+    counted = batch["labels"] != -100
+    if target is Target.NEXT_TOKENS:
+        counted = counted[:, 1:]
+    counts = counted.view(5, -1).sum(1)
+    losses = ModelLosses(target)
+    with torch.no_grad():
+        total = sum(
+            weight * alone(model, batch, row).loss * counts[row]
+            for row, weight in enumerate(weights)
+        )
+        outputs = losses.forward(model, batch)
+        for items in (None, 70):
+            found = losses.weigh(outputs, batch, model, weights, items)
+            torch.testing.assert_close(found, total / (items or counts.sum()))
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "masked", "classes"])
+def test_smoothed_labels_are_those_of_the_trainer(name):
+    torch.manual_seed(2)
+    make, labels, target = MODELS[name]
+    model, batch = make().eval(), {"input_ids": torch.randint(1, 32, (5, 9)), "labels": labels()}
+    smoother, shifts = LabelSmoother(epsilon=0.2), target is Target.NEXT_TOKENS
+    with torch.no_grad():
+        expected = [
+            smoother(alone(model, batch, row), batch["labels"][row : row + 1], shift_labels=shifts)
+            for row in range(5)
+        ]
+        found = ModelLosses(target, smoothing=0.2)(model, batch)
+    torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_a_row_that_predicts_nothing_has_no_loss():
+    model = text.speaker().eval()
+    batch = {"input_ids": torch.ones(2, 5, dtype=torch.int64), "labels": torch.full((2, 5), -100)}
+    with torch.no_grad():
+        assert ModelLosses(Target.NEXT_TOKENS)(model, batch).tolist() == [0.0, 0.0]
+
+
+def test_a_loss_that_is_not_known_is_asked_for():
+    with pytest.raises(sb.ConfigurationError, match=r"BertForQuestionAnswering.*Pass\s+losses="):
+        find_target(bert(transformers.BertForQuestionAnswering))
+    with pytest.raises(sb.ConfigurationError, match="how Linear takes its loss"):
+        find_target(nn.Linear(2, 2))
+
+
+def test_labels_that_do_not_belong_to_the_logits_are_refused():
+    model = text.speaker().eval()
+    batch = {"input_ids": torch.ones(2, 5, dtype=torch.int64)}
+    with pytest.raises(sb.LossError, match="no 'labels', only 'input_ids'"):
+        ModelLosses(Target.NEXT_TOKENS)(model, batch)
+    with pytest.raises(sb.LossError, match=r"logits \[2, 5, 128\] and labels \[2, 4\]"):
+        ModelLosses(Target.NEXT_TOKENS)(
+            model, batch | {"labels": torch.ones(2, 4, dtype=torch.int64)}
+        )
+
+
+def test_one_s_own_losses_see_outputs_and_batch_and_must_be_one_per_row():
+    model = bert(transformers.BertForSequenceClassification, num_labels=4).eval()
+    batch = {"input_ids": torch.ones(3, 5, dtype=torch.int64), "labels": torch.arange(3)}
+    own = OwnLosses(lambda outputs, batch: outputs.logits.sum(1) * batch["labels"])
+    with torch.no_grad():
+        rows = own(model, batch)
+        outputs = own.forward(model, batch)
+        weighed = own.weigh(outputs, batch, model, torch.tensor([1.0, 2.0, 3.0]), None)
+    torch.testing.assert_close(rows, outputs.logits.sum(1) * torch.arange(3))
+    torch.testing.assert_close(weighed, (rows * torch.tensor([1.0, 2.0, 3.0])).mean())
+    with pytest.raises(sb.LossError, match="scalar"):
+        OwnLosses(lambda outputs, batch: outputs.loss)(model, batch)

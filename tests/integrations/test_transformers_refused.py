@@ -1,0 +1,62 @@
+"""What the Trainer's options and selection cannot do together is said before training starts."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import fixture_text as text
+from torch.utils.data import IterableDataset
+
+import selective_backprop as sb
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"auto_find_batch_size": True}, "begins again with smaller batches"),
+        ({"train_sampling_strategy": "batch_rebalance"}, "selection regroups"),
+        ({"enable_jit_checkpoint": True}, "without telling callbacks"),
+    ],
+)
+def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
+    tmp_path, options, reason
+):
+    with pytest.raises(sb.ConfigurationError, match=reason):
+        text.trainer(tmp_path, text.selective(), **options)
+
+
+def test_a_loss_that_is_one_number_needs_one_per_row_beside_it(tmp_path):
+    def theirs(outputs, labels, num_items_in_batch=None):
+        return torch.nn.functional.cross_entropy(outputs.logits, labels)
+
+    def rows(outputs, batch):
+        return torch.nn.functional.cross_entropy(outputs.logits, batch["labels"], reduction="none")
+
+    options = {"compute_loss_func": theirs}
+    with pytest.raises(sb.ConfigurationError, match=r"one per row.*Pass losses="):
+        text.trainer(tmp_path, text.selective(), options=options)
+    with pytest.raises(sb.ConfigurationError, match="weighs the rows"):
+        text.trainer(tmp_path, sb.infobatch(), options=options | {"losses": rows})
+    made = text.trainer(
+        tmp_path, text.selective(), options=options | {"losses": rows}, num_train_epochs=1
+    )
+    made.train()
+    assert made.selective_loader.stats.scored == 48
+    text.trainer(tmp_path, sb.random_backprop(1 / 2), options=options)
+
+
+class Told(IterableDataset):
+    def __iter__(self):
+        yield from text.classified(48)
+
+
+def test_a_stream_has_no_indices_to_select_by_and_no_length(tmp_path):
+    made = text.trainer(tmp_path, sb.random_backprop(1 / 2), data=Told(), max_steps=3)
+    with pytest.raises(sb.LoaderError, match="as a stream"):
+        made.train()
+    pad = {"input_ids": 0, "attention_mask": 0}
+    made = text.trainer(tmp_path, text.selective(), data=Told(), max_steps=9, options={"pad": pad})
+    made.train()
+    assert made.state.global_step == 9
+    assert made.selective_loader.stats.candidates == 72

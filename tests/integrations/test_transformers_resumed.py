@@ -1,0 +1,106 @@
+"""A training that was interrupted goes on with selection, and ends where the other one ends."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import fixture_text as text
+import transformers
+
+import selective_backprop as sb
+
+
+def trained(folder, strategy, resume=None, **options):
+    chosen = {
+        "num_train_epochs": 3,
+        "save_strategy": "steps",
+        "save_steps": 7,
+        "learning_rate": 1e-2,
+    }
+    made = text.trainer(folder, strategy, **(chosen | options))
+    made.train(resume_from_checkpoint=resume)
+    return made
+
+
+class Interrupt(transformers.TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        (text.selective(1 / 2, warmup_epochs=1), {}),
+        (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
+        (sb.stale_sb(rate=1 / 2, epochs=2), {"max_steps": 25}),
+        (sb.recorded_sb(rate=1 / 2), {"max_steps": 25}),
+        (sb.infobatch(), {"max_steps": 25}),
+        (text.selective(1 / 2, warmup_epochs=1), {"save_strategy": "epoch"}),
+        (
+            text.selective(1 / 2, warmup_epochs=1),
+            {"gradient_accumulation_steps": 5, "save_strategy": "epoch"},
+        ),
+    ],
+    ids=["sb", "accumulated", "stale", "recorded", "infobatch", "epochs", "held over"],
+)
+def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
+    whole = trained(tmp_path / "whole", strategy, **options)
+    checkpoints = sorted(
+        (tmp_path / "whole").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])
+    )
+    middle = checkpoints[len(checkpoints) // 2 - 1]
+    assert (middle / "selection-0-of-1.pt").is_file()
+    resumed = trained(tmp_path / "whole", strategy, resume=str(middle), **options)
+    assert resumed.state.global_step == whole.state.global_step
+    assert resumed.selective_loader.stats == whole.selective_loader.stats
+    assert torch.equal(text.weights(resumed), text.weights(whole))
+    assert resumed.state.epoch == whole.state.epoch
+    assert resumed.args.ignore_data_skip is False  # as it was
+
+
+def test_the_last_checkpoint_of_a_training_that_died_is_found(tmp_path):
+    strategy = text.selective(1 / 2, warmup_epochs=1)
+    whole = trained(tmp_path / "whole", strategy)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "died", strategy, options={"callbacks": [Interrupt(16)]})
+    resumed = trained(tmp_path / "died", strategy, resume=True)
+    assert torch.equal(text.weights(resumed), text.weights(whole))
+
+
+def test_a_checkpoint_without_selection_is_refused_before_anything_is_loaded(tmp_path):
+    trained(tmp_path, None, max_steps=7)
+    with pytest.raises(sb.ConfigurationError, match="saved without it"):
+        trained(tmp_path, text.selective(), resume=True)
+
+
+def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
+    trained(tmp_path, text.selective(), max_steps=7)
+    saved = tmp_path / "checkpoint-7" / "selection-0-of-1.pt"
+    saved.rename(saved.with_name("selection-0-of-2.pt"))
+    with pytest.raises(sb.ConfigurationError, match=r"another number of .* \(selection-0-of-2"):
+        trained(tmp_path, text.selective(), resume=True)
+
+
+def test_a_checkpoint_of_another_strategy_is_refused(tmp_path):
+    trained(tmp_path, text.selective(1 / 2), max_steps=7)
+    with pytest.raises(sb.ConfigurationError, match="the state is of a loader with strategy"):
+        trained(tmp_path, text.selective(1 / 4), resume=True)
+
+
+def test_what_cannot_be_gone_on_from_is_not_saved(tmp_path):
+    trained(tmp_path, text.selective(), max_steps=7, save_only_model=True)
+    assert not (tmp_path / "checkpoint-7" / "selection-0-of-1.pt").exists()
+
+
+def test_a_second_training_begins_anew(tmp_path):
+    made = text.trainer(tmp_path, text.selective(), num_train_epochs=1)
+    made.train()
+    first = made.selective_loader
+    made.train()
+    assert made.selective_loader is not first
+    assert made.selective_loader.stats.candidates == first.stats.candidates

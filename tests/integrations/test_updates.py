@@ -1,0 +1,71 @@
+"""Batches come in whole updates, and what an epoch's end would cut waits for the next epoch."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from fixture_doors import Numbered, select
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+from selective_backprop.integrations._updates import Updates, take_keys
+
+
+class Named(Numbered):
+    def __getitem__(self, index):
+        return {"number": torch.tensor(index)}
+
+
+def updates(batches, examples=40, strategy=None, **options):
+    door = sb.SelectiveLoader(
+        DataLoader(Named(examples), 4),
+        None,
+        None,
+        strategy or sb.random_backprop(1 / 2),
+        with_selection=True,
+        **options,
+    )
+    return Updates(door, batches, torch.device("cpu"), lambda: None)
+
+
+def test_an_epoch_has_whole_updates_and_its_rest_goes_first_in_the_next():
+    dealt, plain = updates(3), updates(1)
+    lengths, rows, expected = [], [], []
+    for _ in range(4):
+        batches = list(dealt)
+        lengths.append(len(batches))
+        rows += [take_keys(batch)[1].indices.tolist() for batch in batches]
+        expected += [take_keys(batch)[1].indices.tolist() for batch in plain]
+    assert lengths == [3, 6, 6, 3]  # of 5 each
+    assert rows == expected[:18]
+
+
+def test_updates_are_counted_before_the_first():
+    for batches in (1, 2, 3, 5):
+        dealt = updates(batches)
+        counted = dealt.count(4)
+        assert counted == 20 // batches
+        assert sum(1 for _ in range(4) for _ in dealt) // batches == counted
+
+
+def test_an_update_longer_than_an_epoch_takes_several():
+    assert [len(list(updates(7)))] == [7]
+
+
+def test_what_waits_is_in_the_state():
+    first = updates(3)
+    list(first)
+    again = updates(3)
+    again.load_state_dict(first.state_dict())
+    for _ in range(3):
+        left, right = list(first), list(again)
+        assert [batch["number"].tolist() for batch in left] == [
+            batch["number"].tolist() for batch in right
+        ]
+
+
+def test_a_batch_that_is_no_mapping_is_refused():
+    door = select(DataLoader(Numbered(16), 4), sb.random_backprop(1 / 2), with_selection=True)
+    with pytest.raises(sb.BatchError, match="the collator returned a list"):
+        list(Updates(door, 1, torch.device("cpu"), lambda: None))

@@ -1,0 +1,25 @@
+"""A framework that is missing or too old is named, with what is needed and what to do."""
+
+import pytest
+
+import selective_backprop as sb
+from selective_backprop.integrations._versions import require
+
+
+def test_a_framework_that_is_missing_is_named():
+    with pytest.raises(
+        sb.ConfigurationError, match=r"needs no-such-thing 3\.1 or newer, and none is installed"
+    ):
+        require("no-such-thing", "3.1")
+
+
+def test_a_framework_that_is_too_old_is_named_with_what_to_do():
+    with pytest.raises(
+        sb.ConfigurationError, match=r"torch 2\.\d.* 99\.1 or newer.*pip install 'selective-backpro"
+    ):
+        require("torch", "99.1")
+
+
+def test_numbers_are_compared_as_numbers():
+    require("torch", "2.8")
+    require("numpy", "1.9")
