@@ -88,8 +88,9 @@ def _shown(filled: Filled) -> list[tuple[str, Arm]]:
 def _draw(panel: Axes, filled: Filled, factor: float) -> None:
     target, shown = target_of(filled, factor), _shown(filled)
     names = [label for label, _ in shown]
-    for row, (_, arm) in enumerate(shown if target is not None else ()):
-        _bar(panel, row, arm, target)
+    if target is not None:
+        for row, (_, arm) in enumerate(shown):
+            _bar(panel, row, arm, target)
     panel.set_yticks(range(len(names)), names)
     panel.tick_params(axis="y", length=0)
     panel.set_ylim(len(names) - 0.4, -0.6)
