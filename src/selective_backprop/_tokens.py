@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from selective_backprop._errors import LossError
@@ -17,11 +17,11 @@ class SelectedTokens(NamedTuple):
     Attributes:
         loss: the mean of their losses, with gradients, a scalar; 0 where no token counts. Half
             precision is summed in float32.
-        kept: where they are, in the shape of the losses.
+        kept: True where they are, in the shape of the losses.
     """
 
-    loss: Float[Tensor, ""]
-    kept: Bool[Tensor, "*token"]
+    loss: Tensor
+    kept: Tensor
 
 
 @final
