@@ -11,7 +11,7 @@ from fixture_command import run_command
 from fixture_lab import untimed
 from fixture_papers import fixture_scale, fixture_setting
 
-from selective_backprop.lab import presenting
+from selective_backprop.lab import cli, presenting
 from selective_backprop.lab.papers import meeting
 from selective_backprop.lab.papers.needs import Place, needs_of
 from selective_backprop.lab.papers.registry import find_items
