@@ -181,7 +181,11 @@ def test_run_again_a_comparison_keeps_the_old_records(copy):
     assert run_command(command, copy).status == 0
     for name, content in old.items():
         assert (copy / "out" / f"{name}.replaced").read_bytes() == content
-        assert read_run(copy / "out" / name).header.command == f"selective-backprop {command}"
+        if name.endswith(".jsonl"):
+            found = read_run(copy / "out" / name)
+            assert found.header.command == f"selective-backprop {command}"
+            assert examples_path(found.path).exists()
+    assert len(old) == 2
 
 
 def test_a_damaged_record_stops_the_comparison_and_nothing_is_lost(copy, untrained):

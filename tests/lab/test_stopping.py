@@ -11,7 +11,7 @@ from fixture_command import run_command
 from fixture_lab import untimed
 from fixture_papers import fixture_scale, fixture_setting
 
-from selective_backprop.lab import cli
+from selective_backprop.lab import cli, presenting
 from selective_backprop.lab.papers import meeting
 from selective_backprop.lab.papers.needs import Place, needs_of
 from selective_backprop.lab.papers.registry import find_items
@@ -45,8 +45,8 @@ def at_update(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(cli, "draw_comparison", lambda runs, path: None)
-    monkeypatch.setattr(cli, "write_report", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
 
 
 def curves(folder):

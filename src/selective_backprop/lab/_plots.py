@@ -147,6 +147,7 @@ def final_plot(comparison: Comparison) -> Plot | None:
         "error_x": {
             "type": "data",
             "array": [number(error.half_width) for error in errors],
+            "color": "#888888",  # else that of the points, of which there are many
             "thickness": 1.2,
             "width": 3,
         },

@@ -12,6 +12,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop.lab._files import sync_folder
 from selective_backprop.lab._lines import encode
+from selective_backprop.lab.examples import examples_path
 from selective_backprop.lab.records import (
     SCHEMA,
     Header,
@@ -49,7 +50,8 @@ class RunWriter:
             header: what runs.
             replace: whether a finished record of the same run may make room. Neither it nor an
                 unfinished one is deleted: they stay beside the new file, as `.replaced` and
-                `.partial`, with a number where there are several.
+                `.partial`, with a number where there are several, and so does what became of the
+                examples.
 
         Raises:
             RecordError: if this run is recorded and finished, and `replace` is not set.
@@ -64,7 +66,9 @@ class RunWriter:
                     f"{path} already holds this run, finished. Read it instead of running again, "
                     "choose another folder, or open it with replace=True."
                 )
-            _set_aside(path, ".replaced" if finished else ".partial")
+            for file in (path, examples_path(path)):
+                if file.exists():
+                    _set_aside(file, ".replaced" if finished else ".partial")
         _put(path, [first])
         return cls(path)
 
