@@ -117,12 +117,12 @@ def test_a_module_of_the_other_package_is_told_what_to_import():
 
 
 def test_versions_are_read_and_one_that_is_too_old_is_named():
-    for version in ("2.4.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
+    for version in ("2.6.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
         check_version(version)
     with pytest.raises(
-        sb.ConfigurationError, match=r"lightning 2.3.3 .* 2.4 or newer: pip install"
+        sb.ConfigurationError, match=r"lightning 2.5.6 .* 2.6 or newer: pip install"
     ):
-        check_version("2.3.3")
+        check_version("2.5.6")
     with pytest.raises(ImportError, match=r"not installed.*pip install"):
         check_version(None)
 

@@ -41,6 +41,11 @@ class Failing(Digits):
             raise Failure
 
 
+def logged(trainer):
+    values = trainer.callback_metrics.items()
+    return {name: float(value) for name, value in values if name.startswith("selection/")}
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp_path):
@@ -59,7 +64,7 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     assert resumed.trained == whole.trained[-len(resumed.trained) :]
     assert same_weights(resumed, whole)
     assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
-    assert again.callback_metrics == trainer.callback_metrics
+    assert logged(again) == logged(trainer)
 
 
 def test_a_checkpoint_is_read_without_running_code(tmp_path):

@@ -4,7 +4,7 @@ from importlib import metadata
 
 from selective_backprop._errors import ConfigurationError
 
-OLDEST = (2, 4)
+OLDEST = (2, 6)
 
 
 def installed_version() -> str | None:
