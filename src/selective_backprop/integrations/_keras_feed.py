@@ -67,7 +67,8 @@ class Feed:
         if not self._started:
             ones = torch.ones(len(keras.tree.flatten(self._first)[0]))
             yield self._weighed(self._first, ones)
-            return
+            if not self._started:  # else this is an old Keras, which trains on where it looked
+                return
         while True:
             waiting = self.loader.stats.waiting
             self.loader.set_epoch(self.loader.next_epoch)  # which samplers shuffle by
