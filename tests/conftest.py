@@ -22,6 +22,6 @@ LONGEST = ("ranks", "lab/papers/test_command.py", "lab/papers/test_meeting.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that no worker is left alone with one at the end."""
+    """Begin with the files that take longest, so that none is left for the end."""
     first = tuple(TESTS / name for name in LONGEST)
     items.sort(key=lambda item: not any(item.path.is_relative_to(each) for each in first))
