@@ -1,7 +1,9 @@
 """What every test runs under: checked annotations, one thread, and repeatable random cases."""
 
 import os
+from pathlib import Path
 
+import pytest
 import torch
 from hook import install_hook
 from hypothesis import settings
@@ -14,3 +16,12 @@ torch.set_num_threads(1)
 settings.register_profile("local", deadline=None, max_examples=30)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+TESTS = Path(__file__).parent
+LONGEST = ("ranks", "lab/papers/test_command.py", "lab/papers/test_meeting.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that none is left for the end."""
+    first = tuple(TESTS / name for name in LONGEST)
+    items.sort(key=lambda item: not any(item.path.is_relative_to(each) for each in first))
