@@ -22,6 +22,7 @@ class Browser:
     Attributes:
         complaints: errors and warnings of the console, and what a page threw.
         requests: every address that was asked for.
+        shows: the address that is open, and how wide.
     """
 
     def __init__(self, profile: Path) -> None:
@@ -50,6 +51,7 @@ class Browser:
         self._loaded = False
         self.complaints: list[str] = []
         self.requests: list[str] = []
+        self.shows = ("", 0)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -67,7 +69,7 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        self._loaded = False
+        self._loaded, self.shows = False, (page.as_uri(), width)
         self.call("Page.navigate", url=page.as_uri())
         while not self._loaded:
             self._note(self._next("Page.navigate"))

@@ -14,7 +14,7 @@ from fixture_lab import few_digits
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab import cli, comparing
+from selective_backprop.lab import cli, comparing, presenting
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS, Settings
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import load
@@ -58,8 +58,8 @@ def untrained(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(cli, "draw_comparison", lambda runs, path: None)
-    monkeypatch.setattr(cli, "write_report", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
 
 
 @pytest.fixture
@@ -139,6 +139,40 @@ def test_a_report_goes_elsewhere_if_asked_to(copy):
     assert "Open [a]/:b:/report.html" in outcome.out
     assert sorted(path.name for path in (copy / "[a]/:b:").iterdir()) == sorted(DRAWN)
     assert sorted((copy / "out").iterdir()) == [path for path in before if path.name not in DRAWN]
+
+
+def test_a_page_alone_goes_into_the_file_that_is_named(copy):
+    before = sorted((copy / "out").iterdir())
+    outcome = run_command("report out -o pages/one.html", copy)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.endswith("Open pages/one.html.\n")
+    assert [path.name for path in (copy / "pages").iterdir()] == ["one.html"]
+    assert sorted((copy / "out").iterdir()) == before
+    assert '"portraits": {' in (copy / "pages/one.html").read_text()
+
+
+def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undrawn):
+    spoiled, cut = sorted((copy / "out").glob("selective-backprop-*.jsonl"))
+    spoiled.write_bytes(spoiled.read_bytes().replace(b'"cost"', b'"most"', 1))
+    cut.write_bytes(cut.read_bytes()[:-9])
+    examples_path(next((copy / "out").glob("traditional-seed0-*.jsonl"))).write_bytes(b"half")
+    outcome = run_command("report out", copy)
+    assert outcome.status == 0
+    first, second = outcome.err.splitlines()
+    assert first.startswith(f"warning: out/{spoiled.name}, line 2: cost is None")
+    assert "damaged" in second
+    assert "selective-backprop, seed 1, is unfinished" in outcome.text
+    assert "traditional" in (copy / "out/table.md").read_text()
+
+
+def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.jsonl").write_text("half")
+    outcome = run_command("report out", tmp_path)
+    assert outcome.status == 2
+    assert "error: there is no record to show in out" in outcome.err
+    assert "out/a.jsonl: no header" in outcome.err
+    assert run_command("report nowhere", tmp_path).status == 2
 
 
 def test_run_again_a_comparison_keeps_the_old_records(copy):
@@ -324,8 +358,9 @@ def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(cop
     assert len(after) == 2 * len(before)
     assert {name: after[name] for name in before} == before
     outcome = run_command("report out", copy)
-    assert outcome.status == 2
-    assert "The records differ in noise" in outcome.err
+    assert outcome.status == 0
+    assert outcome.err.startswith("warning: 4 records of noise none, and not of noise 0.25 like")
+    assert "25 % of the training labels flipped" in outcome.out
 
 
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):

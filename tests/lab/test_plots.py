@@ -4,10 +4,12 @@ import math
 import plotly.graph_objects as go
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
+from hypothesis import given
+from hypothesis import strategies as st
 
+from selective_backprop.lab._pareto import front, pareto_plot
 from selective_backprop.lab._plots import (
     AXES,
-    budget_plot,
     error_plot,
     final_plot,
     phase_plot,
@@ -33,7 +35,7 @@ def plots_of(runs):
         for plot in (
             final_plot(comparison),
             error_plot(comparison),
-            budget_plot(comparison),
+            pareto_plot(comparison),
             phase_plot(comparison),
         )
         if plot
@@ -61,7 +63,8 @@ def test_plotly_accepts_every_figure_on_every_axis_and_scale(runs):
         json.dumps(plot.as_json(), allow_nan=False)
         go.Figure(plot.data, plot.layout)
         for choice in plot.choices.values():
-            assert [len(x) for x in choice["x"]] == [len(trace["y"]) for trace in plot.data]
+            y = [choice.get("y", {}).get(i, trace["y"]) for i, trace in enumerate(plot.data)]
+            assert [len(x) for x in choice["x"]] == [len(values) for values in y]
         for scale in plot.scales.values():
             go.Figure(plot.data, plot.layout | {"yaxis": plot.layout["yaxis"] | scale})
 
@@ -83,9 +86,10 @@ def test_of_a_crowd_the_curves_of_traditional_and_those_that_end_lowest_are_show
         several = len(comparison.lengths) > 1
         shown = {entry.label for entry in error_plot(comparison).legend if entry.shown}
         assert shown == {f"{name} @ 10" if several else name for name in expected}
-    budgets = budget_plot(comparison)
-    assert {entry.label for entry in budgets.legend if entry.shown} == expected
-    assert {trace["legendgroup"] for trace in budgets.data if trace["visible"]} == expected
+    pareto = pareto_plot(comparison)
+    expected |= {"front"}
+    assert {entry.label for entry in pareto.legend if entry.shown} == expected
+    assert {trace["legendgroup"] for trace in pareto.data if trace["visible"]} == expected
 
 
 def test_a_line_runs_through_the_means_and_its_band_around_the_interval():
@@ -104,11 +108,18 @@ def test_one_legend_entry_switches_line_and_band():
     assert [entry.label for entry in plot.legend] == ["traditional", "selective-backprop"]
 
 
-def test_the_axes_are_cost_seconds_examples_and_updates():
+def test_the_axes_are_cost_seconds_backward_passes_updates_and_candidates():
     plot = error_plot(gather([fixture_run()]))
-    assert list(plot.choices) == ["cost", "seconds", "trained", "updates"] == list(AXES)
+    assert list(plot.choices) == list(AXES)
+    assert list(AXES) == ["cost", "seconds", "trained", "updates", "candidates"]
     ends = {axis: choice["x"][1][-1] for axis, choice in plot.choices.items()}
-    assert ends == {"cost": 10.0, "seconds": 20.0, "trained": 3200.0, "updates": 100.0}
+    assert ends == {
+        "cost": 10.0,
+        "seconds": 20.0,
+        "trained": 3200.0,
+        "updates": 100.0,
+        "candidates": 6400.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -140,13 +151,51 @@ def test_unfinished_runs_are_lines_of_their_own():
     assert line["line"]["dash"] == "dot"
 
 
-def test_budgets_are_drawn_where_there_are_several():
-    assert budget_plot(gather(runs_of(10))) is None
-    traditional, _ = budget_plot(gather(runs_of(3, 10))).data
+def test_every_length_of_an_arm_is_a_point_of_cost_and_final_error():
+    traditional, _, _ = pareto_plot(gather(runs_of(3, 10))).data
     assert traditional["customdata"] == [3.0, 10.0]
-    assert traditional["x"] == pytest.approx([3.0, 10.0], abs=0.1)
+    assert traditional["x"] == [3.0, 10.0]
     assert traditional["y"] == pytest.approx([6.0, 6.0])
     assert traditional["error_y"]["array"] == pytest.approx([2.484, 2.484], abs=1e-3)
+    assert pareto_plot(gather([fixture_run(finished=False)])) is None
+
+
+def test_arms_of_equal_budgets_stand_beside_each_other():
+    config = {"budget": 10.0, "budget_unit": "cost"}
+    plot = pareto_plot(gather([fixture_run(arm, config=config) for arm in ("a", "b")]))
+    left, right, _ = (trace["x"] for trace in plot.data)
+    assert left < [10.0] < right
+    assert left + right == pytest.approx([10.0, 10.0], abs=0.1)
+
+
+def test_the_front_is_drawn_through_what_no_arm_beats_on_the_axis_that_is_chosen():
+    runs = [
+        fixture_run("traditional", errors=[50.0, 4.0], cost=10.0, seconds=10.0),
+        fixture_run("good", errors=[50.0, 5.0], cost=4.0, seconds=12.0),
+        fixture_run("beaten", errors=[50.0, 6.0], cost=5.0, seconds=5.0),
+        fixture_run("cheap", errors=[50.0, 9.0], cost=2.0, seconds=2.0),
+    ]
+    plot = pareto_plot(gather(runs))
+    drawn = plot.data[-1]
+    assert list(zip(drawn["x"], drawn["y"], strict=True)) == [(2.0, 9.0), (4.0, 5.0), (10.0, 4.0)]
+    choice = plot.choices["seconds"]
+    at = len(plot.data) - 1
+    assert list(zip(choice["x"][at], choice["y"][at], strict=True)) == [
+        (2.0, 9.0),
+        (5.0, 6.0),
+        (10.0, 4.0),
+    ]
+    assert list(plot.choices) == ["cost", "seconds", "trained"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_the_front_is_what_comparing_every_two_places_leaves(places):
+    expected = {
+        one
+        for one in places
+        if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in places)
+    }
+    assert front(places) == sorted(expected)
 
 
 def test_phases_are_stacked_per_arm():

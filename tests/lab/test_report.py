@@ -1,3 +1,5 @@
+import base64
+import gzip
 import json
 import math
 import re
@@ -6,7 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fixture_examples import fixture_history
 from fixture_runs import fixture_header, fixture_run, fixture_seeds
+from plotly.offline import get_plotlyjs
 
 import selective_backprop as sb
 from selective_backprop.lab import _page
@@ -18,7 +22,7 @@ NASTY = '<script>alert("x")</script>&</script><!--'
 class Page(HTMLParser):
     """What a page holds: its text, its elements, its scripts."""
 
-    VOID = frozenset({"meta", "rect", "line"})
+    VOID = frozenset({"meta", "rect", "line", "input"})
 
     def __init__(self, source):
         super().__init__(convert_charrefs=True)
@@ -49,8 +53,12 @@ class Page(HTMLParser):
 
     @property
     def plots(self):
-        (data,) = [script for script in self.scripts if script.startswith("[{")]
-        return {plot["name"]: plot for plot in json.loads(data)}
+        return {plot["name"]: plot for plot in self.data["plots"]}
+
+    @property
+    def data(self):
+        (data,) = [script for script in self.scripts if script.startswith("{")]
+        return json.loads(data)
 
     def of(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
@@ -61,9 +69,9 @@ def report(tmp_path, monkeypatch):
     """Writes a report, without Plotly's own five megabytes, and reads it."""
     monkeypatch.setattr(_page, "get_plotlyjs", lambda: "/* plotly.js */")
 
-    def write(runs):
+    def write(runs, **more):
         path = tmp_path / "deep" / "report.html"
-        write_report(runs, path)
+        write_report(runs, path, **more)
         page = Page(path.read_text(encoding="utf-8"))
         assert page.open == []
         return page
@@ -100,12 +108,12 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
         "passes of traditional training",
     ):
         assert words in page.text, words
-    assert set(page.plots) == {"error", "phases"}
+    assert set(page.plots) == {"error", "pareto", "phases"}
 
 
 def test_every_figure_has_its_place_its_buttons_and_its_legend(report):
     page = report(runs_of(3, 10))
-    assert set(page.plots) == {"error", "budgets", "phases"}
+    assert set(page.plots) == {"error", "pareto", "phases"}
     places = [a["id"] for a in page.of("div") if a.get("class") == "plot"]
     assert set(places) == set(page.plots)
     buttons = page.of("button")
@@ -119,7 +127,7 @@ def test_every_figure_has_its_place_its_buttons_and_its_legend(report):
 
 
 def test_a_crowd_gets_a_figure_of_its_final_errors_and_a_word_on_what_is_hidden(report):
-    words = "only traditional and those that end lowest are shown at first"
+    words = "Only traditional and those that end lowest are shown at first"
     few, many = (
         report([run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0 + i, 6.0 + i])])
         for count in (9, 10)
@@ -142,7 +150,7 @@ def test_what_preparing_cost_is_said(report):
 def test_nothing_is_asked_of_any_server(report):
     page = report(runs_of(10))
     assert not [a for _, a in page.elements if {"src", "href", "action", "data"} & set(a)]
-    assert not re.search(r"url\(|@import", page.source)
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttp", page.source)
     (policy,) = [
         a["content"] for a in page.of("meta") if a.get("http-equiv") == "Content-Security-Policy"
     ]
@@ -157,10 +165,12 @@ def test_plotlys_button_that_uploads_a_figure_is_not_there(report):
     assert "modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'resetScale2d']]" in script
 
 
-def test_plotly_itself_is_inside(tmp_path):
+def test_plotly_itself_is_inside_and_compressed(tmp_path):
     write_report([fixture_run()], tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert any("plotly.js" in script and len(script) > 1e6 for script in page.scripts)
+    (packed,) = [script for script in page.scripts if len(script) > 1e6]
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
+    assert (tmp_path / "report.html").stat().st_size < 2.2e6
 
 
 def test_light_and_dark_and_narrow_screens_are_served(report):
@@ -242,3 +252,62 @@ def test_a_report_names_files_and_no_folders(tmp_path, report):
     page = report([located])
     assert "a.jsonl" in page.text
     assert str(tmp_path) not in page.source
+
+
+def located(*runs):
+    """The same runs as if they had been read, with histories of their examples."""
+    runs = [replace(run, path=Path(f"{run.header.arm}-{run.header.seed}.jsonl")) for run in runs]
+    return runs, {run.path: fixture_history() for run in runs}
+
+
+def test_with_histories_a_page_shows_losses_classes_examples_and_lives(report):
+    runs, histories = located(*runs_of(10))
+    page = report(runs, histories=histories)
+    assert {"spread", "classes", "life"} < set(page.plots)
+    assert len(page.data["gallery"]["runs"]) == 6
+    for words in ("How losses are spread", "How much of each class", "The life of one example"):
+        assert words in page.text
+    assert ".examples.npz" not in page.text
+    places = {a["id"] for a in page.of("div") if a.get("class") == "plot"}
+    assert places == set(page.plots)
+    (slider,) = [a for a in page.of("input") if a["type"] == "range"]
+    assert slider["data-steps"] == "spread"
+    assert int(slider["max"]) == len(page.plots["spread"]["steps"]) - 1 == 1
+
+
+def test_without_histories_a_page_says_what_is_missing_and_how_to_get_it(report):
+    page = report(runs_of(10))
+    assert page.data["gallery"] is None
+    assert "No finished run here says what became of its examples." in page.text
+    assert "with --again runs them anew" in page.text
+    assert page.of("select") == []
+
+
+def test_with_some_histories_a_page_names_the_records_that_have_none(report):
+    runs, histories = located(*runs_of(10))
+    (missing,) = [run for run in runs if run.header == runs[-1].header]
+    del histories[missing.path]
+    page = report(runs, histories=histories)
+    assert f"is not kept for {missing.path.name}." in page.text
+    assert len(page.data["gallery"]["runs"]) == 5
+
+
+def test_what_is_wrong_with_the_records_stands_above_all(report):
+    page = report([fixture_run()], problems=[f"a.jsonl: {NASTY}"])
+    head, _ = page.text.split("Error as training goes on")
+    assert "What is wrong with the records" in head
+    assert NASTY in head
+    assert "What is wrong" not in report([fixture_run()]).text
+
+
+def test_texts_of_examples_cannot_end_the_data(report):
+    (runs, histories) = located(*runs_of(10))
+    nasty = {
+        path: fixture_history(
+            class_name=(NASTY,) * 3, portrait_image=None, portrait_text=(NASTY,) * 12
+        )
+        for path in histories
+    }
+    page = report(runs, histories=nasty)
+    assert len(page.of("script")) == 3
+    assert page.data["gallery"]["portraits"]["0"]["text"] == NASTY

@@ -75,7 +75,7 @@ def test_train_ends_with_a_checkpoint_and_resume_goes_on(
     assert curves(tmp_path / "out") == curves(tmp_path / "whole" / "out")
     (run,) = read_runs(tmp_path / "out")
     assert run.end["sittings"] == 2
-    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".jsonl"]
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".jsonl", ".npz"}
 
 
 def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_update, undrawn):

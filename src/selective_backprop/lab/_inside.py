@@ -124,10 +124,12 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
         count: how many classes to return, or all if there are fewer.
     """
     means = np.array([[share.mean for share in arm] for arm in shares])
+    known = np.nan_to_num(means)
     # How much an arm selects in all is another matter.
-    relative = means / np.nanmean(means, axis=1, keepdims=True)
-    spread = np.nanmax(relative, axis=0) - np.nanmin(relative, axis=0)
+    in_all = known.mean(axis=1, keepdims=True)
+    relative = known / np.where(in_all > 0, in_all, 1.0)
+    spread = relative.max(axis=0) - relative.min(axis=0)
     if len(means) == 1:
-        spread = np.abs(relative[0] - 1.0)
-    order = np.argsort(-np.nan_to_num(spread), kind="stable")[:count]
+        spread = np.where(np.isfinite(means[0]), np.abs(relative[0] - 1.0), 0.0)
+    order = np.argsort(-spread, kind="stable")[:count]
     return sorted(order.tolist())

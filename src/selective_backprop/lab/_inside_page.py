@@ -41,7 +41,7 @@ def inside_part(comparison: Comparison, histories: Mapping[Path, ExampleHistory]
     insides, without = look_inside(comparison, histories)
     missing = [*_missing(insides, without)]
     if not insides:
-        return InsidePart(["<h2>Inside the training</h2>", *missing], [])
+        return InsidePart(missing, [])
     look = styles(comparison.arms)
     shown = frozenset(arm.label for arm in shown_at_first(comparison))
     if not any(inside.arm.label in shown for inside in insides):
@@ -64,6 +64,7 @@ def _missing(insides: Sequence[Inside], without: Sequence[Run]) -> Iterable[str]
         names = ", ".join(run.name for run in without[:4])
         more = f" and {len(without) - 4} more" if len(without) > 4 else ""
         which = f"What became of the examples is not kept for {names}{more}."
+    yield "<h2>Inside the training</h2>"
     yield f'<p class="quiet">{html.escape(f"{which} {_HOW}")}</p>'
 
 

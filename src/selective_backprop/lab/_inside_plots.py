@@ -46,7 +46,9 @@ def spread_plot(
         for share in grid.tolist()
     ]
     layout = base_layout(x_title="loss", y_title="examples with at most this loss (%)")
-    finite = np.concatenate([spread.loss[np.isfinite(spread.loss)] for _, spread in spreads])
+    # The lowest loss of all is often far below the rest.
+    most = [spread.loss[:, 1:] for _, spread in spreads]
+    finite = np.concatenate([losses[np.isfinite(losses)] for losses in most])
     low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
     layout["xaxis"] |= {
         "type": "log",
@@ -114,7 +116,7 @@ def class_plot(
             widths = [number(share[row].half_width) for row in rows]
             trace["error_x"] = {"type": "data", "array": widths, "thickness": 1.2, "width": 3}
         data.append(trace)
-    layout = base_layout(x_title="trained on, of every 100 times that it came up", y_title="")
+    layout = base_layout(x_title="trained on, of 100 chances", y_title="")
     layout["xaxis"] |= {"showgrid": True}
     layout["yaxis"] = {
         "automargin": True,

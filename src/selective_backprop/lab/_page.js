@@ -30,7 +30,8 @@ function coloured(layout) {
 function endNames(plot, height) {
   const {type, range} = plot.layout.yaxis;
   const share = y => ((type === 'log' ? Math.log10(y) : y) - range[0]) / (range[1] - range[0]);
-  const ends = plot.data.filter(trace => trace.name && trace.visible !== false).map(trace => {
+  const named = trace => trace.name && trace.visible !== false && trace.meta !== 'unnamed';
+  const ends = plot.data.filter(named).map(trace => {
     let last = trace.y.length - 1;
     while (last > 0 && trace.y[last] === null) last -= 1;
     return {name: trace.name, x: trace.x[last], y: share(trace.y[last])};
@@ -49,10 +50,16 @@ function draw(plot) {
   if (plot.namedEnds && layout.yaxis.range) {
     const room = place.clientWidth > 640;
     layout.annotations = room ? endNames(plot, plot.layout.height - 80) : [];
-    const longest = Math.max(0, ...layout.annotations.map(each => each.text.length));
-    layout.margin = {...layout.margin, r: room ? 16 + 7 * longest : 10};
+    const widest = Math.max(...layout.annotations.map(each => each.x));
+    // A name needs room beside the figure as far as it does not end before the longest curve does.
+    const beyond = layout.annotations.map(each =>
+      16 + 7 * each.text.length - (1 - each.x / widest) * (place.clientWidth - 200));
+    layout.margin = {...layout.margin, r: Math.max(10, ...beyond)};
   }
-  return Plotly.react(place, plot.data, layout, config);
+  // On a narrow screen names would lie on one another; the legend has them.
+  const data = place.clientWidth > 640 ? plot.data
+    : plot.data.map(trace => ({...trace, mode: trace.mode?.replace('+text', '')}));
+  return Plotly.react(place, data, layout, config);
 }
 
 function redraw(plot) {
@@ -235,7 +242,7 @@ function start() {
     showGallery();
   }
   dark.addEventListener('change', () => plots.forEach(draw));
-  addEventListener('resize', () => plots.filter(plot => plot.namedEnds).forEach(draw));
+  addEventListener('resize', () => plots.forEach(draw));
   document.documentElement.dataset.state = 'drawn';
 }
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from selective_backprop.lab._plots import (
+    AXES,
     LEADERS,
     Entry,
     Plot,
@@ -24,11 +25,7 @@ from selective_backprop.lab.statistics import (
 )
 
 FRONT = "front"
-_AXES: dict[Axis, str] = {
-    "cost": "cost of the whole run, in traditional epochs",
-    "seconds": "wall seconds of the whole run, evaluation left out",
-    "trained": "backward passes of the whole run, in examples",
-}
+_AXES: tuple[Axis, ...] = ("cost", "seconds", "trained")
 
 
 def front(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -56,7 +53,7 @@ def pareto_plot(comparison: Comparison) -> Plot | None:
     shown = {line.name: line.name in ahead or not comparison.is_crowd for line in lines}
     means = [error.mean for line in lines for error in line.errors]
     scales = error_scales(span(means, [end for line in lines for end in line.reach]))
-    layout = base_layout(x_title=_AXES["cost"], y_title="final test error (%)")
+    layout = base_layout(x_title=AXES["cost"], y_title="final test error (%)")
     layout["yaxis"] |= first_scale(scales)
     x = {axis: _places(comparison, axis) for axis in _AXES}
     data = []
@@ -100,6 +97,7 @@ def pareto_plot(comparison: Comparison) -> Plot | None:
             "mode": "lines",
             "name": FRONT,
             "legendgroup": FRONT,
+            "visible": True,
             "x": [cost for cost, _ in fronts["cost"]],
             "y": [error for _, error in fronts["cost"]],
             "line": {"shape": "hv", "dash": "dot", "width": 1.5, "color": "#888888"},
@@ -110,9 +108,9 @@ def pareto_plot(comparison: Comparison) -> Plot | None:
         axis: {
             "x": [*x[axis], [cost for cost, _ in fronts[axis]]],
             "y": {len(lines): [error for _, error in fronts[axis]]},
-            "title": title,
+            "title": AXES[axis],
         }
-        for axis, title in _AXES.items()
+        for axis in _AXES
     }
     return Plot(
         name="pareto",

@@ -37,7 +37,7 @@ AXES: dict[Axis, str] = {
     "seconds": "wall seconds, evaluation left out",
     "trained": "backward passes, in examples",
     "updates": "updates",
-    "candidates": "candidates, examples that came up for training",
+    "candidates": "candidates: examples that came up",
 }
 _TANGLE = 6  # curves with bands that can still be followed
 LEADERS = 5  # whose curves are shown at first where there is a crowd
@@ -277,6 +277,7 @@ def _broken(arm: Arm, label: str, line: Curve, look: dict[str, Style]) -> dict[s
     return _line(arm, line, look) | {
         "name": html.escape(label),
         "legendgroup": label,
+        "meta": "unnamed",  # where it ends
         "line": {"color": look[arm.label].colour, "dash": "dot", "width": 1},
         "opacity": 0.8,
     }

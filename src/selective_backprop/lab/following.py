@@ -17,7 +17,7 @@ from selective_backprop.guide import look_at
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
-_CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 9 bytes each
+_CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
 _FEWEST = 256  # examples that are followed however long the run is
 _LONGEST = 1000  # epochs that a life may have
 
