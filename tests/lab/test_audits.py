@@ -84,7 +84,7 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
         (cut,) = ranking.cuts(audit.wrong, (0.2,))
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
-    assert f"{found.mean():.1%} are; 100.0% of the flips are among them" in outcome.text
+    assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
 
 
 def test_what_a_run_records_finds_flipped_labels():
@@ -158,7 +158,7 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     ):
         assert words in outcome.text
     assert "12 training examples" in outcome.text
-    assert "to 2 runs (traditional)" in outcome.text
+    assert "2 runs (traditional) believed" in outcome.text
     assert (tmp_path / "audit" / "suspects.csv").exists()
 
 

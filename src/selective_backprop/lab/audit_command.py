@@ -77,9 +77,9 @@ def _headline(audit: Audit) -> str:
     arms = ", ".join(dict.fromkeys(run.header.arm for run in runs))
     return (
         f"{audit.config.get('data')}: of {suspects.examples:,} training examples, "
-        f"{suspects.suspicious:,} ({suspects.suspicious / suspects.examples:.1%}) look "
-        f"mislabelled to {len(runs)} run{'s' * (len(runs) > 1)} ({arms}): another class was "
-        "believed more than the label, in the mean over all looks."
+        f"{suspects.suspicious:,} ({suspects.suspicious / suspects.examples:.1%}) have a suspicion "
+        f"above 0: {len(runs)} run{'s' * (len(runs) > 1)} ({arms}) believed another class more "
+        "than the label, in the mean over all looks."
     )
 
 
@@ -128,8 +128,9 @@ def _cuts_table(audit: Audit) -> Table:
         table.add_row(f"{cuts[0].share:.0%}", *cells)
     top = audit.suspects.indices[: audit.suspects.suspicious]
     table.caption = (
-        f"Of the {len(top):,} that look mislabelled, {np.mean(wrong[top]) if len(top) else 0:.1%} "
-        f"are; {wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
+        f"Of the {len(top):,} with a suspicion above 0, "
+        f"{np.mean(wrong[top]) if len(top) else 0:.1%} are wrong; "
+        f"{wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
     )
     table.caption_justify = "left"
     return table
