@@ -9,8 +9,9 @@ import selective_backprop as sb
 
 def final_classes(kind: type) -> set[type]:
     """The package's own classes of a kind that no other class inherits from."""
+    extras = (f"{sb.__name__}.lab", f"{sb.__name__}.integrations")  # with their own tests
     for module in pkgutil.walk_packages(sb.__path__, f"{sb.__name__}."):
-        if not module.name.startswith(f"{sb.__name__}.lab"):  # an extra, with its own tests
+        if not module.name.startswith(extras):
             importlib.import_module(module.name)
     found, waiting = set(), [kind]
     while waiting:

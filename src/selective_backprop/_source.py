@@ -250,8 +250,9 @@ def _check_kind(loader: Any) -> None:
     if type(loader).__module__.partition(".")[0] == "accelerate":
         raise LoaderError(
             f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
-            "ignores a replaced sampler. Wrap the loader before accelerator.prepare(): "
-            "SelectiveLoader(loader, ...) of the loader as it was."
+            "ignores a replaced sampler. Use AcceleratedLoader of "
+            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
+            "selective_backprop.integrations.transformers, which take the prepared loader."
         )
     if not isinstance(loader, DataLoader):
         raise LoaderError(

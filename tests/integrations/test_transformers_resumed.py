@@ -40,13 +40,23 @@ class Interrupt(transformers.TrainerCallback):
         (sb.stale_sb(rate=1 / 2, epochs=2), {"max_steps": 25}),
         (sb.recorded_sb(rate=1 / 2), {"max_steps": 25}),
         (sb.infobatch(), {"max_steps": 25}),
+        (text.selective(1 / 2, warmup_epochs=1), {"save_steps": 6}),
         (text.selective(1 / 2, warmup_epochs=1), {"save_strategy": "epoch"}),
         (
             text.selective(1 / 2, warmup_epochs=1),
             {"gradient_accumulation_steps": 5, "save_strategy": "epoch"},
         ),
     ],
-    ids=["sb", "accumulated", "stale", "recorded", "infobatch", "epochs", "held over"],
+    ids=[
+        "sb",
+        "accumulated",
+        "stale",
+        "recorded",
+        "infobatch",
+        "last batch",
+        "epochs",
+        "held over",
+    ],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
     whole = trained(tmp_path / "whole", strategy, **options)
@@ -61,6 +71,13 @@ def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, 
     assert torch.equal(text.weights(resumed), text.weights(whole))
     assert resumed.state.epoch == whole.state.epoch
     assert resumed.args.ignore_data_skip is False  # as it was
+
+
+def test_a_training_that_is_over_is_not_gone_on_with(tmp_path):
+    whole = trained(tmp_path, text.selective(), num_train_epochs=1, save_steps=6)
+    resumed = trained(tmp_path, text.selective(), True, num_train_epochs=1, save_steps=6)
+    assert resumed.state.global_step == whole.state.global_step == 6
+    assert torch.equal(text.weights(resumed), text.weights(whole))
 
 
 def test_the_last_checkpoint_of_a_training_that_died_is_found(tmp_path):

@@ -26,7 +26,7 @@ def updates(batches, examples=40, strategy=None, **options):
         with_selection=True,
         **options,
     )
-    return Updates(door, batches, torch.device("cpu"), lambda: None)
+    return Updates(door, batches, torch.device("cpu"), is_over=lambda: False, ended=lambda: None)
 
 
 def test_an_epoch_has_whole_updates_and_its_rest_goes_first_in_the_next():
@@ -65,7 +65,28 @@ def test_what_waits_is_in_the_state():
         ]
 
 
+def test_an_epoch_of_which_nothing_is_left_is_joined_by_the_next():
+    first = updates(1)
+    batches = iter(first)
+    for _ in range(5):
+        next(batches)
+    again = updates(1)
+    again.load_state_dict(first.state_dict())
+    assert len(list(again)) == 5
+    assert again.loader.next_epoch == 2
+
+
+def test_nothing_is_yielded_when_training_is_over():
+    door = updates(1).loader
+    ended = []
+    over = Updates(
+        door, 1, torch.device("cpu"), is_over=lambda: True, ended=lambda: ended.append(1)
+    )
+    assert list(over) == ended == []
+    assert door.next_epoch == 0
+
+
 def test_a_batch_that_is_no_mapping_is_refused():
     door = select(DataLoader(Numbered(16), 4), sb.random_backprop(1 / 2), with_selection=True)
     with pytest.raises(sb.BatchError, match="the collator returned a list"):
-        list(Updates(door, 1, torch.device("cpu"), lambda: None))
+        list(Updates(door, 1, torch.device("cpu"), is_over=lambda: False, ended=lambda: None))

@@ -129,9 +129,10 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     An epoch that is interrupted is drawn again from what the sampler held when the epoch began.
     """
     batches = loader.batch_sampler
-    if type(batches) is not BatchSampler or type(batches.sampler) is not SeedableRandomSampler:
+    inside: Any = getattr(batches, "sampler", None)
+    if type(batches) is not BatchSampler or type(inside) is not SeedableRandomSampler:
         return loader
-    sampler = copy.copy(batches.sampler)
+    sampler = copy.copy(inside)
     if sampler.generator is None:
         sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
     return _drawing(loader, sampler, batches)

@@ -121,7 +121,13 @@ class TrainerSelection:
             nonfinite=wishes.nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
-        updates = Updates(loader, args.gradient_accumulation_steps, args.device, self._pass_over)
+        updates = Updates(
+            loader,
+            args.gradient_accumulation_steps,
+            args.device,
+            is_over=self._is_over,
+            ended=self._pass_over,
+        )
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)
         if self._resumes is not None:
@@ -187,6 +193,10 @@ class TrainerSelection:
         state.epoch = float(min(seen, stats.epoch + 1))
         if state.global_step >= state.max_steps and not self.by_steps:
             state.epoch = float(self._trainer.args.num_train_epochs)
+
+    def _is_over(self) -> bool:
+        state = self._trainer.state
+        return self._trainer.is_in_train and state.global_step >= state.max_steps
 
     def _pass_over(self) -> None:
         assert self._updates is not None  # which calls this

@@ -28,6 +28,7 @@ class Updates:
         loader: yields `(batch, selection)`, its batches being mappings.
         batches: how many make an update.
         device: where batches are trained on.
+        is_over: says whether training is, so that nothing is left to yield.
         ended: called when a pass comes to its end.
     """
 
@@ -36,13 +37,17 @@ class Updates:
         loader: SelectiveLoader,
         batches: int,
         device: torch.device,
+        *,
+        is_over: Callable[[], bool],
         ended: Callable[[], None],
     ) -> None:
         self.loader = loader
         self._batches = batches
         self._device = device
         self._held: list[Any] = []
+        self._is_over = is_over
         self._ended = ended
+        self._resumed = False
 
     @property
     def dataset(self) -> Any:
@@ -51,9 +56,10 @@ class Updates:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the batches of one epoch, or of as many as one update takes."""
-        yielded, held = False, -1
-        while not yielded and held < self._waiting:
-            held = self._waiting
+        if self._is_over():
+            return
+        while True:
+            waited, yielded = self._waiting, False
             self.loader.set_epoch(self.loader.next_epoch)  # which tells the sampler
             for batch in self.loader:
                 self._held.append(batch)
@@ -62,6 +68,10 @@ class Updates:
                     for rows, selection in update:
                         yield with_keys(rows, selection)
                     yielded = True
+            resumed, self._resumed = self._resumed, False
+            # An epoch without an update would end the Trainer's training.
+            if yielded or not (resumed or self._waiting > waited):
+                break
         self._ended()
 
     @property
@@ -78,6 +88,7 @@ class Updates:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
         self.loader.load_state_dict(state["loader"])
+        self._resumed = True
         self._held = [move_batch(unpack_batch(batch), self._device) for batch in state["held"]]
 
     def count(self, epochs: float) -> int:

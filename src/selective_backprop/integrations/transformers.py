@@ -17,7 +17,7 @@ from selective_backprop._loader import SelectiveLoader
 from selective_backprop.integrations._versions import require
 from selective_backprop.strategies import Strategy
 
-require("transformers", "4.57")
+require("transformers", "5.0")
 require("accelerate", "1.0.1")
 
 # Imported when the versions are known to fit, as what is imported may be missing in older ones.
