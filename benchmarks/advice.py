@@ -133,11 +133,19 @@ def measure(name: str, rounds: int, budget: float, tell: Callable[[str], None]) 
         each: {
             "varies": advices[0].forecasts[each].varies,
             "seconds": {
-                "predicted": [advice.forecasts[each].seconds.median for advice in advices],
+                "predicted": [
+                    advice.forecasts[each].seconds.median
+                    for advice in advices
+                    if each in advice.forecasts  # else the budget left it out
+                ],
                 "measured": taken,
             },
             "relative": {
-                "predicted": [advice.forecasts[each].relative.median for advice in advices],
+                "predicted": [
+                    advice.forecasts[each].relative.median
+                    for advice in advices
+                    if each in advice.forecasts  # else the budget left it out
+                ],
                 "measured": [
                     mine / whole for mine, whole in zip(taken, seconds["traditional"], strict=True)
                 ],

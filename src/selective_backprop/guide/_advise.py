@@ -122,15 +122,6 @@ def advise(
             the budget is too small for the shortest answer.
         LoaderError: if the loader cannot be wrapped, or yields nothing.
         LossError: if there is not one loss for each example.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.randn(256, 3), torch.arange(256) % 2)
-        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        >>> advice = sb.advise(model, loader, loss_fn, budget=2)
-        >>> advice.forecasts["traditional"].relative.median
-        1.0
     """
     time_left = Budget(budget)
     if epochs is not None and (not epochs >= 1 or epochs % 1):

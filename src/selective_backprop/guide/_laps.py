@@ -66,10 +66,14 @@ class Lap:
         What ran before has emptied the caches, and an epoch is not so often interrupted.
         """
         with timed(self._stopwatch):
-            self._train(self._next())
+            self._train(batch := self._next())
         with timed(self._stopwatch) as spent:
             for _ in range(count):
-                self._train(self._next())
+                # As in a user's loop, a batch lives until the next is there: memory that is all
+                # given back between two steps is slower to get.
+                batch = self._next()
+                self._train(batch)
+        del batch
         return Spent(spent, steps=count)
 
     def _next(self) -> Any:
@@ -101,6 +105,7 @@ class Laps:
         self._subject, self._clock = subject, clock
         self._stopwatch = Stopwatch(subject.device, clock=clock)
         self._length = subject.examples / subject.window
+        self._losses: Tensor | None = None  # live until the next, too
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -171,7 +176,7 @@ class Laps:
         subject, stopwatch = self._subject, self._stopwatch
         with stopwatch.phase("forward"):
             subject.optimizer.zero_grad()
-            losses = subject.example_losses(batch)
+            losses = self._losses = subject.example_losses(batch)
             if weights is not None:
                 losses = losses * weights.to(losses.device)
         if told is not None:
