@@ -67,9 +67,12 @@ def without_selection(name):
     return "\n".join(line for number, line in enumerate(lines) if number not in gone), len(gone)
 
 
-def test_every_example_is_run_here_or_on_ranks():
-    ranked = {"accelerate_ddp.py", "lightning_ddp.py", "ray_ddp.py", "torchrun_ddp.py"}
-    assert {path.name for path in EXAMPLES.glob("*.py")} - ranked == {
+def test_every_example_is_run_here_or_where_its_framework_is():
+    ranked = {f"{name}_ddp.py" for name in ("accelerate", "lightning", "ray", "torchrun")}
+    framed = {"accelerate_digits", "lightning_digits", "keras_digits", "transformers_text"}
+    plain = {"accelerate_digits_plain", "lightning_plain", "transformers_text_plain"}
+    elsewhere = ranked | {f"{name}.py" for name in framed | plain}
+    assert {path.name for path in EXAMPLES.glob("*.py")} - elsewhere == {
         *("plain.py", "selective.py"),
         *ADAPTED,
     }

@@ -66,7 +66,8 @@ def test_a_recorded_loss_that_is_not_a_number_is_no_score():
 
 
 def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
-    assert sb.Stale(sb.Forward()).needs == sb.Needs(indices=True, remembers=True)
+    expected = sb.Needs(indices=True, remembers=True, fresh=1 / 4)
+    assert sb.Stale(sb.Forward(), epochs=4).needs == expected
     assert sb.Stale(sb.Forward("error-norm")).needs.outputs
 
 

@@ -88,7 +88,7 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, command, options, sai
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("train --strategy all", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
-        ("report .", ["There are no records to compare; run at least one arm first"]),
+        ("report .", ["there is no record to show in .", "compare and train write them"]),
     ],
 )
 def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
@@ -121,7 +121,7 @@ def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
         ("compare digits", "digits"),
         ("train --seed=-1", "--seed"),
         ("train --strategies all", "--strategies"),
-        ("report", "FOLDER"),
+        ("report", "RUNS"),
         ("repeat", "repeat"),
     ],
 )

@@ -1,6 +1,6 @@
 """What has to be on record before something can be drawn: training runs, and timed steps."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -187,7 +187,7 @@ class Needs:
         return [need for file, need in self._found if file in wanted]
 
 
-def needs_of(items: Sequence[Item], scale: Scale, *, seeds: int, device: str) -> list[Need]:
+def needs_of(items: Collection[Item], scale: Scale, *, seeds: int, device: str) -> list[Need]:
     """Return everything that items need, as `Needs` has it."""
     return Needs(items, scale, seeds=seeds, device=device).of(items)
 
