@@ -48,7 +48,7 @@ def classes():
         ["sparse_categorical_crossentropy"],
         keras.losses.SparseCategoricalCrossentropy,
     ],
-    ids=str,
+    ids=["object", "object-summed", "one-hot-object", "name", "one-hot-name", "list", "class"],
 )
 def test_cross_entropy_is_that_of_torch_for_each_example(loss, logits, classes):
     expected = nn.functional.cross_entropy(logits, classes, reduction="none")
@@ -65,7 +65,10 @@ def test_cross_entropy_is_that_of_torch_for_each_example(loss, logits, classes):
     )
 
 
-@pytest.mark.parametrize("loss", ["mse", squared, keras.losses.MeanSquaredError()], ids=str)
+LOSSES = ("mse", squared, keras.losses.MeanSquaredError())
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=["name", "function", "object"])
 @pytest.mark.parametrize("shape", [(ROWS,), (ROWS, 1)], ids=str)
 def test_targets_without_the_outputs_last_axis_are_taken_as_keras_takes_them(loss, shape):
     outputs, targets = torch.randn(ROWS, 1), torch.randn(shape)
