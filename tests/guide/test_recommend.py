@@ -100,6 +100,11 @@ def test_where_losses_do_not_single_it_out_it_says_not_to_select(changed, why):
     assert any("at 34% of an epoch" in each for each in found.reasons)
 
 
+def test_cosines_that_differ_by_the_scatter_of_a_few_batches_speak_against_nothing():
+    found = asked({"recorded-sb": 0.4}, redundancy(cosine=0.56))
+    assert found.strategy == "recorded-sb"
+
+
 def test_without_a_look_at_losses_nothing_is_recommended():
     found = asked({"recorded-sb": 0.4}, None)
     assert found.strategy is None

@@ -11,6 +11,7 @@ from selective_backprop.guide._redundancy import Redundancy
 WORTH = 0.9  # of a traditional epoch: less must be left, or nothing is worth the trouble
 CONCENTRATED = 0.5  # of the gradient or the loss: what the selection must hold at the least
 FAITHFUL = 0.8  # of the highest: what cheap scores must find
+ASIDE = 0.05  # cosines of a few batches differ by less for no reason
 NOT_ADVISED = {BASELINE, "random-scored", "random-backprop"}
 
 
@@ -100,7 +101,7 @@ def _against(redundancy: Redundancy) -> list[str]:
             f"They hold only {redundancy.loss_share:.0%} of the loss, {share} being what any "
             "would hold."
         )
-    if redundancy.cosine < redundancy.random_cosine:
+    if redundancy.cosine < redundancy.random_cosine - ASIDE:
         found.append(
             f"Their gradient points elsewhere: its cosine with that of all is "
             f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}."
