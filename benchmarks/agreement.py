@@ -101,7 +101,9 @@ def train(scorer: sb.AbstractScorer, data: datasets.ImageData, recipe: Recipe) -
     )
     beside = Beside(scorer)
     strategy = sb.selective_backprop(RATE, scorer=beside)
-    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, epochs=recipe.epochs)
+    door = sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), strategy, epochs=recipe.epochs, quiet=True
+    )
     overlaps: list[list[float]] = []
     for epoch in range(recipe.epochs):
         if isinstance(loader.dataset, ImageDataset):

@@ -196,6 +196,7 @@ def train(
         leftovers="flush",
         with_selection=True,
         generator=torch.Generator().manual_seed(seed),
+        quiet=True,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     for epoch in range(epochs):
