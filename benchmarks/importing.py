@@ -4,8 +4,8 @@
 
 New processes import the one and the other in turn, so that a machine that slows down does so for
 both. CPU seconds of a whole process, one thread; pairs, so that the ratio has a spread. Both end
-with a full garbage collection: torch leaves enough behind that the next import, whatever it is, sets
-one off, a fifth of a second long.
+with a full garbage collection: torch leaves enough behind that the next import, whatever it is,
+sets one off, a fifth of a second long.
 """
 
 import argparse
