@@ -84,7 +84,9 @@ def _check(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **options)
         if strict is None:
             strict = beartype(function, conf=CONFIGURATION)
-            if any(map(_has_shape, function.__annotations__.values())):
+            shaped = any(map(_has_shape, function.__annotations__.values()))
+            # Of a generator jaxtyping would let its annotations pass from then on, everywhere.
+            if shaped and not inspect.isgeneratorfunction(function):
                 strict = jaxtyped(strict, typechecker=None)
         return strict(*arguments, **options)
 
