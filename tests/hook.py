@@ -61,7 +61,7 @@ def _checked(value: Any, module: str) -> Any:
     match value:
         case FunctionType(__module__=where, __annotations__=hints) if where == module and hints:
             # What is decorated need not return what is annotated.
-            return value if hasattr(value, "__wrapped__") else _check(value)
+            return value if hasattr(value, "__wrapped__") else check(value)
         case staticmethod() | classmethod():
             return type(value)(_checked(value.__func__, module))
         case property():
@@ -74,7 +74,8 @@ def _checked(value: Any, module: str) -> Any:
     return value
 
 
-def _check(function: Callable[..., Any]) -> Callable[..., Any]:
+def check(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does the same, and raises where its annotations are not met."""
     strict: Callable[..., Any] | None = None
 
     @wraps(function)

@@ -5,17 +5,22 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from beartype.roar import BeartypeCallHintViolation
+from hook import check
 from importlinter.cli import lint_imports
+from jaxtyping import Float
+from torch import Tensor
 
 import selective_backprop as sb
 
 ROOT = Path(__file__).parents[1]
+Rows = Float[Tensor, " row"]
 EXTRAS = {
     *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
     *("accelerate", "keras", "lightning", "ray", "transformers"),
@@ -73,6 +78,14 @@ def test_every_public_thing_says_what_it_is(name):
 def test_types_and_shapes_are_checked_wherever_tests_run(wrong):
     with pytest.raises(BeartypeCallHintViolation):
         wrong()
+
+
+def test_a_generator_that_is_checked_leaves_annotations_as_strict_as_they_were():
+    def each(rows: Rows) -> Iterator[Rows]:
+        yield rows
+
+    list(check(each)(torch.zeros(2)))
+    assert not isinstance([1.0], Rows)
 
 
 def test_importing_the_package_imports_no_extra():
