@@ -3,7 +3,8 @@
 jaxtyping's own import hook checks parameters twice and builds its checks anew for each function
 that is defined inside another one as it runs, which took five sixths of the time of many tests.
 Here, each function and method of a module is checked once per call, by checks that are built when
-it is first called; functions inside functions are left as they are.
+it is first called; functions inside functions, and generators of shaped tensors, are left as they
+are.
 """
 
 import inspect
@@ -85,10 +86,11 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*arguments, **options)
         if strict is None:
             strict = beartype(function, conf=CONFIGURATION)
-            shaped = any(map(_has_shape, function.__annotations__.values()))
-            # Of a generator jaxtyping would let its annotations pass from then on, everywhere.
-            if shaped and not inspect.isgeneratorfunction(function):
-                strict = jaxtyped(strict, typechecker=None)
+            if any(map(_has_shape, function.__annotations__.values())):
+                # A generator is checked when it is first asked, among the sizes of whoever asks;
+                # and seeing it, jaxtyping would let its annotations pass from then on, everywhere.
+                generates = inspect.isgeneratorfunction(function)
+                strict = function if generates else jaxtyped(strict, typechecker=None)
         return strict(*arguments, **options)
 
     return call
