@@ -10,11 +10,10 @@ from selective_backprop._assembly import Assembly
 from selective_backprop._batches import map_leaves
 from selective_backprop._funnel import Rows
 from selective_backprop._source import Source
-from selective_backprop._stats import Stats
+from selective_backprop._stats import TRAINED, Stats
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
-BACKWARD = 2.0  # forward passes that a backward pass is counted as
 LEDGER_BYTES = 6  # of a remembered score and its age; two more count how often it was trained on
 
 
@@ -50,12 +49,12 @@ class CountedCost:
     @property
     def share(self) -> float:
         """Scoring as a share of all that is computed, in [0, 1)."""
-        return self.scoring / (self.scoring + (1.0 + BACKWARD) * self.rate)
+        return self.scoring / (self.scoring + TRAINED * self.rate)
 
     @property
     def epoch(self) -> float:
         """An epoch, in epochs of traditional training."""
-        return self.scoring / (1.0 + BACKWARD) + self.rate
+        return self.scoring / TRAINED + self.rate
 
 
 def summarise(

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-TRAINED = (
-    3  # forward passes that training on an example takes: its forward, and a backward twice that
-)
+TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 from fixture_command import run_command
 
-from selective_backprop.lab import benching
+from selective_backprop.lab import bench_run, benching, cli
 
 MODEL = """
 from torch import nn
@@ -71,9 +71,35 @@ def test_what_cannot_be_measured_is_refused(options, message, tmp_path):
     assert message in outcome.text
 
 
-def test_a_figure_of_no_known_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(benching, "LEAST", 1)
-    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
-    outcome = run_command(f"bench {options} --out bench.what", tmp_path)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--out bench.what", "--out bench.what: the name of a figure is needed, ending in .png"),
+        ("--out .", "--out .: the name of a figure is needed"),
+        ("--out folder.png", "--out folder.png: the name of a figure is needed"),
+        ("--json folder.png", "--json folder.png: is a folder"),
+        ("--json taken/a.json", "taken/a.json: cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_measured(
+    options, message, tmp_path, monkeypatch
+):
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(cli, "run_bench", None)
+    outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
     assert outcome.status == 2
-    assert "the figure's ending in .png, .svg or .pdf" in outcome.text
+    assert message in outcome.text
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(benching, "LEAST", 1)
+    monkeypatch.setattr(bench_run, "draw_bench", full)
+    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
+    outcome = run_command(f"bench {options} --json a.json", tmp_path)
+    assert outcome.status == 2
+    assert "cannot be written (no space left on device)" in outcome.text
+    assert json.loads((tmp_path / "a.json").read_text())["rounds"] == 1

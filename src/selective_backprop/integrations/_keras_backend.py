@@ -4,8 +4,9 @@ import importlib
 from typing import Any
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop.integrations._versions import release
 
-OLDEST = (3, 6)
+OLDEST = "3.6"
 
 
 def load_keras() -> Any:
@@ -27,10 +28,9 @@ def load_keras() -> Any:
             f"Keras cannot be imported with the backend it is set to ({error}), and selection "
             f"needs torch; {needed}"
         ) from error
-    version = tuple(int(part) for part in keras.__version__.split(".")[:2])
-    if version < OLDEST:
+    if release(keras.__version__) < release(OLDEST):
         raise ConfigurationError(
-            f"Keras is {keras.__version__}, and {'.'.join(map(str, OLDEST))} or newer is needed; "
+            f"Keras is {keras.__version__}, and {OLDEST} or newer is needed; "
             "pip install --upgrade keras"
         )
     backend = keras.backend.backend()

@@ -167,15 +167,15 @@ class TrainerSelection:
         if self._updates is None:
             return {}
         stats = self._updates.loader.stats
-        whole = max(1, stats.candidates)
-        return {
+        counts = {
             "selection_candidates": stats.candidates,
             "selection_scored": stats.scored,
             "selection_kept": stats.kept,
-            "selection_rate": stats.kept / whole,
-            # a forward pass counts as 1 and a backward pass as 2
-            "selection_cost": (stats.scored + 3 * stats.kept) / (3 * whole),
         }
+        if stats.candidates:
+            counts["selection_rate"] = stats.rate
+            counts["selection_cost"] = stats.cost / stats.plain_cost
+        return counts
 
     def save(self, checkpoint: Path) -> None:
         """Save the state of selection in a checkpoint that training can go on from."""

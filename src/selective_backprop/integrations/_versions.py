@@ -24,12 +24,12 @@ def require(framework: str, needed: str) -> None:
             f"the adapter for {framework} needs {framework} {needed} or newer, and none is "
             f"installed. {advice}"
         ) from None
-    if _release(found) < _release(needed):
+    if release(found) < release(needed):
         raise ConfigurationError(
             f"{framework} {found} is installed; its adapter needs {needed} or newer. {advice}"
         )
 
 
-def _release(text: str) -> tuple[int, ...]:
+def release(text: str) -> tuple[int, ...]:
     """Return the numbers that a version begins with, so that 4.9 comes before 4.57.dev0."""
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])

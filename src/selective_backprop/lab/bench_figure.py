@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from selective_backprop.lab._panels import FULL, INK, entitle
 from selective_backprop.lab._styles import PHASE_COLOURS, PHASES
 from selective_backprop.lab.bench_tables import describe
-from selective_backprop.lab.benching import Findings
+from selective_backprop.lab.benching import Findings, StrategyCost
 
 _SETTINGS: dict[Any, Any] = {
     "font.size": 9,
@@ -45,7 +45,7 @@ def draw_bench(findings: Findings, path: Path) -> None:
 
 def _draw_strategies(axes: Axes, findings: Findings) -> None:
     names = list(findings.strategies)
-    shares = [findings.strategies[name].phases for name in names]
+    shares = [_fitted(findings.strategies[name]) for name in names]
     left = [0.0] * len(names)
     phases = [phase for phase in PHASES if any(share.get(phase) for share in shares)]
     for phase in phases:
@@ -61,6 +61,15 @@ def _draw_strategies(axes: Axes, findings: Findings) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("seconds of an epoch, relative to traditional; line: the limit")
     entitle(axes, "Where an epoch's time goes", phases, room=3.6)
+
+
+def _fitted(found: StrategyCost) -> dict[str, float]:
+    """Return the phases' shares, scaled so that they end at the epoch's median, which is printed.
+
+    The median of a sum is not the sum of the medians.
+    """
+    whole = sum(found.phases.values())
+    return {name: share * found.relative.median / whole for name, share in found.phases.items()}
 
 
 def _draw_step(axes: Axes, findings: Findings) -> None:

@@ -20,6 +20,29 @@ from selective_backprop.lab.specimen import Specimen, make_specimen
 
 CPU_CLOCK = "CPU seconds of the process"
 GPU_CLOCK = "wall seconds"
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_files(out: Path, record: Path | None) -> None:
+    """Refuse files that could not be written once all is measured; make their folders.
+
+    Raises:
+        ConfigurationError: if a path is a folder or cannot be made, or the figure's format is
+            unknown.
+    """
+    if out.suffix.lower() not in FORMATS or out.is_dir():
+        raise sb.ConfigurationError(
+            f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"
+        )
+    if record is not None and record.is_dir():
+        raise sb.ConfigurationError(f"--json {record}: is a folder; name a file")
+    for path in (out, record) if record is not None else (out,):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise sb.ConfigurationError(
+                f"{path}: cannot be written ({error}); name another file"
+            ) from error
 
 
 def run_bench(
@@ -76,10 +99,10 @@ def run_bench(
 def show_bench(
     console: Console, findings: Findings, out: Path, record: Path | None, *, command: str
 ) -> None:
-    """Print the tables, draw the figure, and write the record if one is asked for.
+    """Print the tables, write the record if one is asked for, and draw the figure.
 
     Raises:
-        ConfigurationError: if a file cannot be written, or the figure's format is unknown.
+        ConfigurationError: if a file cannot be written.
     """
     for line in describe(findings):
         console.print(line)
@@ -88,16 +111,13 @@ def show_bench(
         console.print(line)
     console.print(strategy_table(findings))
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        draw_bench(findings, out)
         if record is not None:
-            record.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(findings.record(command), indent=1)
             record.write_text(text + "\n", encoding="utf-8")
-    except (OSError, ValueError) as error:
+        draw_bench(findings, out)
+    except OSError as error:
         raise sb.ConfigurationError(
-            f"--out {out}, --json {record}: cannot be written ({error}); name other files, the "
-            "figure's ending in .png, .svg or .pdf"
+            f"--out {out}, --json {record}: cannot be written ({error}); name other files"
         ) from error
     written = [out] if record is None else [out, record]
     console.print(f"Written: {', '.join(str(path) for path in written)}.", soft_wrap=True)

@@ -16,7 +16,7 @@ from selective_backprop.lab.advise_command import advise
 from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
 from selective_backprop.lab.asking import command_line, given, look_here
 from selective_backprop.lab.audit_command import show_audit
-from selective_backprop.lab.bench_run import run_bench, show_bench
+from selective_backprop.lab.bench_run import check_files, run_bench, show_bench
 from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.devices import find_device
@@ -204,6 +204,7 @@ def bench(
     Times forward and backward passes, every scorer, and an epoch of several strategies, against
     the least that each can cost. Prints tables and draws a figure.
     """
+    check_files(out, json)
     limit_threads(threads)
     look_here(model)
     findings = run_bench(

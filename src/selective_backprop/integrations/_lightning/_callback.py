@@ -182,11 +182,11 @@ class SelectionCallback(Callback):
 
 def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
     """Return what selection did between two moments, by name; None where nothing came up."""
-    candidates = after.candidates - before.candidates
+    recent = after.since(before)
     return {
-        "rate": (after.kept - before.kept) / candidates if candidates else None,
-        "cost": float(after.scored + after.checked + 3 * after.kept),
-        "plain_cost": 3.0 * after.candidates,
+        "rate": recent.rate if recent.candidates else None,
+        "cost": float(after.cost),
+        "plain_cost": float(after.plain_cost),
     }
 
 

@@ -3,8 +3,9 @@
 from importlib import metadata
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop.integrations._versions import release
 
-OLDEST = (2, 6)
+OLDEST = "2.6"
 
 
 def installed_version() -> str | None:
@@ -25,17 +26,15 @@ def check_version(found: str | None) -> None:
         ImportError: if there is none.
         ConfigurationError: if it is too old.
     """
-    oldest = ".".join(map(str, OLDEST))
-    install = f"pip install 'lightning>={oldest}'"
+    install = f"pip install 'lightning>={OLDEST}'"
     if found is None:
         raise ImportError(
             "selective_backprop.integrations.lightning needs the package lightning, which is not "
             f"installed (pytorch-lightning is another package): {install}",
             name="lightning",
         )
-    major, minor = (int("".join(filter(str.isdigit, part))) for part in found.split(".")[:2])
-    if (major, minor) < OLDEST:
+    if release(found) < release(OLDEST):
         raise ConfigurationError(
             f"lightning {found} is installed, and selective_backprop.integrations.lightning works "
-            f"with {oldest} or newer: {install}"
+            f"with {OLDEST} or newer: {install}"
         )
