@@ -1,5 +1,7 @@
 """What all processes of a training agree on; one process alone agrees with itself."""
 
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,6 +12,7 @@ from torch import Tensor, distributed
 from selective_backprop._errors import ConfigurationError, LoaderError
 
 MOST_AT_ONCE = 2**20  # rows of all ranks in one message of many
+LETTING_GO = 1.0  # seconds at most that a thread of gloo gets to drop what it has sent
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,11 @@ class Group:
         """
         message = message.to(self.device).contiguous()
         told = message.new_empty((self.size, *message.shape))
+        places = list(told.unbind())
+        sent = [message, *places]
+        holders = _count_holders(sent)
         try:
-            distributed.all_gather(list(told.unbind()), message, group=self.members)
+            distributed.all_gather(places, message, group=self.members)
         except RuntimeError as error:
             raise LoaderError(
                 f"rank {self.rank} could not exchange with the other {self.size - 1}: a rank has "
@@ -57,6 +63,8 @@ class Group:
                 "long, pass a longer timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
             ) from error
+        if self.device.type == "cpu":
+            _await_release(sent, holders)
         return told
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
@@ -83,6 +91,27 @@ class Group:
 
 
 Ranks: TypeAlias = Alone | Group
+
+
+def _count_holders(tensors: Sequence[Tensor]) -> list[int]:
+    """Return how often each tensor is held, by Python and beyond it."""
+    beyond = getattr(Tensor, "_use_count", lambda tensor: 0)
+    return [sys.getrefcount(tensor) + beyond(tensor) for tensor in tensors]
+
+
+def _await_release(tensors: Sequence[Tensor], holders: Sequence[int]) -> None:
+    """Return once tensors are held no more often than they were.
+
+    A thread of gloo drops what it has sent a moment after the caller goes on, and needs Python's
+    lock for it. A model under DDP that is freed in that moment as the last owner of the process
+    group waits for the thread without giving up the lock, for ever: a training that ends right
+    after a message would hang (pytorch/pytorch#56297).
+    """
+    latest = time.monotonic() + LETTING_GO
+    while time.monotonic() < latest:
+        if all(now <= then for now, then in zip(_count_holders(tensors), holders, strict=True)):
+            return
+        time.sleep(1e-5)
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
