@@ -236,6 +236,22 @@ def skip_odds(loss: float, floor: float) -> float:
     return min(1.0, max(floor, 2 * unsure))
 
 
+def budget_odds(loss: float, known: list[float], noise: float, floor: float) -> float:
+    """With which odds a budget of noise lets an example be kept, its threshold found by halving."""
+
+    def pull(loss: float) -> float:
+        return 1 - math.exp(-max(0.0, loss))
+
+    capped = [min(0.5, pull(each)) for each in known]
+    budget = noise * sum(each**2 for each in capped)
+    low, high = 0.0, 0.5
+    for _ in range(200):
+        middle = (low + high) / 2
+        added = sum(each * (middle - each) for each in capped if each < middle)
+        low, high = (middle, high) if added <= budget else (low, middle)
+    return min(1.0, max(floor, pull(loss) / high)) if high else 1.0
+
+
 def flip_labels(labels: Sequence[int], classes: int, rate: float, seed: int) -> list[int]:
     """Uniform label noise: exactly `round(rate * n)` labels become another class each.
 

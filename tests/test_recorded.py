@@ -42,6 +42,33 @@ def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(f
         assert loss == (newest[0] if known else math.inf)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sets(st.integers(0, EXAMPLES - 1))), max_size=8),
+    st.integers(2, 3),
+    st.integers(0, 2**32),
+)
+def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_many(
+    filings, count, seed
+):
+    ledger = sb.Ledger(EXAMPLES, count)
+    lasts: list[list[float]] = [[] for _ in range(EXAMPLES)]
+    generator = torch.Generator().manual_seed(seed)
+    for epoch, indices in sorted(filings, key=lambda filing: filing[0]):
+        keys = sorted(indices)
+        losses = torch.rand(len(keys), generator=generator)
+        ledger.recorded.file(torch.tensor(keys, dtype=torch.int64), losses, epoch)
+        for key, loss in zip(keys, losses.tolist(), strict=True):
+            lasts[key].append(loss)
+    found = begin(sb.Recorded(highest_of=count)).recall(ledger, 10).tolist()
+    assert found == [max(each[-count:]) if len(each) >= count else math.inf for each in lasts]
+
+
+@pytest.mark.parametrize("count", [0, 1.5, -1])
+def test_a_number_of_losses_that_is_none_is_refused(count):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"highest_of={count}"):
+        sb.Recorded(highest_of=count)
+
+
 def test_a_loss_that_is_not_a_number_is_unknown():
     ledger = sb.Ledger(EXAMPLES)
     ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)

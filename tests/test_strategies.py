@@ -174,6 +174,19 @@ def adam(parameters):
             ("easy-skip", sb.Recorded(2), sb.Confident(0.5), LATER),
         ),
         (
+            sb.auto(),
+            (
+                "auto",
+                sb.Recorded(10, highest_of=2),
+                sb.NoiseBudget(0.1, 0.1, 0.5),
+                sb.Schedule(1, 0.0, 5 / 6),
+            ),
+        ),
+        (
+            sb.auto(0.3, max_age=4, schedule=LATER),
+            ("auto", sb.Recorded(4, highest_of=2), sb.NoiseBudget(0.3), LATER),
+        ),
+        (
             sb.rho_loss(torch.ones(4), 0.5),
             (
                 "rho-loss",

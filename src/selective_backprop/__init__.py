@@ -85,6 +85,7 @@ from selective_backprop.selectors import (
     Confident,
     Everything,
     Hide,
+    NoiseBudget,
     Paced,
     Percentile,
     Proportional,
@@ -97,6 +98,7 @@ from selective_backprop.selectors import (
 )
 from selective_backprop.strategies import (
     Strategy,
+    auto,
     diet_sb,
     easy_skip,
     infobatch,
@@ -163,6 +165,7 @@ __all__ = [
     "Measure",
     "Median",
     "Needs",
+    "NoiseBudget",
     "NonFinite",
     "Observations",
     "Paced",
@@ -206,6 +209,7 @@ __all__ = [
     "VarianceGate",
     "advise",
     "audit",
+    "auto",
     "diet_sb",
     "draw_exactly",
     "easy_skip",

@@ -37,6 +37,7 @@ SELECTORS = {
     ],
     sb.Hide: [sb.Hide(), sb.Hide(0.5, confidence=0.5, falls=(), history=64)],
     sb.Confident: [sb.Confident(), sb.Confident(1.0)],
+    sb.NoiseBudget: [sb.NoiseBudget(), sb.NoiseBudget(0.5, floor=0.3, correction=1.0)],
 }
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
 BATCH = 16
@@ -46,6 +47,8 @@ BIASED_ON_PURPOSE = {
     sb.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
     sb.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
     sb.Confident(): "tempered, so that no row of a batch weighs four times as much as others",
+    sb.NoiseBudget(): "tempered likewise",
+    sb.NoiseBudget(0.5, floor=0.3, correction=1.0): "the sum is unbiased: fewer steps, but longer",
 }
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 

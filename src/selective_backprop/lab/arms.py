@@ -237,6 +237,7 @@ ARMS: Mapping[str, Arm] = {
     "infobatch": _simple(lambda settings: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule)),
     "easy-skip": _simple(lambda settings: sb.easy_skip()),
+    "auto": _simple(lambda settings: sb.auto()),
 }
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}

@@ -31,7 +31,7 @@ class AbstractPredictor(ABC):
         """
 
 
-def check_depth(depth: float, *, least: int) -> None:
+def check_depth(depth: float, *, least: int, name: str = "depth") -> None:
     """Refuse what is no number of scores.
 
     Raises:
@@ -39,5 +39,5 @@ def check_depth(depth: float, *, least: int) -> None:
     """
     if not depth >= least or depth % 1:
         raise ConfigurationError(
-            f"depth={depth}: a whole number of last scores is needed, at least {least}"
+            f"{name}={depth}: a whole number of last scores is needed, at least {least}"
         )

@@ -18,6 +18,7 @@ from selective_backprop.scorers._abstract import (
     Remembering,
     RunningScorer,
 )
+from selective_backprop.scorers._predictor import check_depth
 from selective_backprop.scorers._stale import check_epochs, check_inner, newest
 from selective_backprop.scorers._wrapping import RunningWrapper
 
@@ -38,18 +39,22 @@ class Recorded(AbstractScorer):
             ever.
         rescore: scores the examples that an epoch left out at its end, by passes that are
             charged as scoring; None leaves them with their old loss.
+        highest_of: how many of its last recorded losses an example is judged by the highest of;
+            one with fewer is trained on. More than 1 does not believe in a lucky guess.
 
     Raises:
-        ConfigurationError: if `max_age` is no whole number from 1, or `rescore` no scorer that
-            can be wrapped.
+        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, or `rescore`
+            no scorer that can be wrapped.
     """
 
     max_age: int | None = None
     rescore: AbstractScorer | None = None
+    highest_of: int = 1
 
     def __post_init__(self) -> None:
         if self.max_age is not None:
             check_epochs("max_age", self.max_age)
+        check_depth(self.highest_of, least=1, name="highest_of")
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
 
@@ -63,6 +68,7 @@ class Recorded(AbstractScorer):
             remembers=True,
             outputs=inner is not None and inner.needs.outputs,
             recordings=True,
+            depth=self.highest_of,
             rescores=inner is not None,
         )
 
@@ -96,4 +102,8 @@ class _RunningRecorded(RunningWrapper, Remembering):
         unknown = (epochs < 0) | np.isnan(scores)
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age
+        if self._spec.highest_of > 1:
+            recorded = ledger.recorded.observe().scores
+            unknown |= np.isnan(recorded).any(axis=0)
+            scores = np.fmax(scores, np.fmax.reduce(recorded))
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))

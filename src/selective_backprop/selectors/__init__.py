@@ -12,6 +12,7 @@ from selective_backprop.selectors._below_mean import BelowMean
 from selective_backprop.selectors._confident import Confident
 from selective_backprop.selectors._everything import Everything
 from selective_backprop.selectors._hide import Hide
+from selective_backprop.selectors._noise_budget import NoiseBudget
 from selective_backprop.selectors._percentile import Percentile, selection_probability
 from selective_backprop.selectors._proportional import Proportional
 from selective_backprop.selectors._top import Bottom, Top
@@ -24,6 +25,7 @@ __all__ = [
     "Confident",
     "Everything",
     "Hide",
+    "NoiseBudget",
     "Paced",
     "Percentile",
     "Proportional",

@@ -14,9 +14,11 @@ kath18               Forward(error norm)           Proportional(B / b)  when the
 infobatch            Recorded()                    BelowMean(r)         last eighth everything
 kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch everything
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
+auto                 Recorded(10, two)             NoiseBudget(noise)  first epoch, last sixth
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 """
 
+from selective_backprop.strategies._auto import auto
 from selective_backprop.strategies._controls import (
     low_k,
     pruned,
@@ -45,6 +47,7 @@ from selective_backprop.strategies._strategy import Strategy
 
 __all__ = [
     "Strategy",
+    "auto",
     "diet_sb",
     "easy_skip",
     "infobatch",

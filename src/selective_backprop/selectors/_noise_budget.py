@@ -1,0 +1,142 @@
+"""Skip as many of the learned examples as adds only so much noise to the gradient."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
+from selective_backprop._history import History
+from selective_backprop._selection import Choice, Draw, draw_coins
+from selective_backprop._types import Scores
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Terms,
+    check_history,
+)
+
+MOST_PULL = 0.5  # beyond which a pull counts as this much
+USUAL = 0.75  # of the candidates, on data that a model learns a good part of
+
+
+@final
+@dataclass(frozen=True)
+class NoiseBudget(AbstractSelector):
+    """Keep each candidate with odds in proportion to its pull, as few as a budget allows.
+
+    Read as a cross-entropy, a loss says with what probability the model misses the true class:
+    the example's pull, `1 - exp(-loss)`, counted as at most a half. It is about how long its
+    gradient is at the outputs. Keeping an example with odds `P` adds `pull² * (1 / P - 1)` to
+    the variance of the sum of them all. The fewest examples for a given sum of that are kept by
+    odds `pull / t`, at most 1, so `t` is taken as high as the budget allows, and no higher than
+    a half: what the model gives less than even chances is always kept, and never favoured.
+
+    A young model pulls at every example alike, and nearly all are kept; where most examples are
+    learned and a few are not, nearly all that are learned are skipped. No rate is to be set.
+
+    Args:
+        noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
+            squared pulls.
+        floor: least odds, in (0, 1].
+        correction: a kept row weighs `odds ** -correction`, in [0, 1]. With 1, what an epoch's
+            batches sum up to is unbiased, and batches being full, its fewer steps are longer;
+            with 0 there are no weights.
+        history: how many recent losses the budget is worked out from, at least 1, where each
+            window is scored; where losses are remembered by example, it is worked out from all.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+    """
+
+    noise: float = 0.1
+    floor: float = 0.1
+    correction: float = 0.5
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.noise <= 1.0:
+            raise ConfigurationError(
+                f"noise={self.noise}: the variance that skipping may add must be in (0, 1], as a "
+                "share of what there is; 0.1 is a tenth"
+            )
+        if not 0.0 < self.floor <= 1.0:
+            raise ConfigurationError(
+                f"floor={self.floor}: the least odds of being kept must be in (0, 1]; 0.1 keeps "
+                "at least one in ten"
+            )
+        if not 0.0 <= self.correction <= 1.0:
+            raise ConfigurationError(
+                f"correction={self.correction}: must be in [0, 1]; 1 weighs rows so "
+                "that their sum is unbiased, 0 gives no weights"
+            )
+        check_history(self.history)
+
+    @property
+    def terms(self) -> Terms:
+        """Keep what the budget demands, which depends on the losses; say three quarters."""
+        return Terms(
+            max(USUAL, self.floor),
+            Draw.BERNOULLI,
+            self.history,
+            reweights=self.correction > 0.0,
+            promises=False,
+        )
+
+    def start(self, context: Context) -> RunningSelector:
+        """Return the running selector."""
+        return _RunningBudget(self)
+
+
+class _RunningBudget(RunningSelector):
+    def __init__(self, spec: NoiseBudget) -> None:
+        self._spec = spec
+        self._past: tuple[History, int] | None = None
+        self._certain: Tensor | None = None
+
+    def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        if self._past != (history, history.filed):
+            self._past = history, history.filed
+            self._certain = certain_pull(history.recent, self._spec.noise)
+        odds = (pulls(scores) / self._certain).clamp(self._spec.floor, 1.0)
+        rows = draw_coins(odds, generator)
+        if not self._spec.correction:
+            return Choice(rows)
+        return Choice(rows, odds.take(rows).pow(-self._spec.correction).float())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # worked out again from the history
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._past = None
+
+
+def pulls(losses: Tensor) -> Tensor:
+    """Return `1 - exp(-loss)` in [0, 1], float64."""
+    return (-torch.expm1(-losses.double())).clamp(min=0.0)
+
+
+def certain_pull(losses: Tensor, noise: float) -> Tensor:
+    """Return from which pull on an example is kept for certain, within a budget of noise.
+
+    Args:
+        losses: all that are known, `[known]`.
+        noise: the budget, as a share of the sum of squared pulls.
+
+    Returns:
+        The highest `t` at most a half with `sum(pull * (t - pull))`, over pulls below `t`, within
+        the budget; a float64 scalar above 0, found without a host synchronisation.
+    """
+    ascending = pulls(losses).clamp(max=MOST_PULL).sort().values
+    most = ascending.new_tensor(MOST_PULL)
+    if not len(ascending):
+        return most
+    sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
+    budget = noise * squares[-1]
+    added = ascending * sums - squares  # if t were each of the pulls: never falls
+    last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
+    t = (budget + squares.take(last)) / sums.take(last)
+    return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(math.ulp(0.0), most)

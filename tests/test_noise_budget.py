@@ -1,0 +1,128 @@
+"""A budget of noise lets as many learned examples be skipped as it pays for, and no others."""
+
+import math
+
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+
+ANY = sb.Context(batch_size=4, window=None)
+losses = st.floats(-1, 4, width=32) | st.sampled_from([0.0, 1e-6, 1e-3])
+
+
+def remember(known):
+    history = sb.History(max(1, len(known)))
+    history.file(torch.tensor(known))
+    return history
+
+
+def skip(selector, scores, known, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return selector.start(ANY).select(torch.tensor(scores), remember(known), generator)
+
+
+def odds_of(selector, score, known):
+    """How often a candidate is kept."""
+    rows, _ = skip(selector, [score] * 4000, known)
+    return len(rows) / 4000
+
+
+@given(
+    st.lists(losses, min_size=1, max_size=30),
+    st.lists(losses, max_size=30),
+    st.sampled_from([0.01, 0.1, 1.0]),
+    st.sampled_from([0.02, 0.25, 1.0]),
+    st.integers(0, 2**32),
+)
+def test_rows_and_weights_are_the_plain_rules(scores, known, noise, floor, seed):
+    generator = torch.Generator().manual_seed(seed)
+    tosses = torch.rand(len(scores), generator=generator, dtype=torch.float64).tolist()
+    odds = [reference.budget_odds(loss, known, noise, floor) for loss in scores]
+    rows, weights = skip(sb.NoiseBudget(noise, floor=floor), scores, known, seed)
+    near = [
+        row for row, (p, toss) in enumerate(zip(odds, tosses, strict=True)) if abs(p - toss) < 1e-9
+    ]
+    assert set(rows.tolist()) ^ set(reference.toss_coins(odds, tosses)) <= set(near)
+    assert weights.tolist() == pytest.approx([odds[row] ** -0.5 for row in rows], rel=1e-5)
+
+
+def test_odds_by_hand():
+    # Pulls of 0.1 and, three of four, of a half: t = 0.1 + 0.1 * (0.01 + 0.75) / 0.1 > 1/2.
+    known = [-math.log(0.9), math.log(2), math.log(2), math.log(2)]
+    assert odds_of(sb.NoiseBudget(0.1), known[0], known) == pytest.approx(0.2, abs=0.03)
+    # A tenth of it: t = 0.1 + 0.01 * 0.76 / 0.1 = 0.176.
+    assert odds_of(sb.NoiseBudget(0.01), known[0], known) == pytest.approx(0.568, abs=0.03)
+    assert odds_of(sb.NoiseBudget(0.01), known[1], known) == 1.0
+
+
+@pytest.mark.parametrize("loss", [1e-4, 0.05, 0.5, 2.3])
+def test_where_all_are_alike_hardly_any_is_skipped(loss):
+    kept = odds_of(sb.NoiseBudget(0.1), loss, [loss] * 100)
+    assert kept == pytest.approx(1 / 1.1 if loss < 0.6 else 1.0, abs=0.02)
+
+
+def test_where_most_are_learned_most_are_skipped_and_what_is_not_is_kept():
+    known = [1e-3] * 95 + [1.5] * 5
+    assert odds_of(sb.NoiseBudget(0.1, floor=0.02), 1e-3, known) == pytest.approx(0.02, abs=0.01)
+    assert odds_of(sb.NoiseBudget(0.1, floor=0.02), 1.5, known) == 1.0
+
+
+def test_labels_that_stay_hard_count_as_an_even_chance_does():
+    even, hopeless = ([0.05] * 60 + [hard] * 40 for hard in (math.log(2), 50.0))
+    weights = [skip(sb.NoiseBudget(0.01), [0.05] * 500, each).weights for each in (even, hopeless)]
+    torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize("known", [[], [0.5, 2.0]])
+def test_what_is_unknown_is_always_kept_and_weighs_1(known):
+    rows, weights = skip(sb.NoiseBudget(), [torch.inf] * 50, known)
+    assert rows.tolist() == list(range(50))
+    assert weights.tolist() == [1.0] * 50
+
+
+def test_where_nothing_is_left_to_learn_the_floor_holds():
+    assert odds_of(sb.NoiseBudget(floor=0.25), 0.0, [0.0] * 50) == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize(("correction", "power"), [(1.0, -1.0), (0.5, -0.5)])
+def test_weights_undo_as_much_of_the_draw_as_is_asked_for(correction, power):
+    known = [0.05] * 60 + [1.0] * 40
+    rows, weights = skip(sb.NoiseBudget(correction=correction), [0.05] * 50, known)
+    odds = reference.budget_odds(0.05, known, 0.1, 0.1)
+    assert weights.tolist() == pytest.approx([odds**power] * len(rows), rel=1e-5)
+
+
+def test_no_correction_gives_no_weights():
+    selector = sb.NoiseBudget(correction=0.0)
+    assert not selector.terms.reweights
+    assert skip(selector, [0.1, 2.0], [0.1, 2.0]).weights is None
+
+
+def test_the_budget_follows_what_is_remembered():
+    running = sb.NoiseBudget(correction=1.0).start(ANY)
+    history, generator = sb.History(100), torch.Generator().manual_seed(0)
+    history.file(torch.full((100,), 0.05))
+    alike = running.select(torch.full((200,), 0.05), history, generator).weights
+    history.file(torch.full((60,), 3.0))
+    mixed = running.select(torch.full((200,), 0.05), history, generator).weights
+    assert alike.max() < 1.2 < 5.0 < mixed.min()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"noise": 0.0}, "noise=0.0"),
+        ({"noise": 1.5}, "noise=1.5"),
+        ({"floor": 0.0}, "floor=0.0"),
+        ({"floor": math.nan}, "floor=nan"),
+        ({"correction": -0.1}, "correction=-0.1"),
+        ({"history": 0}, "history=0"),
+    ],
+)
+def test_values_out_of_range_are_refused(wrong, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        sb.NoiseBudget(**wrong)
