@@ -185,6 +185,20 @@ def _weighed(figure: Figure, selector: sb.AbstractSelector) -> None:
         axes.set_xlabel("loss at its last training")
 
 
+def _auto(figure: Figure) -> None:
+    """Draw odds against the loss, as they are at three moments of a training."""
+    axes = figure.subplots()
+    moments = (("young", 1.5, _ORANGE), ("later", 0.15, _BLUE), ("learned", 0.015, _GREEN))
+    for moment, median, colour in moments:
+        kept = trials.keep_odds(sb.NoiseBudget(), median=median)
+        label = f"{moment}: {100 * kept.share.mean():.0f} % kept"
+        axes.plot(kept.losses, kept.share, color=colour, label=label)
+    _odds_axes(axes)
+    axes.set_xscale("log")
+    axes.set_xlabel("highest of the last two losses")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
 # Trainings on digits
 
 
@@ -388,6 +402,7 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
         _raster, colour=_ORANGE, strategies={"": lambda scorer: sb.kakurenbo(scorer=scorer)}
     ),
     "easy-skip": partial(_weighed, selector=sb.Confident(0.25)),
+    "auto": _auto,
     "rho-loss": _rho_loss,
 }
 

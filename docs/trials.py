@@ -118,12 +118,17 @@ class _Noted(Dataset):
 
 
 def keep_odds(
-    selector: sb.AbstractSelector, *, batch: int = 32, windows: int = 1500, bins: int = 40
+    selector: sb.AbstractSelector,
+    *,
+    median: float = 0.3,
+    batch: int = 32,
+    windows: int = 1500,
+    bins: int = 40,
 ) -> Kept:
     """Run a selector over windows of log-normal losses, and count what it keeps."""
     generator = torch.Generator().manual_seed(0)
     ranks = (torch.arange(4000) + 0.5) / 4000
-    losses = (1.2 * torch.special.ndtri(ranks) - 1.2).exp()
+    losses = median * (1.2 * torch.special.ndtri(ranks)).exp()
     window = max(batch, round(batch / selector.terms.rate))
     running = selector.start(sb.Context(batch_size=batch, window=window))
     if isinstance(running, sb.Paced):
