@@ -96,9 +96,11 @@ def _draw(panel: Axes, filled: Filled, factor: float) -> None:
     panel.set_ylim(len(names) - 0.4, -0.6)
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
     panel.set_xlabel(AXIS_LABELS[clock([run for _, arm in shown for run in arm.runs])])
-    words = _without(filled, factor)
-    if target is not None:
-        words = f" until {target:.2f} % ({factor:g} × Traditional's)"
+    if target is None:
+        panel.set_xticks([])
+        entitle(panel, filled.panel.title + _without(filled, factor), [], room=3.4)
+        return
+    words = f" until {target:.2f} % ({factor:g} × Traditional's)"
     entitle(panel, filled.panel.title + words, list(PARTS), room=3.4)
 
 
