@@ -90,7 +90,7 @@ def show_advice(
     console.print(forecast_table(advice))
     for line in conclude(advice):
         indent = len(line) - len(line.lstrip())
-        console.print(Padding(Text(line.lstrip()), (0, 0, 0, indent)))
+        console.print(Padding(Text(line.lstrip()), (0, 0, 0, indent), expand=False))
     for line in advice.recommendation.code:
         console.print(f"    {line}", soft_wrap=True)  # a line that is cut is no code
     for line in remark(advice):
@@ -124,7 +124,7 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
     yield (
         f"{recipe.model} on {recipe.data}, {config['examples']:,} examples, batches of "
         f"{config['batch_size']}, a rate of {rate}, on {config['device']}; {config['clock']}; "
-        f"{advice.rounds} rounds in {advice.seconds:.0f} s."
+        f"{advice.rounds} round{'s' * (advice.rounds > 1)} in {advice.seconds:.0f} s."
     )
     ordered = sorted(advice.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{phase} {share:.0%}" for phase, share in ordered if share >= 0.005)
@@ -153,7 +153,7 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
 
 def scorer_table(advice: sb.Advice) -> Table:
     """Return one row per cheap scorer: its cost beside exact scoring, and how far it agrees."""
-    table = _table("Cheap scorers", "scorer", "cost", "95 %", "correlation", "overlap")
+    table = _table("Cheap scorers", "scorer", "cost", _spread(advice), "correlation", "overlap")
     for name, each in advice.scorers.items():
         table.add_row(
             name,
@@ -169,7 +169,12 @@ def scorer_table(advice: sb.Advice) -> Table:
 def forecast_table(advice: sb.Advice) -> Table:
     """Return one row per strategy, the cheapest epoch first."""
     table = _table(
-        "An epoch while selecting, predicted", "strategy", "seconds", "relative", "95 %", "training"
+        "An epoch while selecting, predicted",
+        "strategy",
+        "seconds",
+        "relative",
+        _spread(advice),
+        "training",
     )
     ordered = sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median)
     for name, each in ordered:
@@ -185,6 +190,11 @@ def forecast_table(advice: sb.Advice) -> Table:
         "it does not select. * depends on the losses, and changes as the model learns."
     )
     return table
+
+
+def _spread(advice: sb.Advice) -> str:
+    """Say what the ends beside a median are: of few rounds there is no interval."""
+    return "95 %" if advice.rounds >= 6 else "all rounds"
 
 
 def conclude(advice: sb.Advice) -> Iterator[str]:
