@@ -65,6 +65,7 @@ def test_the_interval_covers_the_median_19_times_in_20(count):
     # the median lies between two order statistics as often as a binomial's half does
     inside = sum(comb(count, k) for k in range(low + 1, high + 1)) / 2**count
     assert inside >= 0.95
+    assert low + high == count - 1  # as far from either end
 
 
 def test_few_rounds_give_all_there_is():

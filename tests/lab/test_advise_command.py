@@ -42,6 +42,26 @@ def test_it_says_what_was_measured_what_epochs_cost_what_is_known_and_what_to_do
     assert outcome.text.endswith("Written: all/a.json.")
 
 
+def test_code_stands_in_lines_that_can_be_copied_and_phases_the_largest_first(advised):
+    folder, outcome = advised
+    record = json.loads((folder / "all/a.json").read_text())
+    lines = outcome.out.splitlines()
+    for line in record["recommendation"]["code"]:
+        assert f"    {line}" in lines
+    ordered = sorted(record["shares"], key=lambda phase: -record["shares"][phase])
+    assert f"A traditional epoch is {ordered[0]} " in outcome.text
+    assert "The images are made up" in outcome.text
+
+
+def test_of_few_rounds_no_interval_is_claimed(advised):
+    folder, outcome = advised
+    rounds = json.loads((folder / "all/a.json").read_text())["rounds"]
+    assert rounds < 6
+    assert "all rounds" in outcome.text
+    assert "95 %" not in outcome.text
+    assert f"; {rounds} round{'s' if rounds > 1 else ''} in " in outcome.text
+
+
 def test_it_writes_a_record(advised):
     folder, _ = advised
     record = json.loads((folder / "all/a.json").read_text())

@@ -68,6 +68,7 @@ def test_an_audit_lists_the_most_suspicious_with_pictures(noisy):
         rows = list(csv.DictReader(file))
     assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 41)]
     page = (folder / "suspects.html").read_text(encoding="utf-8")
+    assert '<meta name="viewport" content="width=device-width' in page
     images = few_digits().train_images
     for row in rows:
         assert f'src="{row["picture"]}"' in page
@@ -169,6 +170,15 @@ def test_a_folder_without_records_of_examples_is_refused_with_what_to_do(tmp_pat
     assert "no run whose examples could be audited" in outcome.text
     assert "--again" in outcome.text
     assert run_command("audit nowhere", tmp_path).status == 2
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_shown(tmp_path):
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12)))
+    (tmp_path / "taken").write_text("a file")
+    outcome = run_command(f"audit {tmp_path} --out {tmp_path}/taken", tmp_path)
+    assert outcome.status == 2
+    assert "taken: cannot be made a folder" in outcome.text
+    assert outcome.out == ""
 
 
 def test_without_flips_there_is_nothing_to_hold_a_list_against(tmp_path):

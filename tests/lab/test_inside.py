@@ -54,6 +54,17 @@ def test_the_share_of_a_class_is_what_counting_its_examples_gives():
     assert class_shares([other])[0].mean == 50.0
 
 
+def test_intervals_of_shares_end_where_there_is_nothing():
+    history = fixture_history(passes=3.0, selected=np.full(12, 3, np.int32))
+    other = fixture_history(passes=3.0, selected=np.full(12, 0, np.int32))
+    insides, look, shown = inside_of()
+    runs = [run for run, _ in insides[0].runs]
+    inside = replace(insides[0], runs=tuple(zip(runs, (history, other), strict=True)))
+    (trace,) = class_plot([inside], look, shown).data
+    assert trace["x"] == [50.0] * 3
+    assert trace["error_x"]["array"] == trace["error_x"]["arrayminus"] == [50.0] * 3
+
+
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)

@@ -90,6 +90,13 @@ def users_module(tmp_path, monkeypatch):
         "def of_two(channels_in, classes): ...\n"
         "def of_nothing(*arguments): return 'a net'\n"
         "number = 3\n"
+        "def of_seven(*_): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 10))\n"
+        "def of_one_class(*_):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1))\n"
+        "def of_no_weights(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "    torch.nn.AdaptiveAvgPool1d(10))\n"
+        "def of_norm(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "    torch.nn.BatchNorm1d(64).eval(), torch.nn.Dropout(), torch.nn.Linear(64, 10))\n"
     )
     (tmp_path / "my_broken_nets_for_tests.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -117,8 +124,18 @@ def test_the_users_own_net_is_made_by_its_import_path():
         ("my_nets_for_tests:number", r"number in my_nets_for_tests is 3, .* function of"),
         ("my_nets_for_tests:of_two", r"takes \(channels_in, classes\), but is called with"),
         ("my_nets_for_tests:of_nothing", r"gave a str, but a torch\.nn\.Module"),
+        ("my_nets_for_tests:of_seven", r"cannot run on images of .*1, 8, 8\): RuntimeError: mat1"),
+        ("my_nets_for_tests:of_one_class", r"2 images into \(2, 1\), but .* shape \(2, 10\)"),
+        ("my_nets_for_tests:of_no_weights", r"no parameter that requires a gradient"),
     ],
 )
 def test_a_name_that_makes_no_net_is_refused_with_the_reason(name, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         make_model(name, blank_data(1, 8), seed=0)
+
+
+@pytest.mark.usefixtures("users_module")
+def test_a_net_that_was_tried_out_is_as_it_was_made():
+    model = make_model("my_nets_for_tests:of_norm", blank_data(1, 8), seed=0)
+    assert [part.training for part in model] == [True, False, True, True]
+    assert model[1].num_batches_tracked == 0

@@ -125,6 +125,16 @@ def test_a_damaged_file_of_examples_costs_only_what_it_held(tmp_path):
     assert problem.endswith("What became of the examples of this run is not shown.")
 
 
+def test_examples_without_their_record_are_named(tmp_path):
+    write(tmp_path)
+    lost = write(tmp_path, "top-k")
+    lost.unlink()
+    found = survey([tmp_path, tmp_path])
+    assert len(found.runs) == 1
+    (problem,) = found.problems
+    assert problem.startswith(f"{examples_path(lost)}: its record {lost.name} is missing")
+
+
 def test_examples_of_another_number_are_not_shown_beside_the_others(tmp_path):
     for seed in (0, 1):
         write(tmp_path, seed=seed)

@@ -205,8 +205,11 @@ def _sooner(summary: Summary) -> Iterable[Finding]:
     text = (
         f"{AXIS_WORDS[summary.axis]} of {label} over the arm's, median seeds, above 1 is sooner: "
     )
-    text += listed(there) if there else "nobody got there"
-    if never:
+    if not there:
+        text = "nobody got there with more than half of the seeds"
+    else:
+        text += listed(there)
+    if there and never:
         text += f"; not reached by half the seeds or more: {listed(never)}"
     yield Finding(f"To {_SHOWN:g} × traditional's final error, {target:.2f} %", text + ".")
 

@@ -93,8 +93,9 @@ def _classes(plot: Plot | None, insides: Sequence[Inside]) -> Iterable[str]:
     yield from figure(
         plot,
         "Of every hundred times that an example of the class came up for training, how often it "
-        "was trained on: mean over seeds, with the 95 % interval. Points of one arm that lie one "
-        "below the other are classes that it treats alike. Of pruned data, what was pruned away "
+        "was trained on: mean over seeds, with the part of the 95 % interval that lies between 0 "
+        "and 100. Points of one arm that lie one below the other are classes that it treats alike. "
+        "Of pruned data, what was pruned away "
         f"counts as not trained on.{some}",
     )
 

@@ -17,6 +17,7 @@ from selective_backprop.lab._inside import (
 )
 from selective_backprop.lab._plots import Entry, Plot, base_layout, number
 from selective_backprop.lab._styles import Style
+from selective_backprop.lab.statistics import Estimate
 
 CLASSES = 20  # rows that a reader still compares
 _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
@@ -55,7 +56,7 @@ def spread_plot(
         "range": [math.log10(low) - 0.05, math.log10(max(high, 2 * low)) + 0.05],
         "showgrid": True,
         "dtick": 1,
-        "exponentformat": "power",
+        "tickformat": "~g",
     }
     layout["yaxis"] |= {"range": [0, 101], "ticksuffix": ""}
     data = [
@@ -113,8 +114,14 @@ def class_plot(
             "hovertemplate": "%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
         }
         if several:
-            widths = [number(share[row].half_width) for row in rows]
-            trace["error_x"] = {"type": "data", "array": widths, "thickness": 1.2, "width": 3}
+            trace["error_x"] = {
+                "type": "data",
+                "symmetric": False,
+                "array": [number(_within(share[row], 100.0 - share[row].mean)) for row in rows],
+                "arrayminus": [number(_within(share[row], share[row].mean)) for row in rows],
+                "thickness": 1.2,
+                "width": 3,
+            }
         data.append(trace)
     layout = base_layout(x_title="trained on, of 100 chances", y_title="")
     layout["xaxis"] |= {"showgrid": True}
@@ -133,6 +140,11 @@ def class_plot(
         height=110 + 30 * len(rows),
         legend=[replace(entry, dash=None) for entry in _legend(insides, look, shown)],
     )
+
+
+def _within(share: Estimate, room: float) -> float:
+    """Return the half-width of an interval, cut where there is nothing: below 0 and above 100."""
+    return min(share.half_width, max(0.0, room))
 
 
 def life_plot(insides: Sequence[Inside], look: dict[str, Style], shown: frozenset[str]) -> Plot:

@@ -115,7 +115,7 @@ function slide(plot, slider) {
 // Single examples
 
 const classOf = number => number < 0 ? 'never seen' : gallery.classes[number] ?? String(number);
-const percent = share => share === null ? '' : ` (${Math.round(100 * share)} %)`;
+const percent = share => share === null ? '' : ` (${Math.round(100 * share)}\u00a0%)`;
 
 function face(index, label) {
   const portrait = gallery.portraits[index] ?? {};

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from torch import nn
@@ -88,6 +89,11 @@ def show_advice(
         console.print(scorer_table(advice))
     console.print(forecast_table(advice))
     for line in conclude(advice):
+        indent = len(line) - len(line.lstrip())
+        console.print(Padding(Text(line.lstrip()), (0, 0, 0, indent), expand=False))
+    for line in advice.recommendation.code:
+        console.print(f"    {line}", soft_wrap=True)  # a line that is cut is no code
+    for line in remark(advice):
         console.print(line)
     if record is None:
         return
@@ -118,9 +124,10 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
     yield (
         f"{recipe.model} on {recipe.data}, {config['examples']:,} examples, batches of "
         f"{config['batch_size']}, a rate of {rate}, on {config['device']}; {config['clock']}; "
-        f"{advice.rounds} rounds in {advice.seconds:.0f} s."
+        f"{advice.rounds} round{'s' * (advice.rounds > 1)} in {advice.seconds:.0f} s."
     )
-    shares = ", ".join(f"{phase} {share:.0%}" for phase, share in advice.shares.items())
+    ordered = sorted(advice.shares.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{phase} {share:.0%}" for phase, share in ordered if share >= 0.005)
     yield f"A traditional epoch is {shares}."
     yield (
         f"A backward pass takes {advice.backward.median:.2f} forward passes; scoring an example "
@@ -129,6 +136,8 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
     found = advice.redundancy
     if found is None:
         return
+    if is_shape(recipe.data):
+        yield "The images are made up: the costs are real, the losses and gradients not yours."
     yield (
         f"After {found.steps} steps on a copy, of {found.examples:,} examples: a tenth of the "
         f"losses are below {found.quantiles[2]:.3g}, half below {found.quantiles[10]:.3g}, nine "
@@ -144,7 +153,7 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
 
 def scorer_table(advice: sb.Advice) -> Table:
     """Return one row per cheap scorer: its cost beside exact scoring, and how far it agrees."""
-    table = _table("Cheap scorers", "scorer", "cost", "95 %", "correlation", "overlap")
+    table = _table("Cheap scorers", "scorer", "cost", _spread(advice), "correlation", "overlap")
     for name, each in advice.scorers.items():
         table.add_row(
             name,
@@ -160,7 +169,12 @@ def scorer_table(advice: sb.Advice) -> Table:
 def forecast_table(advice: sb.Advice) -> Table:
     """Return one row per strategy, the cheapest epoch first."""
     table = _table(
-        "An epoch while selecting, predicted", "strategy", "seconds", "relative", "95 %", "training"
+        "An epoch while selecting, predicted",
+        "strategy",
+        "seconds",
+        "relative",
+        _spread(advice),
+        "training",
     )
     ordered = sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median)
     for name, each in ordered:
@@ -178,8 +192,13 @@ def forecast_table(advice: sb.Advice) -> Table:
     return table
 
 
+def _spread(advice: sb.Advice) -> str:
+    """Say what the ends beside a median are: of few rounds there is no interval."""
+    return "95 %" if advice.rounds >= 6 else "all rounds"
+
+
 def conclude(advice: sb.Advice) -> Iterator[str]:
-    """Say what is known of accuracy, what to do and why, and what is missing."""
+    """Say what is known of accuracy, and what to do and why."""
     yield "At equal cost, on MNIST and Fashion-MNIST, the records of this project say:"
     said: dict[str, list[str]] = {}
     for name, each in advice.forecasts.items():
@@ -193,10 +212,12 @@ def conclude(advice: sb.Advice) -> Iterator[str]:
     )
     for reason in advised.reasons:
         yield f"  {reason}"
-    for line in advised.code:
-        yield f"    {line}"
-    for name, remark in advice.remarks.items():
-        yield f"{name}: {remark}"
+
+
+def remark(advice: sb.Advice) -> Iterator[str]:
+    """Say what has to be said of scorers, and what is missing."""
+    for name, words in advice.remarks.items():
+        yield f"{name}: {words}"
     for what in advice.left_out:
         yield f"Left out for want of time: {what}."
 

@@ -54,6 +54,8 @@ def show_audit(
             "--against-noise: no label of these runs was flipped on purpose, so that nobody knows "
             "which are wrong; make a run with --noise 0.2, or leave the option out"
         )
+    folder = out or folder_of(places[0]) / "audit"
+    make_folder(folder)
     pictures, texts, trouble = _exhibits(audit, root)
     for problem in (*audit.problems, *trouble):
         errors.print(f"warning: {problem}")
@@ -64,8 +66,6 @@ def show_audit(
         console.print(_top_table(audit, min(count, _PRINTED)))
     if against_noise:
         console.print(_cuts_table(audit))
-    folder = out or folder_of(places[0]) / "audit"
-    make_folder(folder)
     written = write_sheet(audit, folder, count=count, pictures=pictures, texts=texts)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 import selective_backprop as sb
-from selective_backprop.lab.examples import SUFFIX as EXAMPLES
 from selective_backprop.lab.examples import ExampleHistory
-from selective_backprop.lab.records import SUFFIX, Run
+from selective_backprop.lab.records import Run
 from selective_backprop.lab.surveying import survey
 
 
@@ -78,7 +77,7 @@ def audit_runs(places: Sequence[Path]) -> Audit:
         RecordError: if no run is left.
     """
     found = survey(places)
-    problems = [*found.problems, *_without_record(places)]
+    problems = list(found.problems)
     seen: list[tuple[Run, ExampleHistory]] = []
     for run in found.runs:
         history = None if run.path is None else found.histories.get(run.path)
@@ -127,22 +126,6 @@ def _of_usual_labels(
                 "it is left out; name it alone to audit it."
             )
     return kept
-
-
-def _without_record(places: Sequence[Path]) -> list[str]:
-    """Say which files of examples have lost their records."""
-    folders = [place for place in places if place.is_dir()]
-    files = sorted(file for folder in folders for file in folder.glob(f"*{EXAMPLES}"))
-    return [
-        f"{file}: its record {_record_of(file).name} is missing, so that nobody knows of which "
-        "data it is, and it is left out. Put the record back beside it."
-        for file in files
-        if not _record_of(file).exists()
-    ]
-
-
-def _record_of(examples: Path) -> Path:
-    return examples.with_name(examples.name.removesuffix(EXAMPLES) + SUFFIX)
 
 
 def _why_none(run: Run) -> str:

@@ -124,17 +124,20 @@ def make_model(name: str, data: ImageData, *, seed: int, channels_last: bool = T
 
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or what it names makes
-            no `torch.nn.Module` of three arguments.
+            no `torch.nn.Module` of three arguments that can be trained and turns images into one
+            number for each class.
     """
     factory = MODELS[name] if name in MODELS else _imported(name)
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the GPUs too, and nothing would put those back.
         torch.default_generator.manual_seed(seed)
         model = factory(data.channels, data.classes, data.image_size)
-    if not isinstance(model, nn.Module):
-        raise sb.ConfigurationError(
-            f"the model {name!r} gave a {type(model).__name__}, but a torch.nn.Module is needed"
-        )
+        if not isinstance(model, nn.Module):
+            raise sb.ConfigurationError(
+                f"the model {name!r} gave a {type(model).__name__}, but a torch.nn.Module is needed"
+            )
+        if name not in MODELS:
+            _try_out(name, model, data)
     if channels_last:
         model.to(memory_format=torch.channels_last)  # ty: ignore[no-matching-overload]
     return model
@@ -161,6 +164,33 @@ def _imported(name: str) -> ModelFactory:
         )
     _check_arguments(name, factory)
     return factory
+
+
+def _try_out(name: str, model: nn.Module, data: ImageData) -> None:
+    """Pass two blank images through a net of the user's, before anything is trained or written."""
+    images = torch.zeros(2, data.channels, *data.train_images.shape[2:])
+    training = {part: part.training for part in model.modules()}
+    try:
+        with torch.no_grad():
+            outputs = model.eval()(images)
+    except Exception as error:  # the user's model may raise anything
+        raise sb.ConfigurationError(
+            f"the model {name!r} cannot run on images of shape {tuple(images.shape)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    for part, mode in training.items():
+        part.training = mode
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if shape != (2, data.classes):
+        raise sb.ConfigurationError(
+            f"the model {name!r} turns 2 images into {shape}, but one number for each of "
+            f"{data.classes} classes is needed, of shape {(2, data.classes)}"
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise sb.ConfigurationError(
+            f"the model {name!r} has no parameter that requires a gradient, so that there is "
+            "nothing to train"
+        )
 
 
 def _check_arguments(name: str, factory: Callable[..., object]) -> None:

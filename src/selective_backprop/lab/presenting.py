@@ -26,8 +26,8 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
 
 def show_page(console: Console, found: Survey, page: Path) -> None:
     """Print the table, and write the page alone."""
-    console.print(comparison_table(summarise(found.runs), width=console.width))
     make_folder(page.parent)
+    console.print(comparison_table(summarise(found.runs), width=console.width))
     _write_page(found, page)
     console.print(f"Open {page}.", soft_wrap=True)
 

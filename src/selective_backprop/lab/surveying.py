@@ -11,6 +11,7 @@ from typing import Any
 
 import selective_backprop as sb
 from selective_backprop.lab.comparison import as_text, differences, length_of
+from selective_backprop.lab.examples import SUFFIX as EXAMPLES
 from selective_backprop.lab.examples import ExampleHistory, read_examples
 from selective_backprop.lab.records import SUFFIX, Run, read_run
 
@@ -48,6 +49,7 @@ def survey(places: Sequence[str | Path]) -> Survey:
     """
     problems: list[str] = []
     runs = list(_read(_files(places), problems))
+    problems += _without_record(places)
     if not runs:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         named = ", ".join(map(str, places))
@@ -80,6 +82,18 @@ def _files(places: Sequence[str | Path]) -> Iterator[Path]:
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield path
+
+
+def _without_record(places: Sequence[str | Path]) -> Iterator[str]:
+    """Say which files of examples have lost their records."""
+    for folder in dict.fromkeys(place for place in map(Path, places) if place.is_dir()):
+        for file in sorted(folder.glob(f"*{EXAMPLES}")):
+            record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
+            if not record.exists():
+                yield (
+                    f"{file}: its record {record.name} is missing, so that nobody knows of which "
+                    "data it is, and it is left out. Put the record back beside it."
+                )
 
 
 def _read(files: Iterator[Path], problems: list[str]) -> Iterator[Run]:

@@ -73,6 +73,7 @@ def _page(
     shown = [(rank, index) for rank, index in enumerate(listed) if index in names or index in texts]
     yield "<!doctype html>"
     yield '<html lang="en"><meta charset="utf-8"><title>Examples that look mislabelled</title>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<style>{_STYLE}</style>"
     yield "<h1>Examples that look mislabelled</h1>"
     yield (
