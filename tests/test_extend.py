@@ -86,6 +86,24 @@ def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_o
         Gentle(1 / 4, floor=0)
 
 
+def test_windows_take_turns_and_go_on_with_them_after_an_interruption() -> None:
+    scores, generator = torch.arange(64.0), torch.Generator().manual_seed(0)
+
+    def begin() -> sb.RunningSelector:
+        return fixture_extend.NAMES["TakingTurns"](1 / 4).start(sb.Context(16, 64))
+
+    def takes_the_highest(running: sb.RunningSelector) -> bool:
+        rows = running.select(scores, sb.History(1024), generator).rows
+        assert len(rows) == 16
+        return rows.tolist() == list(range(48, 64))
+
+    running = begin()
+    assert [takes_the_highest(running) for _ in range(5)] == [False, True, False, True, False]
+    resumed = begin()
+    resumed.load_state_dict(running.state_dict())
+    assert takes_the_highest(resumed)
+
+
 def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
     images, labels = tasks.digits()
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10))

@@ -167,6 +167,7 @@ ONE_HOT = functional.one_hot(torch.arange(8) % 4, 5).float()
         (ONE_HOT, False),
         (0.9 * ONE_HOT + 0.1 / 5, False),  # smoothed alone
         (torch.linspace(0, 3, 40).view(8, 5).sin().softmax(1), False),  # of a teacher
+        (torch.tensor([[0.3, 0.7, 0.0, 0.0], [0.1, 0.6, 0.3, 0.0]]), False),  # of a sure one
         (torch.tensor([[0.3, 0.7], [1.0, 0.0]]), False),  # two classes: nothing can be told
         (torch.zeros(0, 5), False),
         (torch.ones(8, 5) * torch.nan, False),

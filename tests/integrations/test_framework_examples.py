@@ -28,13 +28,11 @@ def test_three_lines_at_most_are_new(framework):
     assert len([line for line in changes if line.startswith("- ")]) <= 1
 
 
-@pytest.mark.parametrize("framework", EXAMPLES)
-def test_the_example_runs_without_a_network_and_learns(framework, tmp_path):
-    if find_spec(framework) is None:
-        pytest.skip(f"{framework} is not installed")
+def run(name, folder):
+    """Run an example without a network, and return its steps and the error that it ends with."""
     ended = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{EXAMPLES[framework]}.py")],
-        cwd=tmp_path,
+        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        cwd=folder,
         env=os.environ
         | {
             "PYTHONPATH": str(ROOT / "src"),
@@ -42,7 +40,7 @@ def test_the_example_runs_without_a_network_and_learns(framework, tmp_path):
             "CUDA_VISIBLE_DEVICES": "",
             "ACCELERATE_USE_CPU": "true",
             "HF_HUB_OFFLINE": "1",
-            "HOME": str(tmp_path),
+            "HOME": str(folder),
         },
         capture_output=True,
         text=True,
@@ -50,5 +48,15 @@ def test_the_example_runs_without_a_network_and_learns(framework, tmp_path):
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     steps, error = re.search(r"(\d+) steps, test error (\d+\.\d)%", ended.stdout).groups()
-    assert int(steps) > 100
-    assert float(error) < ERRORS[framework]
+    return int(steps), float(error)
+
+
+@pytest.mark.parametrize("framework", EXAMPLES)
+def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(framework, tmp_path):
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    name = EXAMPLES[framework]
+    plain, selective = (run(each, tmp_path) for each in (f"{name}_plain", name))
+    assert plain[0] > 300
+    assert 0.3 * plain[0] < selective[0] < 0.65 * plain[0]
+    assert max(plain[1], selective[1]) < ERRORS[framework]

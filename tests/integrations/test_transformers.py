@@ -251,7 +251,7 @@ def test_lengths_that_were_grouped_stay_grouped(tmp_path):
     assert spread(train_sampling_strategy="group_by_length") < 0.6 * spread()
 
 
-def test_a_language_model_and_a_classifier_learn_from_what_is_selected(tmp_path):
+def test_a_language_model_learns_from_what_is_selected_about_as_well_in_fewer_steps(tmp_path):
     data = text.spoken()
     train, test = [row for place, row in enumerate(data) if place % 5], data[::5]
     before = text.held_out_loss(text.speaker(), test)

@@ -8,9 +8,10 @@ from selective_backprop.integrations._versions import require
 
 def test_a_framework_that_is_missing_is_named():
     with pytest.raises(
-        sb.ConfigurationError, match=r"needs no-such-thing 3\.1 or newer, and none is installed"
-    ):
+        ModuleNotFoundError, match=r"needs no-such-thing 3\.1 or newer, and none is installed"
+    ) as refusal:
         require("no-such-thing", "3.1")
+    assert refusal.value.name == "no-such-thing"
 
 
 def test_a_framework_that_is_too_old_is_named_with_what_to_do():

@@ -9,20 +9,24 @@ from selective_backprop._errors import ConfigurationError
 def require(framework: str, needed: str) -> None:
     """Refuse a framework that is missing, or older than the adapter needs.
 
+    What was found, what is needed and what to do are named.
+
     Args:
         framework: what it is called on the package index, and as an extra of this package.
         needed: the oldest version that works.
 
     Raises:
-        ConfigurationError: if it is; what was found, what is needed and what to do are named.
+        ModuleNotFoundError: if it is missing.
+        ConfigurationError: if it is too old.
     """
     advice = f"Install it: pip install 'selective-backprop[{framework}]'."
     try:
         found = version(framework)
     except PackageNotFoundError:
-        raise ConfigurationError(
+        raise ModuleNotFoundError(
             f"the adapter for {framework} needs {framework} {needed} or newer, and none is "
-            f"installed. {advice}"
+            f"installed. {advice}",
+            name=framework,
         ) from None
     if release(found) < release(needed):
         raise ConfigurationError(
