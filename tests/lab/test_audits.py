@@ -220,6 +220,21 @@ def test_texts_are_shown_as_they_were_recorded_and_never_as_code(tmp_path):
         assert [row["text"] for row in csv.DictReader(file)] == [texts[i] for i in (11, 10, 9)]
 
 
+def test_the_list_says_how_lasting_the_loss_was_and_how_often_each_was_trained_on(tmp_path):
+    counts = np.arange(12, dtype=np.int32)
+    losses = np.linspace(0.0, 2.2, 12, dtype=np.float32)
+    unseen = np.where(counts == 11, np.nan, losses + 1)
+    for number, means in enumerate((losses, unseen)):
+        history = fixture_history(selected=counts * (1 + number), loss_mean=means)
+        record(tmp_path / "out", history=history, seed=number)
+    assert run_command("audit out --top 12 --out listed", tmp_path).status == 0
+    with (tmp_path / "listed" / "suspects.csv").open(encoding="utf-8", newline="") as file:
+        rows = {int(row["index"]): row for row in csv.DictReader(file)}
+    assert [int(rows[index]["times_trained"]) for index in range(12)] == [3 * i for i in range(12)]
+    assert float(rows[5]["mean_loss"]) == pytest.approx(1.5, abs=1e-4)
+    assert float(rows[11]["mean_loss"]) == pytest.approx(2.2, abs=1e-4)
+
+
 def test_examples_that_are_neither_images_nor_texts_are_listed_alone(tmp_path):
     neither = {"portrait_image": None, "portrait_index": np.zeros(0, np.int64)}
     record(tmp_path, history=fixture_history(**neither))

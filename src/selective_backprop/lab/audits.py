@@ -8,6 +8,7 @@ from statistics import mode
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64, Int64
 
 import selective_backprop as sb
 from selective_backprop.lab.examples import ExampleHistory
@@ -57,11 +58,23 @@ class Audit:
         """The same examples, ranked by the mean of all losses seen."""
         return self._by("loss_mean")
 
+    @property
+    def losses(self) -> Float64[np.ndarray, " example"]:
+        """The mean of all losses seen of each example; NaN where none was."""
+        return self._mean("loss_mean")
+
+    @property
+    def times_trained(self) -> Int64[np.ndarray, " example"]:
+        """How often each example was trained on, in all runs together."""
+        return np.sum([each.selected for each in self.histories], axis=0, dtype=np.int64)
+
     def _by(self, name: str) -> sb.Suspects:
+        return sb.audit(self._mean(name))
+
+    def _mean(self, name: str) -> Float64[np.ndarray, " example"]:
         losses = np.array([getattr(each, name) for each in self.histories], np.float64)
         seen = (~np.isnan(losses)).sum(0)
-        mean = np.where(seen > 0, np.nansum(losses, 0) / np.maximum(1, seen), np.nan)
-        return sb.audit(mean)
+        return np.where(seen > 0, np.nansum(losses, 0) / np.maximum(1, seen), np.nan)
 
 
 def audit_runs(places: Sequence[Path]) -> Audit:

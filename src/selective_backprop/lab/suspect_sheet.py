@@ -54,7 +54,10 @@ def write_sheet(
         (folder / PICTURES).mkdir(exist_ok=True)
     for index, name in names.items():
         Image.fromarray(np.squeeze(pictures[index])).save(folder / name)
-    extra: dict[str, list[object]] = {}
+    extra: dict[str, list[object]] = {
+        "mean_loss": [f"{each:.4f}" for each in audit.losses[listed]],
+        "times_trained": audit.times_trained[listed].tolist(),
+    }
     if names:
         extra["picture"] = [names.get(index, "") for index in listed]
     if texts:
