@@ -66,7 +66,7 @@ class Audit:
     @property
     def times_trained(self) -> Int64[np.ndarray, " example"]:
         """How often each example was trained on, in all runs together."""
-        return np.sum([each.selected for each in self.histories], axis=0, dtype=np.int64)
+        return np.array([each.selected for each in self.histories], np.int64).sum(0)
 
     def _by(self, name: str) -> sb.Suspects:
         return sb.audit(self._mean(name))

@@ -1,6 +1,5 @@
 """Skip as many of the learned examples as adds only so much noise to the gradient."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,6 +18,7 @@ from selective_backprop.selectors._abstract import (
     check_history,
 )
 
+LEAST_PULL = torch.finfo(torch.float64).tiny  # not to divide by 0
 MOST_PULL = 0.5  # beyond which a pull counts as this much
 USUAL = 0.75  # of the candidates, on data that a model learns a good part of
 
@@ -95,7 +95,7 @@ class _RunningBudget(RunningSelector):
     def __init__(self, spec: NoiseBudget) -> None:
         self._spec = spec
         self._past: tuple[History, int] | None = None
-        self._certain: Tensor | None = None
+        self._certain = torch.tensor(MOST_PULL)
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         if self._past != (history, history.filed):
@@ -131,12 +131,11 @@ def certain_pull(losses: Tensor, noise: float) -> Tensor:
         the budget; a float64 scalar above 0, found without a host synchronisation.
     """
     ascending = pulls(losses).clamp(max=MOST_PULL).sort().values
-    most = ascending.new_tensor(MOST_PULL)
     if not len(ascending):
-        return most
+        return ascending.new_tensor(MOST_PULL)
     sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
     budget = noise * squares[-1]
     added = ascending * sums - squares  # if t were each of the pulls: never falls
     last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
     t = (budget + squares.take(last)) / sums.take(last)
-    return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(math.ulp(0.0), most)
+    return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(LEAST_PULL, MOST_PULL)
