@@ -27,7 +27,7 @@ SETTINGS = {"stale": 2, "keep": 1 / 2, "models": 2, "young": 1 / 3}
 PRUNED = ("diet-sb", "el2n", "el2n-random", "grand")
 EL2N, GRAND, HALVES = 2 * (1 + 1 / 3), 2 * (1 + 1), 2 * 1 / 2 + 1 / 3
 PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES}
-WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip"}
+WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
 WITHOUT_PASSES |= {"el2n", "el2n-random", "grand"}
 
 
@@ -136,7 +136,16 @@ def test_a_budget_that_preparing_uses_up_is_refused_with_both_numbers(arm):
         run.advance()
 
 
-TOGETHER = ("el2n", "grand", "rho-loss", "proxy-sb", "recorded-sb", "easy-skip", "kakurenbo")
+TOGETHER = (
+    "el2n",
+    "grand",
+    "rho-loss",
+    "proxy-sb",
+    "recorded-sb",
+    "easy-skip",
+    "auto",
+    "kakurenbo",
+)
 
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 5.0, "young": 1 / 10, "keep": 0.9}])
@@ -159,12 +168,12 @@ def test_preparing_leaves_the_global_random_stream_where_it_was():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("arm", ["recorded-sb", "infobatch", "kakurenbo", "easy-skip"])
+@pytest.mark.parametrize("arm", ["recorded-sb", "infobatch", "kakurenbo", "easy-skip", "auto"])
 def test_the_losses_of_training_are_recorded_where_an_arm_lives_on_them(arm):
     run = TrainingRun(fixture_plan(arm, **SETTINGS), few_digits())
     run.advance()  # the first epoch trains on everything, or nearly
     ledger = run.loader.state_dict()["parts"]["ledger"]
-    losses = ledger["recorded"]["scores"]
+    losses = ledger["recorded"]["scores"][0]  # the newest
     assert losses.isfinite().all()
     assert losses.min() > 0.0
     assert losses.mean() == pytest.approx(run.points[0].train_loss, rel=1e-5)
