@@ -39,7 +39,7 @@ _OWN = {
     "infobatch": "#7d8f00",
     "kakurenbo": "#a9c430",
     "easy-skip": "#2f8f2f",
-    "auto": "#111111",
+    "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
