@@ -131,6 +131,19 @@ def check_rate(rate: float) -> float:
     return float(rate)
 
 
+def check_floor(floor: float) -> None:
+    """Refuse least odds of being kept that are not in (0, 1].
+
+    Raises:
+        ConfigurationError: if they are not.
+    """
+    if not 0.0 < floor <= 1.0:
+        raise ConfigurationError(
+            f"floor={floor}: the least odds of being kept must be in (0, 1]; 0.25 keeps "
+            "at least one in four"
+        )
+
+
 def check_history(history: int) -> int:
     """Return the number of remembered scores if it is a whole one.
 

@@ -6,7 +6,6 @@ from typing import final
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
@@ -15,6 +14,7 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
+    check_floor,
 )
 
 
@@ -42,11 +42,7 @@ class Confident(AbstractSelector):
     floor: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.floor <= 1.0:
-            raise ConfigurationError(
-                f"floor={self.floor}: the least odds of being kept must be in (0, 1]; 0.25 keeps "
-                "at least one in four"
-            )
+        check_floor(self.floor)
 
     @property
     def terms(self) -> Terms:
@@ -69,6 +65,11 @@ class Confident(AbstractSelector):
         return Stateless(toss)
 
 
+def misses(losses: Scores) -> Odds:
+    """Return `1 - exp(-loss)`, at least 0: of a cross-entropy, the odds of all other classes."""
+    return (-torch.expm1(-losses.double())).clamp(min=0.0)
+
+
 def _keep_odds(losses: Scores, floor: float) -> Odds:
     """Return `2 * (1 - exp(-loss))`, but no less than `floor` and no more than 1."""
-    return (-2.0 * torch.expm1(-losses.double())).clamp(floor, 1.0)
+    return (2.0 * misses(losses)).clamp(floor, 1.0)

@@ -15,8 +15,10 @@ from selective_backprop.selectors._abstract import (
     AbstractSelector,
     RunningSelector,
     Terms,
+    check_floor,
     check_history,
 )
+from selective_backprop.selectors._confident import misses
 
 LEAST_PULL = torch.finfo(torch.float64).tiny  # not to divide by 0
 MOST_PULL = 0.5  # beyond which a pull counts as this much
@@ -63,11 +65,7 @@ class NoiseBudget(AbstractSelector):
                 f"noise={self.noise}: the variance that skipping may add must be in (0, 1], as a "
                 "share of what there is; 0.1 is a tenth"
             )
-        if not 0.0 < self.floor <= 1.0:
-            raise ConfigurationError(
-                f"floor={self.floor}: the least odds of being kept must be in (0, 1]; 0.1 keeps "
-                "at least one in ten"
-            )
+        check_floor(self.floor)
         if not 0.0 <= self.correction <= 1.0:
             raise ConfigurationError(
                 f"correction={self.correction}: must be in [0, 1]; 1 weighs rows so "
@@ -101,7 +99,7 @@ class _RunningBudget(RunningSelector):
         if self._past != (history, history.filed):
             self._past = history, history.filed
             self._certain = certain_pull(history.recent, self._spec.noise)
-        odds = (pulls(scores) / self._certain).clamp(self._spec.floor, 1.0)
+        odds = (misses(scores) / self._certain).clamp(self._spec.floor, 1.0)
         rows = draw_coins(odds, generator)
         if not self._spec.correction:
             return Choice(rows)
@@ -112,11 +110,6 @@ class _RunningBudget(RunningSelector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._past = None
-
-
-def pulls(losses: Tensor) -> Tensor:
-    """Return `1 - exp(-loss)` in [0, 1], float64."""
-    return (-torch.expm1(-losses.double())).clamp(min=0.0)
 
 
 def certain_pull(losses: Tensor, noise: float) -> Tensor:
@@ -130,7 +123,7 @@ def certain_pull(losses: Tensor, noise: float) -> Tensor:
         The highest `t` at most a half with `sum(pull * (t - pull))`, over pulls below `t`, within
         the budget; a float64 scalar above 0, found without a host synchronisation.
     """
-    ascending = pulls(losses).clamp(max=MOST_PULL).sort().values
+    ascending = misses(losses).clamp(max=MOST_PULL).sort().values
     if not len(ascending):
         return ascending.new_tensor(MOST_PULL)
     sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
