@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop import guide
 
 ROOT = Path(__file__).parents[1]
 Rows = Float[Tensor, " row"]
@@ -30,8 +31,8 @@ EXTRAS = {
 def public_names() -> list[str]:
     return [
         name
-        for name, value in vars(sb).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        for name in dir(sb)
+        if not name.startswith("_") and not isinstance(getattr(sb, name), ModuleType)
     ]
 
 
@@ -97,9 +98,21 @@ def test_importing_the_package_imports_no_extra():
     assert not EXTRAS & set(loaded)
 
 
-def test_importing_the_package_leaves_the_lab_alone():
-    code = "import sys, selective_backprop; sys.exit('selective_backprop.lab' in sys.modules)"
+@pytest.mark.parametrize("part", ["lab", "guide", "scorers._second_process"])
+def test_importing_the_package_leaves_alone_what_training_seldom_needs(part):
+    code = f"import sys, selective_backprop; sys.exit('selective_backprop.{part}' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_guide_comes_when_it_is_asked_for():
+    assert sb.advise is guide.advise
+    assert vars(sb)["advise"] is guide.advise  # and is asked for once
+    assert "advise" in dir(sb)
+
+
+def test_a_name_that_is_not_there_is_named():
+    with pytest.raises(AttributeError, match="'selective_backprop' has no attribute 'advice'"):
+        _ = sb.advice  # ty: ignore[unresolved-attribute]
 
 
 def test_every_import_points_down():

@@ -1,5 +1,8 @@
 """Spend backward passes only on the examples that still teach the model something."""
 
+import importlib
+import typing
+
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._ensemble import ExampleScores
@@ -36,19 +39,6 @@ from selective_backprop._step import SelectedLosses, SelectiveStep
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._subset import Subset
 from selective_backprop._tokens import SelectedTokens, TokenSelection
-from selective_backprop.guide import (
-    Advice,
-    Cut,
-    Doubts,
-    Forecast,
-    Median,
-    Recommendation,
-    Redundancy,
-    ScorerOutcome,
-    Suspects,
-    advise,
-    audit,
-)
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,
@@ -118,6 +108,21 @@ from selective_backprop.strategies import (
     top_k,
     traditional,
 )
+
+if typing.TYPE_CHECKING:
+    from selective_backprop.guide import (
+        Advice,
+        Cut,
+        Doubts,
+        Forecast,
+        Median,
+        Recommendation,
+        Redundancy,
+        ScorerOutcome,
+        Suspects,
+        advise,
+        audit,
+    )
 
 __all__ = [
     "AbstractGate",
@@ -236,3 +241,16 @@ __all__ = [
     "top_k",
     "traditional",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the guide when it is first asked for: training needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module("selective_backprop.guide"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,6 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._lane import Lane
-from selective_backprop.scorers._process_lane import FORK, ProcessLane
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers._stream_lane import StreamLane
@@ -155,6 +154,11 @@ class Pipelined(AbstractScorer):
         return max(1, math.ceil(window / context.batch_size))
 
     def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
+        from selective_backprop.scorers._process_lane import (  # slow, and seldom needed
+            FORK,
+            ProcessLane,
+        )
+
         model = getattr(model, "_orig_mod", model)  # what compiled it stays here
         method = self.start_method or multiprocessing.get_start_method(allow_none=True)
         method = method or multiprocessing.get_all_start_methods()[0]  # the default, not yet fixed
