@@ -199,6 +199,34 @@ def test_tensorboard_reads_back_what_was_written(loader, tmp_path):
     assert "selection/score_p50" not in events.Tags()["scalars"]  # of the first epoch alone
 
 
+def test_a_real_weights_and_biases_run_keeps_the_entries_beside_the_users_own(
+    loader, tmp_path, monkeypatch
+):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=tmp_path, project="selection") as run:
+        log = sb.Log(run, every=12)
+        for number, _ in enumerate(loader):
+            run.log({"mine": number})  # the run's own steps go on while selection's stand still
+            log(loader)
+        summary = dict(run.summary)
+    assert summary["mine"] == 23
+    assert summary["selection/batches"] == 24
+    assert summary["selection/kept"] == 24 * BATCH
+    assert summary["selection/rate"] == 1.0
+
+
+def test_real_mlflow_reads_back_what_was_written(loader, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without a database's dependencies
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tmp_path.as_uri())
+    mlflow.set_experiment("selection")
+    with mlflow.start_run() as run:
+        train(loader, sb.Log(mlflow, every=12))
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "selection/kept")
+    assert [(each.step, each.value) for each in history] == [(12, 12 * BATCH), (24, 24 * BATCH)]
+
+
 @pytest.mark.parametrize("to", [None, 3, "runs/one"])
 def test_what_cannot_be_written_to_is_refused_with_what_can(to):
     with pytest.raises(sb.ConfigurationError, match=r"add_scalar.*callable\(values, step\)"):
