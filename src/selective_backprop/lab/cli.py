@@ -33,6 +33,7 @@ from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run
 from selective_backprop.lab.specimen import bench_recipe
+from selective_backprop.lab.study_command import study
 from selective_backprop.lab.surveying import survey, with_histories
 from selective_backprop.lab.threads import limit_threads
 
@@ -221,6 +222,7 @@ def bench(
 
 
 app.command()(advise)
+app.command()(study)
 
 
 @app.command()

@@ -51,10 +51,12 @@ class Trained:
 
     @property
     def words(self) -> str:
-        """Data, strategy and seed."""
+        """Data, net, strategy with its budget, and seed."""
         plan = self.plan
         noise = f", {100 * plan.noise:g} % flipped" if plan.noise else ""
-        return f"{plan.recipe.data}{noise}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
+        budget = f" @ {plan.length.short}" if plan.length.unit != "epochs" else ""
+        net = plan.recipe.model
+        return f"{plan.recipe.data}{noise}, {net}, {plan.arm}{budget}, seed {plan.seed}"
 
     @property
     def steps(self) -> int:

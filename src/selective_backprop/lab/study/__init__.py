@@ -1,0 +1,1 @@
+"""The study behind `auto`: every strategy at several lengths, on grounds fixed beforehand."""

@@ -1,0 +1,103 @@
+"""The command `study`: train what is missing of a stage, then judge it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+
+import selective_backprop as sb
+from selective_backprop.lab._folders import make_folder
+from selective_backprop.lab.comparison import BASELINE
+from selective_backprop.lab.papers.meeting import meet_all
+from selective_backprop.lab.papers.needs import Place, Trained, missing_data
+from selective_backprop.lab.papers.pace import Pace
+from selective_backprop.lab.papers.progress import Shown, spell
+from selective_backprop.lab.records import read_run
+from selective_backprop.lab.study.page import Section, tally, write_page
+from selective_backprop.lab.study.protocol import OURS, Stage
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What the command was told.
+
+    Attributes:
+        stage: what to run.
+        seeds: how many.
+        device: where to train.
+        threads: CPU threads of each run.
+        jobs: runs at a time.
+        root: folder of the data sets' files.
+        out: folder of the records and the page.
+        command: what was typed, for the records.
+        trains: whether what is missing is trained; otherwise it is left out.
+        every: seconds of training between two checkpoints; None for the default.
+    """
+
+    stage: Stage
+    seeds: int
+    device: str
+    threads: int
+    jobs: int
+    root: Path | None
+    out: Path
+    command: str
+    trains: bool = True
+    every: float | None = None
+
+
+def run_study(console: Console, inquiry: Inquiry) -> None:
+    """Train what is missing, then write the stage's page.
+
+    Raises:
+        DataError: if data of the stage are missing.
+        RecordError: if a record cannot be read or written, or nothing is there to draw.
+    """
+    stage, folder = inquiry.stage, inquiry.out / RUNS
+    grounds = {
+        ground.title: [
+            Trained(plan) for plan in stage.plans_on(ground, inquiry.seeds, inquiry.device)
+        ]
+        for ground in stage.grounds
+    }
+    if inquiry.trains:
+        _train(console, _by_seed(grounds.values()), inquiry)
+    sections = []
+    for ground in stage.grounds:
+        needs = grounds[ground.title]
+        runs = tuple(read_run(need.file(folder)) for need in needs if need.is_met(folder))
+        sections.append(Section(ground, runs, len(needs) - len(runs)))
+    judged = write_page(stage, sections, inquiry.out)
+    if not judged:
+        raise sb.RecordError(
+            f"{folder} has no ground on which {BASELINE} and {OURS} were run at each budget"
+        )
+    for title, found in judged.items():
+        console.print(f"{title}: {tally(found)}", soft_wrap=True)
+    console.print(f"Open {inquiry.out / 'index.md'}; figures lie beside it.", soft_wrap=True)
+
+
+def _train(console: Console, needs: Sequence[Trained], inquiry: Inquiry) -> None:
+    absent = missing_data(needs, inquiry.root)
+    if absent:
+        raise sb.DataError(" ".join(absent.values()))
+    folder = inquiry.out / RUNS
+    make_folder(folder)
+    met = [need for need in needs if need.is_met(folder)]
+    waiting = [need for need in needs if need not in met]
+    time = spell(Pace(met, folder).total(waiting, jobs=inquiry.jobs)) if waiting else ""
+    left = f", {len(waiting)} to do, about {time}" if waiting else ""
+    console.print(f"{len(needs)} runs: {len(met)} on record{left}", soft_wrap=True)
+    if waiting:
+        place = Place(folder, inquiry.root, inquiry.command, inquiry.every)
+        with Shown(console, waiting) as shown:
+            meet_all(waiting, place, jobs=inquiry.jobs, threads=inquiry.threads, watch=shown)
+
+
+def _by_seed(grounds: Iterable[Sequence[Trained]]) -> list[Trained]:
+    """Return all runs, a seed of each ground after the other, so that few seeds say something."""
+    return sorted(chain.from_iterable(grounds), key=lambda need: need.plan.seed)

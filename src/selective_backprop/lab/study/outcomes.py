@@ -1,0 +1,131 @@
+"""Whether `auto` does what was asked of it: each goal, what was measured, and how far it is."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from selective_backprop.lab.comparison import BASELINE
+from selective_backprop.lab.statistics import Estimate
+from selective_backprop.lab.study.fronts import Front
+from selective_backprop.lab.study.protocol import HARDEST, OURS, RANDOM, Ground
+from selective_backprop.lab.tables import with_interval
+
+RELATIVE, POINTS = 0.05, 0.3  # an error at most so much higher, in both together, is level
+SPEEDUPS = ((1.1, 1.5), (1.2, 2.0), (1.4, 2.5))  # multiples of the error, and how much sooner
+
+
+class Outcome(StrEnum):
+    """What the interval over seeds says of a goal."""
+
+    REACHED = "reached"
+    MISSED = "missed"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Something asked of `auto` on one ground.
+
+    Attributes:
+        words: what.
+        outcome: whether the whole 95 % interval over seeds lies on the side that was asked for.
+        measured: the numbers.
+    """
+
+    words: str
+    outcome: Outcome
+    measured: str
+
+
+def goals(ground: Ground, front: Front) -> Iterator[Goal]:
+    """Judge all that is asked for on a ground.
+
+    Args:
+        ground: what was run.
+        front: with runs of `auto` and of traditional training at each budget.
+    """
+    short, long = front.budgets[0], front.budgets[-1]
+    for budget in front.budgets:
+        yield _level(front, budget)
+    for other in (BASELINE, RANDOM):
+        if other in front.arms:
+            difference = front.area_difference(OURS, other)
+            words = f"mean error over the logarithm of cost below {other}'s"
+            yield _below(words, difference, 0.0)
+    if front.errors.get((BASELINE, ground.more)):
+        difference = front.difference(OURS, short, BASELINE, ground.more)
+        words = f"at {short:g} as low as {BASELINE} at {ground.more:g}"
+        yield _below(words, difference, 0.0)
+    if not ground.noise:
+        yield from _sooner(front)
+        return
+    base = front.mean(BASELINE, long).mean
+    words = f"with flipped labels no higher than {BASELINE} at {long:g}"
+    yield _below(words, front.difference(OURS, long, BASELINE), RELATIVE * base + POINTS)
+    if HARDEST in front.arms:
+        words = f"where {HARDEST} ends higher than {BASELINE}"
+        yield _above(words, front.difference(HARDEST, long, BASELINE), 0.0, "points")
+
+
+def _level(front: Front, budget: float) -> Goal:
+    best = front.best_rival(budget)
+    allowed = RELATIVE * front.mean(best, budget).mean + POINTS
+    words = f"at {budget:g} level with the best of the others, {best}"
+    return _below(words, front.difference(OURS, budget, best), allowed)
+
+
+def _sooner(front: Front) -> Iterator[Goal]:
+    long = front.budgets[-1]
+    final = front.mean(BASELINE, long).mean
+    for factor, wanted in SPEEDUPS:
+        target = factor * final
+        found, own = front.full_over(OURS, target), front.full_over(BASELINE, target)
+        against = front.sooner(OURS, target)
+        measured = (
+            f"{_times(found)} the cost of {BASELINE} at {long:g}, which itself is there at "
+            f"{_times(own)} when shorter; {_times(against)} against that"
+        )
+        words = (
+            f"{factor:g} times {BASELINE}'s error at {long:g} ({target:.2f} %) {wanted:g} × sooner"
+        )
+        yield Goal(words, _side(found, math.log(wanted)), measured)
+
+
+def _below(words: str, found: Estimate, limit: float) -> Goal:
+    measured = f"{with_interval(found, signed=True)} points ({_seeds(found)})"
+    if limit:
+        measured += f"; up to {limit:+.2f} is level"
+    return Goal(
+        words, _side(Estimate(-found.mean, found.half_width, found.seeds), -limit), measured
+    )
+
+
+def _above(words: str, found: Estimate, limit: float, unit: str) -> Goal:
+    measured = f"{with_interval(found, signed=True)} {unit} ({_seeds(found)})"
+    return Goal(words, _side(found, limit), measured)
+
+
+def _side(found: Estimate, limit: float) -> Outcome:
+    """Judge whether something is above a limit."""
+    if math.isnan(found.mean) or (math.isnan(found.half_width) and math.isfinite(found.mean)):
+        return Outcome.UNRESOLVED
+    if math.isinf(found.mean):
+        return Outcome.MISSED if found.mean < 0 else Outcome.REACHED
+    if found.low >= limit:
+        return Outcome.REACHED
+    return Outcome.MISSED if found.high < limit else Outcome.UNRESOLVED
+
+
+def _times(found: Estimate) -> str:
+    """Return a ratio whose logarithm was estimated: `1.8 × less (1.5 to 2.1)`."""
+    if not math.isfinite(found.mean):
+        return "never" if found.mean < 0 else "–"
+    text = f"1/{math.exp(found.mean):.2f}"
+    if math.isfinite(found.half_width):
+        text += f" (1/{math.exp(found.low):.2f} to 1/{math.exp(found.high):.2f})"
+    return text
+
+
+def _seeds(found: Estimate) -> str:
+    return f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"

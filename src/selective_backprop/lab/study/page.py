@@ -1,0 +1,153 @@
+"""What is written of a stage: a figure and two tables for each ground, and a count of the goals."""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from selective_backprop.lab.comparison import BASELINE
+from selective_backprop.lab.facts import listed, machine_of, origins, seeds_of
+from selective_backprop.lab.papers.drawing import save
+from selective_backprop.lab.papers.text import Grid, escaped, percent
+from selective_backprop.lab.records import Run
+from selective_backprop.lab.study.drawing import draw_ground
+from selective_backprop.lab.study.fronts import Front, front_of
+from selective_backprop.lab.study.outcomes import Goal, Outcome, goals
+from selective_backprop.lab.study.protocol import OURS, Ground, Stage
+from selective_backprop.lab.tables import with_interval
+
+
+@dataclass(frozen=True)
+class Section:
+    """One ground with its records.
+
+    Attributes:
+        ground: what was planned.
+        runs: finished.
+        missing: how many are not on record.
+    """
+
+    ground: Ground
+    runs: tuple[Run, ...]
+    missing: int
+
+    @property
+    def front(self) -> Front:
+        """The errors at each budget."""
+        return front_of(self.runs, self.ground.budgets)
+
+    @property
+    def name(self) -> str:
+        """Of its figure's file."""
+        kept = "".join(c if c.isalnum() else " " for c in self.ground.title.lower())
+        return "-".join(kept.split())
+
+
+def write_page(stage: Stage, sections: Sequence[Section], folder: Path) -> Mapping[str, list[Goal]]:
+    """Draw what is on record, and write `index.md`.
+
+    Returns:
+        By title of the ground, what became of its goals.
+    """
+    judged: dict[str, list[Goal]] = {}
+    parts: list[str] = []
+    for section in sections:
+        front = section.front
+        if not {BASELINE, OURS} <= set(front.arms):
+            continue
+        save(draw_ground(section.ground, front, _caption(section)), folder / section.name)
+        judged[section.ground.title] = [*goals(section.ground, front)]
+        parts += _written(section, front, judged[section.ground.title])
+    head = [f"# {stage.title}", "", *_summed_up(judged), "", "<!-- sections -->", ""]
+    (folder / "index.md").write_text("\n".join([*head, *parts]), encoding="utf-8")
+    return judged
+
+
+def tally(found: Sequence[Goal]) -> str:
+    """Return how many goals have each outcome: `reached 5, missed 1`."""
+    counted = Counter(goal.outcome for goal in found)
+    return ", ".join(f"{each} {counted[each]}" for each in Outcome if counted[each]) or "no goal"
+
+
+def errors_table(front: Front, runs: Sequence[Run]) -> Grid:
+    """Return where each strategy ended at each budget, and the CPU time that it took."""
+    taken = {arm: _seconds_per_cost(runs, arm) for arm in front.arms}
+    rows = []
+    order = sorted(front.arms, key=lambda arm: front.mean(arm, front.budgets[-1]).mean)
+    for arm in order:
+        cells = [with_interval(front.mean(arm, budget)) for budget in front.budgets]
+        differences = [
+            ""
+            if arm == BASELINE
+            else with_interval(front.difference(arm, b, BASELINE), signed=True)
+            for b in front.budgets
+        ]
+        time = f"{taken[arm] / taken[BASELINE]:.2f}×" if taken.get(BASELINE) else "–"
+        rows.append((arm, *cells, *differences, time))
+    head = (
+        "strategy",
+        *(f"error % at {budget:g}" for budget in front.budgets),
+        *(f"against {BASELINE} at {budget:g}" for budget in front.budgets),
+        "CPU time for the same cost",
+    )
+    return Grid("Final errors, and differences seed by seed", head, tuple(rows))
+
+
+def goals_table(found: Sequence[Goal]) -> Grid:
+    """Return what was asked for, whether it was reached, and what was measured."""
+    rows = tuple((goal.words, str(goal.outcome), goal.measured) for goal in found)
+    return Grid(f"What is asked of {OURS}", ("goal", "outcome", "measured"), rows)
+
+
+def _seconds_per_cost(runs: Sequence[Run], arm: str) -> float:
+    found = [
+        run.points[-1].cpu_seconds / run.points[-1].cost for run in runs if run.header.arm == arm
+    ]
+    return statistics.median(found)
+
+
+def _written(section: Section, front: Front, found: Sequence[Goal]) -> list[str]:
+    title = section.ground.title
+    return [
+        f"## {title}",
+        "",
+        f"![Error against cost on {title}, and differences to {BASELINE}.]({section.name}.png)",
+        "",
+        errors_table(front, section.runs).as_markdown(),
+        "",
+        goals_table(found).as_markdown(),
+        "",
+        escaped(_caption(section)),
+        "",
+    ]
+
+
+def _summed_up(judged: Mapping[str, list[Goal]]) -> list[str]:
+    everything = [goal for found in judged.values() for goal in found]
+    lines = [
+        f"Of {len(everything)} goals: {tally(everything)}. A goal is *reached* where the whole "
+        "95 % interval over seeds lies on the side asked for, *missed* where it lies on the other, "
+        "and *unresolved* where it holds both. The best of the others is chosen by the same errors "
+        "that it is held against, which favours it.",
+        "",
+    ]
+    return lines + [f"- {title}: {tally(found)}" for title, found in judged.items()]
+
+
+def _caption(section: Section) -> str:
+    ground, recipe, runs = section.ground, section.ground.recipe, section.runs
+    amount = "all" if ground.limit is None else f"{ground.limit:,}"
+    flipped = f", {percent(ground.noise)} of the labels flipped" if ground.noise else ""
+    seeds = sorted({run.header.seed for run in runs})
+    parts = [
+        f"{ground.title}: {amount} training examples{flipped}, {recipe.model}, batch "
+        f"{recipe.batch_size}; each learning rate decays over its own run.",
+        f"Seeds {seeds_of(seeds)}; 95 % t-intervals." if len(seeds) > 1 else f"Seed {seeds[0]}.",
+        f"{listed(dict.fromkeys(machine_of(run.header.hardware) for run in runs))}; code "
+        f"{listed(dict.fromkeys(run.header.code_version for run in runs))}.",
+        *origins(runs),
+    ]
+    if section.missing:
+        parts.append(f"Left out: {section.missing} runs, not on record.")
+    return " ".join(parts)
