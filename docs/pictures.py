@@ -202,6 +202,26 @@ def _auto(figure: Figure) -> None:
 # Trainings on digits
 
 
+def _given_up(figure: Figure) -> None:
+    """Draw which share of right and of wrong labels each epoch of auto trains on."""
+    epochs, right = 14, trials.digits(1500).tensors[1]
+    for axes, flipped in zip(figure.subplots(1, 2, sharey=True), (0.0, 0.2), strict=True):
+        data = trials.digits(1500, flipped=flipped)
+        wrong = data.tensors[1] != right
+        trained = torch.zeros(epochs, len(data))
+        for epoch, indices in trials.train(trials.make_model(), data, sb.auto(), epochs=epochs):
+            trained[epoch, indices] = 1.0
+        lines = [("right labels", ~wrong, _BLUE), ("wrong labels", wrong, _ORANGE)]
+        for label, mask, colour in lines[: 1 + bool(flipped)]:
+            shares = trained[:, mask].mean(1)
+            axes.plot(range(1, epochs + 1), shares, color=colour, marker="o", ms=3, label=label)
+        axes.set_ylim(0, 1.05)
+        axes.set_xlabel("epoch")
+        axes.set_title("a fifth of the labels wrong" if flipped else "no label wrong", fontsize=9)
+    figure.axes[0].set_ylabel("share trained on")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
 def _kath18(figure: Figure) -> None:
     seen: list[tuple[float, bool]] = []
     gate = trials.WatchedGate(sb.VarianceGate(), seen)
@@ -403,6 +423,7 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
     ),
     "easy-skip": partial(_weighed, selector=sb.Confident(0.25)),
     "auto": _auto,
+    "auto-given-up": _given_up,
     "rho-loss": _rho_loss,
 }
 

@@ -1,5 +1,6 @@
 """What is remembered of examples, in plain Python: what is fast is checked against it."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -38,3 +39,17 @@ def weighted_average(scores: Sequence[float], decay: float) -> float:
     """The average of the last scores, newest first, each weighing `decay` times the next newer."""
     weights = [decay**age for age in range(len(scores))]
     return sum(w * score for w, score in zip(weights, scores, strict=True)) / sum(weights)
+
+
+def given_up(lasts: list[list[float]], share: float) -> set[int]:
+    """Return which examples are given up, by their last two losses or more, newest last.
+
+    An example with fewer than two is known too little of.
+    """
+    known = [i for i, losses in enumerate(lasts) if len(losses) >= 2]
+    right = [i for i in known if lasts[i][-1] <= math.log(2)]
+    were_far = [i for i in known if lasts[i][-2] >= math.log(10)]
+    recovered = [i for i in were_far if i in right]
+    if len(right) < len(known) / 2 or (len(recovered) + 1) / (len(were_far) + 1) >= share:
+        return set()
+    return {i for i in known if all(loss >= math.log(10) for loss in lasts[i])}

@@ -42,7 +42,7 @@ def test_rows_and_weights_are_the_plain_rules(scores, known, noise, floor, seed)
     generator = torch.Generator().manual_seed(seed)
     tosses = torch.rand(len(scores), generator=generator, dtype=torch.float64).tolist()
     odds = [reference.budget_odds(loss, known, noise, floor) for loss in scores]
-    rows, weights = skip(sb.NoiseBudget(noise, floor=floor), scores, known, seed)
+    rows, weights = skip(sb.NoiseBudget(noise, floor, correction=0.5), scores, known, seed)
     near = [
         row for row, (p, toss) in enumerate(zip(odds, tosses, strict=True)) if abs(p - toss) < 1e-9
     ]
@@ -79,7 +79,7 @@ def test_labels_that_stay_hard_count_as_an_even_chance_does():
 
 @pytest.mark.parametrize("known", [[], [0.5, 2.0]])
 def test_what_is_unknown_is_always_kept_and_weighs_1(known):
-    rows, weights = skip(sb.NoiseBudget(), [torch.inf] * 50, known)
+    rows, weights = skip(sb.NoiseBudget(correction=1.0), [torch.inf] * 50, known)
     assert rows.tolist() == list(range(50))
     assert weights.tolist() == [1.0] * 50
 
@@ -94,6 +94,16 @@ def test_weights_undo_as_much_of_the_draw_as_is_asked_for(correction, power):
     rows, weights = skip(sb.NoiseBudget(correction=correction), [0.05] * 50, known)
     odds = reference.budget_odds(0.05, known, 0.1, 0.1)
     assert weights.tolist() == pytest.approx([odds**power] * len(rows), rel=1e-5)
+
+
+def test_what_was_given_up_has_the_least_odds_no_more_weight_and_leaves_the_budget_to_the_others():
+    known = [0.05] * 60 + [1.0] * 40
+    lost = [*known, *[-torch.inf] * 100]
+    assert odds_of(sb.NoiseBudget(), -torch.inf, lost) == pytest.approx(0.1, abs=0.02)
+    assert odds_of(sb.NoiseBudget(), 0.05, lost) == odds_of(sb.NoiseBudget(), 0.05, known)
+    rows, weights = skip(sb.NoiseBudget(correction=1.0), [-torch.inf] * 100, lost)
+    assert 0 < len(rows) < 30
+    assert weights.tolist() == [1.0] * len(rows)
 
 
 def test_no_correction_gives_no_weights():

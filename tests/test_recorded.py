@@ -8,7 +8,7 @@ from fixture_doors import Numbered, NumberedStream, losses_by_number, select
 from fixture_memory import Loop, strategy
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger
+from reference_memory import PlainLedger, given_up
 from torch import nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -61,6 +61,93 @@ def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_m
             lasts[key].append(loss)
     found = begin(sb.Recorded(highest_of=count)).recall(ledger, 10).tolist()
     assert found == [max(each[-count:]) if len(each) >= count else math.inf for each in lasts]
+
+
+LEARNED, UNSURE, FAR = 0.1, 1.0, 3.0
+
+
+def recall_of(lasts, **options):
+    """What is recalled of examples whose last losses were these, newest last."""
+    depth = options.setdefault("highest_of", 2)
+    ledger = sb.Ledger(len(lasts), depth)
+    for position in range(max(map(len, lasts))):
+        filed = [(i, losses[position]) for i, losses in enumerate(lasts) if position < len(losses)]
+        keys, losses = zip(*filed, strict=True)
+        ledger.recorded.file(torch.tensor(keys), torch.tensor(losses), position)
+    return begin(sb.Recorded(**options)).recall(ledger, 9).tolist()
+
+
+def crowd(*, stay, recover, learned=60, unsure=5):
+    """So many examples that are far off and stay so or recover, and so many others."""
+    return [
+        *([[FAR, FAR]] * stay),
+        *([[FAR, LEARNED]] * recover),
+        *([[UNSURE, LEARNED]] * learned),
+        *([[UNSURE, UNSURE]] * unsure),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lasts", "gives_up"),
+    [
+        (crowd(stay=40, recover=0), True),
+        (crowd(stay=40, recover=1), True),  # 2 of 42
+        (crowd(stay=40, recover=2), False),  # 3 of 43: hard ones, on their way
+        (crowd(stay=19, recover=0), False),  # 1 of 20: too few to tell
+        (crowd(stay=20, recover=0), True),
+        (crowd(stay=40, recover=0, learned=40, unsure=5), False),  # less than half are learned
+        (crowd(stay=40, recover=0, learned=45, unsure=5), True),
+    ],
+)
+def test_what_does_not_recover_is_given_up_where_next_to_nothing_does(lasts, gives_up):
+    found = recall_of(lasts, give_up=0.05)
+    stays = [loss for loss, (before, last) in zip(found, lasts, strict=True) if last == FAR]
+    assert stays == [-math.inf if gives_up else FAR] * len(stays)
+    others = [(loss, each) for loss, each in zip(found, lasts, strict=True) if each[1] != FAR]
+    assert all(loss == pytest.approx(max(each)) for loss, each in others)
+
+
+def test_nothing_is_given_up_unless_asked():
+    assert recall_of(crowd(stay=40, recover=0))[:40] == [FAR] * 40
+
+
+def test_what_was_given_up_counts_again_once_it_is_learned_and_when_it_is_old():
+    lasts = crowd(stay=40, recover=0)
+    lasts[0] = [FAR, UNSURE]
+    assert recall_of(lasts, give_up=0.05)[:2] == [FAR, -math.inf]
+    assert recall_of(lasts, give_up=0.05, max_age=7)[1] == math.inf
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0.0, math.log(2), 0.7, 2.3, math.log(10), 9.0]), max_size=4),
+        min_size=1,
+        max_size=60,
+    ).filter(any),
+    st.sampled_from([0.02, 0.2, 0.9]),
+    st.integers(2, 3),
+)
+def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count):
+    ends = [losses[-count:] for losses in lasts]
+    whole = [losses if len(losses) == count else [] for losses in ends]
+    lost = given_up(whole, share)
+    found = recall_of(ends, highest_of=count, give_up=share)
+    expected = [
+        -math.inf if i in lost else max(losses) if losses else math.inf
+        for i, losses in enumerate(whole)
+    ]
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, math.nan])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(sb.ConfigurationError, match=f"give_up={share}"):
+        sb.Recorded(highest_of=2, give_up=share)
+
+
+def test_recovering_takes_two_losses_to_be_seen():
+    with pytest.raises(sb.ConfigurationError, match="write highest_of=2"):
+        sb.Recorded(give_up=0.05)
 
 
 @pytest.mark.parametrize("count", [0, 1.5, -1])

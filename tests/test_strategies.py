@@ -177,14 +177,14 @@ def adam(parameters):
             sb.auto(),
             (
                 "auto",
-                sb.Recorded(10, highest_of=2),
+                sb.Recorded(10, highest_of=2, give_up=0.05),
                 sb.NoiseBudget(0.1, 0.1, 0.5),
-                sb.Schedule(1, 0.0, 5 / 6),
+                sb.Schedule(1),
             ),
         ),
         (
             sb.auto(0.3, max_age=4, schedule=LATER),
-            ("auto", sb.Recorded(4, highest_of=2), sb.NoiseBudget(0.3), LATER),
+            ("auto", sb.Recorded(4, highest_of=2, give_up=0.05), sb.NoiseBudget(0.3), LATER),
         ),
         (
             sb.rho_loss(torch.ones(4), 0.5),

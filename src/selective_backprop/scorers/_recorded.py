@@ -1,5 +1,6 @@
 """Select by the losses that training computed anyway: no selection pass at all."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,8 +20,11 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
 )
 from selective_backprop.scorers._predictor import check_depth
-from selective_backprop.scorers._stale import check_epochs, check_inner, newest
+from selective_backprop.scorers._stale import check_epochs, check_inner
 from selective_backprop.scorers._wrapping import RunningWrapper
+
+EVEN, FAR = math.log(2.0), math.log(10.0)  # losses of even chances, and of one in ten
+GIVEN_UP = -np.inf  # a score below any loss
 
 
 @final
@@ -41,15 +45,24 @@ class Recorded(AbstractScorer):
             charged as scoring; None leaves them with their old loss.
         highest_of: how many of its last recorded losses an example is judged by the highest of;
             one with fewer is trained on. More than 1 does not believe in a lucky guess.
+        give_up: below which share, in (0, 1), of examples that recover nothing more is expected
+            of those that do not: an example whose last losses, all `highest_of`, give its class
+            less than one chance in ten is then scored minus infinity, which ranks lowest. The
+            share is that of the examples which had such a loss and have even chances one loss
+            later; it is believed once half of all examples have even chances. Mislabelled
+            examples do not recover, hard ones do. Losses must be plain cross-entropies. None: no
+            example is given up.
 
     Raises:
-        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, or `rescore`
-            no scorer that can be wrapped.
+        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore` no
+            scorer that can be wrapped, or `give_up` is out of its range or without two losses
+            to be judged by.
     """
 
     max_age: int | None = None
     rescore: AbstractScorer | None = None
     highest_of: int = 1
+    give_up: float | None = None
 
     def __post_init__(self) -> None:
         if self.max_age is not None:
@@ -57,6 +70,8 @@ class Recorded(AbstractScorer):
         check_depth(self.highest_of, least=1, name="highest_of")
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
+        if self.give_up is not None:
+            _check_give_up(self.give_up, self.highest_of)
 
     @property
     def needs(self) -> Needs:
@@ -98,12 +113,50 @@ class _RunningRecorded(RunningWrapper, Remembering):
         return self._inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        scores, epochs = newest(ledger, recorded=True)
+        scored, recorded = ledger.scored.observe(), ledger.recorded.observe()
+        rescored = scored.epochs[0] >= recorded.epochs[0]
+        scores = np.where(rescored, scored.scores[0], recorded.scores[0])
+        epochs = np.where(rescored, scored.epochs[0], recorded.epochs[0])
         unknown = (epochs < 0) | np.isnan(scores)
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age
         if self._spec.highest_of > 1:
-            recorded = ledger.recorded.observe().scores
-            unknown |= np.isnan(recorded).any(axis=0)
-            scores = np.fmax(scores, np.fmax.reduce(recorded))
+            unknown |= np.isnan(recorded.scores).any(axis=0)
+            scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
+        if self._spec.give_up is not None:
+            scores[hopeless(recorded.scores, self._spec.give_up)] = GIVEN_UP
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
+
+
+def hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.ndarray:
+    """Return which examples are given up.
+
+    Args:
+        losses: the last of each example, newest first; NaN where there are fewer; from two.
+        give_up: the share of those far off that must recover for any to be expected to.
+
+    Returns:
+        A mask, `[example]`.
+    """
+    known = np.logical_and.reduce(np.isfinite(losses))
+    newest, before = losses[0, known], losses[1, known]
+    learned = newest <= EVEN
+    far = before >= FAR
+    # One more of each: what few examples do says little.
+    recovering = (np.count_nonzero(learned & far) + 1) / (np.count_nonzero(far) + 1)
+    if 2 * np.count_nonzero(learned) < len(learned) or recovering >= give_up:
+        return np.zeros_like(known)
+    return np.logical_and(known, np.minimum.reduce(losses) >= FAR)
+
+
+def _check_give_up(give_up: float, highest_of: int) -> None:
+    if not 0.0 < give_up < 1.0:
+        raise ConfigurationError(
+            f"give_up={give_up}: the share of examples that recover must be in (0, 1), or None to "
+            "give up none; 0.05 is one in twenty"
+        )
+    if highest_of < 2:
+        raise ConfigurationError(
+            f"give_up={give_up} with highest_of={highest_of}: whether examples recover is seen by "
+            "at least two losses of each; write highest_of=2"
+        )
