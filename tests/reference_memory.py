@@ -48,8 +48,11 @@ def given_up(lasts: list[list[float]], share: float) -> set[int]:
     """
     known = [i for i, losses in enumerate(lasts) if len(losses) >= 2]
     right = [i for i in known if lasts[i][-1] <= math.log(2)]
-    were_far = [i for i in known if lasts[i][-2] >= math.log(10)]
-    recovered = [i for i in were_far if i in right]
-    if len(right) < len(known) / 2 or (len(recovered) + 1) / (len(were_far) + 1) >= share:
+    if len(right) < len(known) / 2:
         return set()
-    return {i for i in known if all(loss >= math.log(10) for loss in lasts[i])}
+    for limit in sorted({lasts[i][-2] for i in known if lasts[i][-2] > math.log(2)}):
+        far = [i for i in known if lasts[i][-2] >= limit]
+        recovered = [i for i in far if i in right]
+        if (len(recovered) + 1) / (len(far) + 1) < share:
+            return {i for i in known if all(loss >= limit for loss in lasts[i])}
+    return set()

@@ -107,6 +107,25 @@ def test_what_does_not_recover_is_given_up_where_next_to_nothing_does(lasts, giv
     assert all(loss == pytest.approx(max(each)) for loss, each in others)
 
 
+def test_the_limit_is_the_lowest_from_which_on_too_few_recover():
+    near = [[2.0, 2.0]] * 20 + [[2.0, LEARNED]] * 20  # which do recover
+    lasts = [*crowd(stay=40, recover=0), *near]
+    found = recall_of(lasts, give_up=0.05)
+    assert found[:40] == [-math.inf] * 40
+    assert found[-40:] == [2.0] * 40
+    slow = [[2.0, 2.0]] * 60 + [[2.0, LEARNED]] * 2  # 3 of 103 with those further off
+    found = recall_of([*crowd(stay=40, recover=0, learned=120), *slow], give_up=0.05)
+    assert found[:40] == [-math.inf] * 40
+    assert found[-62:] == [-math.inf] * 60 + [2.0] * 2
+
+
+def test_one_loss_that_is_far_off_or_two_that_were_not_give_nothing_up():
+    once, near = [[LEARNED, FAR]] * 5, [[0.5, UNSURE]] * 20
+    found = recall_of([*crowd(stay=40, recover=0), *once, *near], give_up=0.05)
+    assert found[:40] == [-math.inf] * 40
+    assert found[-25:] == [FAR] * 5 + [UNSURE] * 20
+
+
 def test_nothing_is_given_up_unless_asked():
     assert recall_of(crowd(stay=40, recover=0))[:40] == [FAR] * 40
 

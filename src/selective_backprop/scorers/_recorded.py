@@ -23,7 +23,7 @@ from selective_backprop.scorers._predictor import check_depth
 from selective_backprop.scorers._stale import check_epochs, check_inner
 from selective_backprop.scorers._wrapping import RunningWrapper
 
-EVEN, FAR = math.log(2.0), math.log(10.0)  # losses of even chances, and of one in ten
+EVEN = math.log(2.0)  # the loss of even chances
 GIVEN_UP = -np.inf  # a score below any loss
 
 
@@ -45,13 +45,13 @@ class Recorded(AbstractScorer):
             charged as scoring; None leaves them with their old loss.
         highest_of: how many of its last recorded losses an example is judged by the highest of;
             one with fewer is trained on. More than 1 does not believe in a lucky guess.
-        give_up: below which share, in (0, 1), of examples that recover nothing more is expected
-            of those that do not: an example whose last losses, all `highest_of`, give its class
-            less than one chance in ten is then scored minus infinity, which ranks lowest. The
-            share is that of the examples which had such a loss and have even chances one loss
-            later; it is believed once half of all examples have even chances. Mislabelled
-            examples do not recover, hard ones do. Losses must be plain cross-entropies. None: no
-            example is given up.
+        give_up: below which share, in (0, 1), of examples that recover the others are given up.
+            The further off an example is, the less likely it is to have even chances one loss
+            later. From the lowest loss on at which fewer than this share have, those whose last
+            `highest_of` losses all are as high are scored minus infinity, which ranks lowest.
+            It acts once half of all examples have even chances. Mislabelled examples do not
+            recover, hard ones do. Losses must be plain cross-entropies. None: no example is
+            given up.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore` no
@@ -141,12 +141,21 @@ def hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.n
     known = np.logical_and.reduce(np.isfinite(losses))
     newest, before = losses[0, known], losses[1, known]
     learned = newest <= EVEN
-    far = before >= FAR
+    if 2 * np.count_nonzero(learned) >= len(learned):
+        limit = _limit(before[before > EVEN], learned[before > EVEN], give_up)
+        return np.logical_and(known, np.minimum.reduce(losses) >= limit)
+    return np.zeros_like(known)
+
+
+def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
+    """Return the lowest loss from which on too few examples recover; infinity if there is none."""
+    order = np.argsort(-losses, kind="stable")
+    losses, number = losses[order], np.arange(1, len(order) + 1)
     # One more of each: what few examples do says little.
-    recovering = (np.count_nonzero(learned & far) + 1) / (np.count_nonzero(far) + 1)
-    if 2 * np.count_nonzero(learned) < len(learned) or recovering >= give_up:
-        return np.zeros_like(known)
-    return np.logical_and(known, np.minimum.reduce(losses) >= FAR)
+    hopeless = (np.cumsum(recovered[order]) + 1) / (number + 1) < give_up
+    hopeless[:-1] &= losses[:-1] != losses[1:]  # of equals, all or none
+    (ends,) = np.nonzero(hopeless)
+    return float(losses[ends[-1]]) if len(ends) else np.inf
 
 
 def _check_give_up(give_up: float, highest_of: int) -> None:
