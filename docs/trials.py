@@ -159,8 +159,10 @@ def digits(examples: int = 600, start: int = 0, flipped: float = 0.0) -> TensorD
     pixels, labels = load_digits(return_X_y=True)
     part = slice(start, start + examples)
     labels = torch.tensor(labels[part])
-    wrong = torch.rand(examples, generator=torch.Generator().manual_seed(5)) < flipped
-    labels[wrong] = (labels[wrong] + 3) % 10
+    generator = torch.Generator().manual_seed(5)
+    wrong = torch.rand(examples, generator=generator) < flipped
+    others = torch.randint(1, 10, (examples,), generator=generator)
+    labels = torch.where(wrong, (labels + others) % 10, labels)
     return TensorDataset(torch.tensor(pixels[part] / 16, dtype=torch.float32), labels)
 
 

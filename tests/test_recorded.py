@@ -66,7 +66,7 @@ def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_m
 LEARNED, UNSURE, FAR = 0.1, 1.0, 3.0
 
 
-def recall_of(lasts, **options):
+def recall_of(lasts, epoch=9, **options):
     """What is recalled of examples whose last losses were these, newest last."""
     depth = options.setdefault("highest_of", 2)
     ledger = sb.Ledger(len(lasts), depth)
@@ -74,7 +74,7 @@ def recall_of(lasts, **options):
         filed = [(i, losses[position]) for i, losses in enumerate(lasts) if position < len(losses)]
         keys, losses = zip(*filed, strict=True)
         ledger.recorded.file(torch.tensor(keys), torch.tensor(losses), position)
-    return begin(sb.Recorded(**options)).recall(ledger, 9).tolist()
+    return begin(sb.Recorded(**options)).recall(ledger, epoch).tolist()
 
 
 def crowd(*, stay, recover, learned=60, unsure=5):
@@ -121,7 +121,8 @@ def test_the_limit_is_the_lowest_from_which_on_too_few_recover():
 
 def test_one_loss_that_is_far_off_or_two_that_were_not_give_nothing_up():
     once, near = [[LEARNED, FAR]] * 5, [[0.5, UNSURE]] * 20
-    found = recall_of([*crowd(stay=40, recover=0), *once, *near], give_up=0.05)
+    lasts = [*([[FAR, FAR]] * 40), *([[LEARNED, LEARNED]] * 90), *once, *near]
+    found = recall_of(lasts, give_up=0.05)
     assert found[:40] == [-math.inf] * 40
     assert found[-25:] == [FAR] * 5 + [UNSURE] * 20
 
@@ -130,11 +131,21 @@ def test_nothing_is_given_up_unless_asked():
     assert recall_of(crowd(stay=40, recover=0))[:40] == [FAR] * 40
 
 
-def test_what_was_given_up_counts_again_once_it_is_learned_and_when_it_is_old():
+def test_what_was_given_up_counts_again_once_a_loss_is_nearer():
     lasts = crowd(stay=40, recover=0)
     lasts[0] = [FAR, UNSURE]
     assert recall_of(lasts, give_up=0.05)[:2] == [FAR, -math.inf]
-    assert recall_of(lasts, give_up=0.05, max_age=7)[1] == math.inf
+
+
+def test_what_was_given_up_has_a_turn_in_each_max_age_epochs_a_few_at_a_time():
+    lasts = crowd(stay=40, recover=0)
+    turns = [recall_of(lasts, give_up=0.05, max_age=20, epoch=e)[:40] for e in range(2, 22)]
+    for scores in turns:
+        assert scores.count(FAR) == 2
+        assert scores.count(-math.inf) == 38
+    assert all(each.count(FAR) == 1 for each in zip(*turns, strict=True))
+    # And what is too old to be believed is trained on all the same.
+    assert recall_of(lasts, give_up=0.05, max_age=7)[:40] == [math.inf] * 40
 
 
 @given(

@@ -49,6 +49,7 @@ class Recorded(AbstractScorer):
             The further off an example is, the less likely it is to have even chances one loss
             later. From the lowest loss on at which fewer than this share have, those whose last
             `highest_of` losses all are as high are scored minus infinity, which ranks lowest.
+            Of these each epoch takes another `max_age`-th back, to see whether they recover.
             It acts once half of all examples have even chances. Mislabelled examples do not
             recover, hard ones do. Losses must be plain cross-entropies. None: no example is
             given up.
@@ -124,8 +125,16 @@ class _RunningRecorded(RunningWrapper, Remembering):
             unknown |= np.isnan(recorded.scores).any(axis=0)
             scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
         if self._spec.give_up is not None:
-            scores[hopeless(recorded.scores, self._spec.give_up)] = GIVEN_UP
+            scores[self._given_up(recorded.scores, epoch)] = GIVEN_UP
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
+
+    def _given_up(self, losses: np.ndarray, epoch: int) -> np.ndarray:
+        """Return which examples are given up in an epoch; of those that are, some have a turn."""
+        assert self._spec.give_up is not None
+        lost = hopeless(losses, self._spec.give_up)
+        if self._spec.max_age is not None:
+            lost &= (np.arange(len(lost)) + epoch) % self._spec.max_age != 0
+        return lost
 
 
 def hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.ndarray:

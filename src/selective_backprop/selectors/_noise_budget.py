@@ -37,8 +37,7 @@ class NoiseBudget(AbstractSelector):
     odds `pull / t`, at most 1, so `t` is taken as high as the budget allows, and no higher than
     a half: what the model gives less than even chances is always kept, and never favoured.
 
-    A score of minus infinity is an example given up, as `Recorded` may: it is kept with the
-    least odds, so that it has its chance to recover, and weighs no more for that.
+    A score of minus infinity is an example given up, as `Recorded` may: it is not kept.
 
     A young model pulls at every example alike, and nearly all are kept; where most examples are
     learned and a few are not, nearly all that are learned are skipped. No rate is to be set.
@@ -103,10 +102,10 @@ class _RunningBudget(RunningSelector):
             self._past = history, history.filed
             self._certain = certain_pull(history.recent, self._spec.noise)
         odds = (misses(scores) / self._certain).clamp(self._spec.floor, 1.0)
+        odds.masked_fill_(scores == -torch.inf, 0.0)
         rows = draw_coins(odds, generator)
         if not self._spec.correction:
             return Choice(rows)
-        odds = odds.masked_fill(scores == -torch.inf, 1.0)  # made up for would be sought again
         return Choice(rows, odds.take(rows).pow(-self._spec.correction).float())
 
     def state_dict(self) -> dict[str, Any]:
