@@ -15,8 +15,8 @@ from selective_backprop.lab.papers.needs import Place, Trained, missing_data
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
 from selective_backprop.lab.records import read_run
-from selective_backprop.lab.study.page import Section, tally, write_page
-from selective_backprop.lab.study.protocol import OURS, Stage
+from selective_backprop.lab.study.page import Section, compose, tally, write_page
+from selective_backprop.lab.study.protocol import OURS, Ground, Stage
 
 RUNS = "runs"
 
@@ -57,28 +57,36 @@ def run_study(console: Console, inquiry: Inquiry) -> None:
         DataError: if data of the stage are missing.
         RecordError: if a record cannot be read or written, or nothing is there to draw.
     """
-    stage, folder = inquiry.stage, inquiry.out / RUNS
-    grounds = {
-        ground.title: [
-            Trained(plan) for plan in stage.plans_on(ground, inquiry.seeds, inquiry.device)
-        ]
-        for ground in stage.grounds
-    }
+    needs = _needs(inquiry)
     if inquiry.trains:
-        _train(console, _by_seed(grounds.values()), inquiry)
-    sections = []
-    for ground in stage.grounds:
-        needs = grounds[ground.title]
-        runs = tuple(read_run(need.file(folder)) for need in needs if need.is_met(folder))
-        sections.append(Section(ground, runs, len(needs) - len(runs)))
-    judged = write_page(stage, sections, inquiry.out)
-    if not judged:
+        _train(console, _by_seed(needs.values()), inquiry)
+    page = compose(inquiry.stage, sections_of(inquiry))
+    if not page.shown:
         raise sb.RecordError(
-            f"{folder} has no ground on which {BASELINE} and {OURS} were run at each budget"
+            f"{inquiry.out / RUNS} has no ground on which {BASELINE} and {OURS} were run at each "
+            "budget"
         )
-    for title, found in judged.items():
+    write_page(page, inquiry.out)
+    for title, found in page.goals.items():
         console.print(f"{title}: {tally(found)}", soft_wrap=True)
     console.print(f"Open {inquiry.out / 'index.md'}; figures lie beside it.", soft_wrap=True)
+
+
+def sections_of(inquiry: Inquiry) -> list[Section]:
+    """Return each ground of a stage with what is on record of it."""
+    folder, sections = inquiry.out / RUNS, []
+    for ground, needs in _needs(inquiry).items():
+        runs = tuple(read_run(need.file(folder)) for need in needs if need.is_met(folder))
+        sections.append(Section(ground, runs, len(needs) - len(runs)))
+    return sections
+
+
+def _needs(inquiry: Inquiry) -> dict[Ground, list[Trained]]:
+    stage = inquiry.stage
+    return {
+        ground: [Trained(plan) for plan in stage.plans_on(ground, inquiry.seeds, inquiry.device)]
+        for ground in stage.grounds
+    }
 
 
 def _train(console: Console, needs: Sequence[Trained], inquiry: Inquiry) -> None:

@@ -44,24 +44,36 @@ class Section:
         return "-".join(kept.split())
 
 
-def write_page(stage: Stage, sections: Sequence[Section], folder: Path) -> Mapping[str, list[Goal]]:
-    """Draw what is on record, and write `index.md`.
+@dataclass(frozen=True)
+class Page:
+    """What is said of a stage.
 
-    Returns:
-        By title of the ground, what became of its goals.
+    Attributes:
+        text: in Markdown.
+        goals: what became of them, by title of the ground.
+        shown: the sections that have enough runs to be judged.
     """
-    judged: dict[str, list[Goal]] = {}
-    parts: list[str] = []
-    for section in sections:
-        front = section.front
-        if not {BASELINE, OURS} <= set(front.arms):
-            continue
-        save(draw_ground(section.ground, front, _caption(section)), folder / section.name)
-        judged[section.ground.title] = [*goals(section.ground, front)]
-        parts += _written(section, front, judged[section.ground.title])
+
+    text: str
+    goals: Mapping[str, list[Goal]]
+    shown: tuple[Section, ...]
+
+
+def compose(stage: Stage, sections: Sequence[Section]) -> Page:
+    """Judge every ground on which `auto` and traditional training were run at each budget."""
+    shown = tuple(each for each in sections if {BASELINE, OURS} <= set(each.front.arms))
+    judged = {each.ground.title: [*goals(each.ground, each.front)] for each in shown}
     head = [f"# {stage.title}", "", *_summed_up(judged), "", "<!-- sections -->", ""]
-    (folder / "index.md").write_text("\n".join([*head, *parts]), encoding="utf-8")
-    return judged
+    parts = [line for each in shown for line in _written(each, judged[each.ground.title])]
+    return Page("\n".join([*head, *parts]), judged, shown)
+
+
+def write_page(page: Page, folder: Path) -> None:
+    """Write `index.md`, and a figure for each ground."""
+    for section in page.shown:
+        figure = draw_ground(section.ground, section.front, _caption(section))
+        save(figure, folder / section.name)
+    (folder / "index.md").write_text(page.text, encoding="utf-8")
 
 
 def tally(found: Sequence[Goal]) -> str:
@@ -107,14 +119,14 @@ def _seconds_per_cost(runs: Sequence[Run], arm: str) -> float:
     return statistics.median(found)
 
 
-def _written(section: Section, front: Front, found: Sequence[Goal]) -> list[str]:
+def _written(section: Section, found: Sequence[Goal]) -> list[str]:
     title = section.ground.title
     return [
         f"## {title}",
         "",
         f"![Error against cost on {title}, and differences to {BASELINE}.]({section.name}.png)",
         "",
-        errors_table(front, section.runs).as_markdown(),
+        errors_table(section.front, section.runs).as_markdown(),
         "",
         goals_table(found).as_markdown(),
         "",
