@@ -124,11 +124,43 @@ def test_how_to_choose_covers_every_strategy():
     assert strategies - set(described) == set()
 
 
-def test_how_to_choose_shows_every_picture_once_and_says_what_is_seen():
-    page = (DOCS / "choose.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", page, flags=re.MULTILINE)
-    assert sorted(name for _, name in shown) == sorted(drawing().PICTURES)
+def shown_on(page: str) -> list[str]:
+    """Return the pictures of a page, whose words say what is seen."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", text, flags=re.MULTILINE)
     assert all(len(seen.split()) > 10 for seen, _ in shown)
+    return [name for _, name in shown]
+
+
+def test_how_to_choose_shows_every_picture_once_and_says_what_is_seen():
+    given_up = "auto-given-up"
+    assert sorted([*shown_on("choose"), given_up]) == sorted(drawing().PICTURES)
+    assert shown_on("auto") == ["auto", given_up]
+
+
+def test_the_loop_of_auto_runs_and_skips_what_is_learned():
+    torch.manual_seed(0)
+    (loop,) = re.findall(
+        r"^```python\n(.*?)^```",
+        (DOCS / "auto.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    inputs = torch.randn(256, 2)
+    data = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    model = torch.nn.Linear(2, 2)
+    names = {
+        "sb": sb,
+        "nn": torch.nn,
+        "epochs": 8,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=1.0),
+        "train_loader": torch.utils.data.DataLoader(data, batch_size=16, shuffle=True),
+    }
+    exec(loop, names)
+    stats = names["loader"].stats
+    assert stats.candidates == 8 * 256
+    assert stats.scored == 0
+    assert stats.kept < 0.7 * stats.candidates
 
 
 @pytest.mark.parametrize(
