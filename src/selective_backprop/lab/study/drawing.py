@@ -18,30 +18,31 @@ from selective_backprop.lab.study.protocol import OURS, RANDOM, Ground
 _NAMED = (BASELINE, RANDOM, OURS)
 _FAR = 2.0  # a difference is drawn up to so many times the spread of the closer half of them
 _BESIDE = "#9a9a9a"
+_ABREAST = 2  # panels
 
 
 def draw_ground(ground: Ground, front: Front, caption: str) -> Figure:
-    """Draw one ground: fronts at the left, differences to traditional training at the right.
+    """Draw one ground: fronts, then at each budget the differences to traditional training.
 
     Args:
         ground: what was run.
         front: its errors, those of traditional training and `auto` among them.
         caption: written under the axes.
     """
-    columns = 1 + len(front.budgets)
-    with sheet(1, columns, height=3.4) as (figure, grid):
-        left, *others = grid[0]
-        _draw_fronts(left, front)
-        left.set_title(ground.title, loc="left", fontsize=9)
+    rows = math.ceil((1 + len(front.budgets)) / _ABREAST)
+    with sheet(rows, _ABREAST, height=3.2) as (figure, grid):
+        first, *others = [panel for row in grid for panel in row]
+        _draw_fronts(first, front)
+        first.set_title(ground.title, loc="left", fontsize=9)
         order = sorted(
             (arm for arm in front.arms if arm != BASELINE),
             key=lambda arm: front.mean(arm, front.budgets[-1]).mean,
             reverse=True,
         )
-        for panel, budget in zip(others, front.budgets, strict=True):
+        for panel, budget in zip(others, front.budgets, strict=False):
             _draw_differences(panel, front, order, budget)
-            if panel is not others[0]:
-                panel.set_yticklabels([])
+        for panel in others[len(front.budgets) :]:
+            panel.set_axis_off()
         under(figure, caption)
     return figure
 
@@ -83,7 +84,7 @@ def _draw_fronts(panel: Axes, front: Front) -> None:
 def _draw_differences(panel: Axes, front: Front, order: Sequence[str], budget: float) -> None:
     colours = strategy_colours(order)
     found = [front.difference(arm, budget, BASELINE) for arm in order]
-    reach = _reach(found)
+    reach = max(_reach(found), _reach([found[order.index(OURS)]]) / _FAR)
     for height, (arm, each) in enumerate(zip(order, found, strict=True)):
         colour = colours[arm] if arm in _NAMED else _BESIDE
         if abs(each.mean) > reach:  # far off: an arrow at the edge, with the number
@@ -118,7 +119,7 @@ def _draw_differences(panel: Axes, front: Front, order: Sequence[str], budget: f
     panel.grid(True, axis="x", color=FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
     panel.set_xlabel(f"points above {BASELINE}")
-    panel.set_title(f"at {budget:g}", loc="left", fontsize=9)
+    panel.set_title(f"at a cost of {budget:g}", loc="left", fontsize=9)
 
 
 def _reach(found: Sequence[Estimate]) -> float:

@@ -83,9 +83,12 @@ def _sooner(front: Front) -> Iterator[Goal]:
         found, own = front.full_over(OURS, target), front.full_over(BASELINE, target)
         against = front.sooner(OURS, target)
         measured = (
-            f"{_times(found)} the cost of {BASELINE} at {long:g}, which itself is there at "
-            f"{_times(own)} when shorter; {_times(against)} against that"
+            f"at {_times(found)} of that cost; {BASELINE} itself at {_times(own)}"
+            if math.isfinite(found.mean)
+            else f"never; {BASELINE} itself at {_times(own)} of that cost"
         )
+        if math.isfinite(against.mean):
+            measured += f", of which that is {_times(against)}"
         words = (
             f"{factor:g} times {BASELINE}'s error at {long:g} ({target:.2f} %) {wanted:g} × sooner"
         )
@@ -108,7 +111,8 @@ def _above(words: str, found: Estimate, limit: float, unit: str) -> Goal:
 
 def _side(found: Estimate, limit: float) -> Outcome:
     """Judge whether something is above a limit."""
-    if math.isnan(found.mean) or (math.isnan(found.half_width) and math.isfinite(found.mean)):
+    spread_known = math.isfinite(found.half_width) or math.isinf(found.mean)
+    if found.seeds < 2 or math.isnan(found.mean) or not spread_known:
         return Outcome.UNRESOLVED
     if math.isinf(found.mean):
         return Outcome.MISSED if found.mean < 0 else Outcome.REACHED
@@ -118,9 +122,9 @@ def _side(found: Estimate, limit: float) -> Outcome:
 
 
 def _times(found: Estimate) -> str:
-    """Return a ratio whose logarithm was estimated: `1.8 × less (1.5 to 2.1)`."""
+    """Return one over a ratio whose logarithm was estimated: `1/1.80 (1/1.50 to 1/2.10)`."""
     if not math.isfinite(found.mean):
-        return "never" if found.mean < 0 else "–"
+        return "none"
     text = f"1/{math.exp(found.mean):.2f}"
     if math.isfinite(found.half_width):
         text += f" (1/{math.exp(found.low):.2f} to 1/{math.exp(found.high):.2f})"
