@@ -23,7 +23,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from saving_gates import cycle_gates, int8_gates, reuse_gates
 from selection_gates import selection_gates
-from step_gates import size_gates, stale_gates, step_gates, traditional_gates
+from step_gates import auto_gates, size_gates, stale_gates, step_gates, traditional_gates
 
 from selective_backprop.guide._rounds import SECONDS, Ratio, measure
 from selective_backprop.lab.provenance import code_version, hardware, versions
@@ -34,6 +34,7 @@ PARTS = {
     "stale": stale_gates,
     "size": size_gates,
     "traditional": traditional_gates,
+    "auto": auto_gates,
     "int8": int8_gates,
     "cycle": cycle_gates,
     "reuse": reuse_gates,

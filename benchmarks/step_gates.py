@@ -154,3 +154,44 @@ def traditional_gates(width: int) -> Iterator[Gate]:
     for name, weights in bare.model.state_dict().items():
         if not torch.equal(weights, ours.model.state_dict()[name]):
             sys.exit(f"traditional() through the door changed {name}: weights differ")
+
+
+class Unlearnable(Images):
+    """Images whose labels are drawn anew whenever they are asked for."""
+
+    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
+        images, labels = super().__getitems__(indices)
+        return images, torch.randint(10, labels.shape)
+
+
+def auto_gates(width: int) -> Iterator[Gate]:
+    """An epoch of auto() in which nothing is learned, so nothing skipped, against the bare loop."""
+    images = Unlearnable(8 * BATCH)
+    bare, ours = Training(width), Training(width)
+    plain = DataLoader(images, BATCH, collate_fn=collate)
+    door = sb.SelectiveLoader(
+        plain, ours.model, ours.loss_fn, sb.auto(), with_selection=True, quiet=True
+    )
+    row_by_row = torch.nn.CrossEntropyLoss(reduction="none")
+
+    def recording() -> None:
+        for (inputs, targets), selection in door:
+            ours.optimizer.zero_grad()
+            losses = row_by_row(ours.model(inputs), targets)
+            (selection.weights * losses).mean().backward()
+            ours.optimizer.step()
+            door.record(selection, losses)
+
+    for _ in range(3):  # the first keeps everything, the second has one loss of each
+        recording()
+    yield Gate(
+        "auto",
+        "an epoch of auto() that finds nothing to skip, recording its losses, against the bare "
+        "loader's",
+        1.02,
+        {"auto": recording, "bare": lambda: bare.epoch(plain)},
+        lambda spent: spent["auto"] / spent["bare"],
+    )
+    kept = door.stats.kept / door.stats.candidates
+    if kept < 0.99:
+        sys.exit(f"auto() kept {kept:.3f} of what nothing can be learned of")
