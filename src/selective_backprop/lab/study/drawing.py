@@ -52,6 +52,7 @@ def _draw_fronts(panel: Axes, front: Front) -> None:
     shown = [arm for arm in front.arms if arm in {*_NAMED, *map(front.best_rival, front.budgets)}]
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
+    reach: list[float] = []
     for arm in shown:
         line = [front.mean(arm, budget) for budget in front.budgets]
         style = Style(colours[arm], "solid", 2.4 if arm == OURS else 1.5)
@@ -69,6 +70,7 @@ def _draw_fronts(panel: Axes, front: Front) -> None:
             zorder=3 if arm == OURS else 2,
         )
         means += heights
+        reach += [end for each in line for end in (each.low, each.high) if math.isfinite(end)]
         ends.append((arm, style, front.budgets[-1], heights[-1]))
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator(front.budgets))
@@ -77,7 +79,7 @@ def _draw_fronts(panel: Axes, front: Front) -> None:
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel("cost of the whole run, in traditional epochs")
     panel.set_ylabel("final test error (%)")
-    scale_error(panel, span(means))
+    scale_error(panel, span(means, reach))
     label_ends(panel, ends, line=0.06)
 
 
