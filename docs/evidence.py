@@ -26,7 +26,10 @@ from selective_backprop.lab.tables import summarise, to_markdown, with_interval
 ROOT = Path(__file__).parents[1]
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("measured", "processes", "advise", "audit", "auto")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("measured", "processes", "advise", "audit", "auto")
+    ),
 )
 BLOCK = re.compile(
     r"<!-- (compare|gates|bench|agreement|ranks|advice|audit) (\S+) -->\n.*?<!-- end -->",
