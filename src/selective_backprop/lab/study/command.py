@@ -92,7 +92,7 @@ def _needs(inquiry: Inquiry) -> dict[Ground, list[Trained]]:
 def _train(console: Console, needs: Sequence[Trained], inquiry: Inquiry) -> None:
     absent = missing_data(needs, inquiry.root)
     if absent:
-        raise sb.DataError(" ".join(absent.values()))
+        raise sb.DataError("\n".join(absent.values()))
     folder = inquiry.out / RUNS
     make_folder(folder)
     met = [need for need in needs if need.is_met(folder)]
