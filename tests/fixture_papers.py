@@ -1,7 +1,10 @@
 """A scale so small that every figure can be drawn from real runs in a moment."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.papers.command import Order
@@ -75,3 +78,15 @@ def fixture_order(out: Path, scale: Scale | None = None, **changes: object) -> O
         "command": "selective-backprop reproduce",
     }
     return Order(**fields | changes)
+
+
+class Screen(Console):
+    """A console whose words can be read."""
+
+    def __init__(self) -> None:
+        super().__init__(file=io.StringIO(), width=160, markup=False, emoji=False)
+
+    @property
+    def text(self) -> str:
+        assert isinstance(self.file, io.StringIO)
+        return self.file.getvalue()

@@ -1,10 +1,9 @@
 """The study is trained once, goes on where it was, and writes a page from what is on record."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from fixture_papers import Screen
 
 import selective_backprop as sb
 from selective_backprop.lab import cli, study_command
@@ -37,17 +36,6 @@ TINY = Stage(
     first_seed=7,
 )
 RUNS = 2 * (2 * len(ARMS) + 1)
-
-
-class Screen(Console):
-    """A console whose words can be read."""
-
-    def __init__(self):
-        super().__init__(file=io.StringIO(), width=160, markup=False, emoji=False)
-
-    @property
-    def text(self):
-        return self.file.getvalue()
 
 
 def inquiry(out, **changes):

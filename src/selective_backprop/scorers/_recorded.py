@@ -20,7 +20,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
 )
 from selective_backprop.scorers._predictor import check_depth
-from selective_backprop.scorers._stale import check_epochs, check_inner
+from selective_backprop.scorers._stale import check_epochs, check_inner, merged
 from selective_backprop.scorers._wrapping import RunningWrapper
 
 EVEN = math.log(2.0)  # the loss of even chances
@@ -115,9 +115,7 @@ class _RunningRecorded(RunningWrapper, Remembering):
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scored, recorded = ledger.scored.observe(), ledger.recorded.observe()
-        rescored = scored.epochs[0] >= recorded.epochs[0]
-        scores = np.where(rescored, scored.scores[0], recorded.scores[0])
-        epochs = np.where(rescored, scored.epochs[0], recorded.epochs[0])
+        scores, epochs = merged(scored, recorded)
         unknown = (epochs < 0) | np.isnan(scores)
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger
+from selective_backprop._ledger import Ledger, Observations
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -81,12 +81,17 @@ class _RunningStale(PassingOn, Remembering):
 
 def newest(ledger: Ledger, *, recorded: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return each example's newest score and its epoch, of selection passes, or of all sources."""
-    scores, epochs = (column[0] for column in ledger.scored.observe())
+    scored = ledger.scored.observe()
     if recorded:
-        others, times = (column[0] for column in ledger.recorded.observe())
-        newer = times > epochs
-        scores, epochs = np.where(newer, others, scores), np.where(newer, times, epochs)
-    return scores, epochs
+        return merged(scored, ledger.recorded.observe())
+    return scored.scores[0], scored.epochs[0]
+
+
+def merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """Return each example's newest score of two sources, and its epoch; the first's of a tie."""
+    newer = recorded.epochs[0] > scored.epochs[0]
+    scores = np.where(newer, recorded.scores[0], scored.scores[0])
+    return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
 def expired(epochs: np.ndarray, epoch: int, good_for: int, *, spread: bool) -> np.ndarray:

@@ -1,9 +1,7 @@
-import io
 import re
 
 import pytest
-from fixture_papers import fixture_order, fixture_scale, fixture_setting
-from rich.console import Console
+from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
 from selective_backprop.lab.papers import needs
@@ -16,17 +14,6 @@ from selective_backprop.lab.records import read_runs
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
 pytestmark = pytest.mark.filterwarnings("ignore:no example of class")
-
-
-class Screen(Console):
-    """A console whose words can be read."""
-
-    def __init__(self):
-        super().__init__(file=io.StringIO(), width=160, markup=False, emoji=False)
-
-    @property
-    def text(self):
-        return self.file.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from selective_backprop.lab.comparison import BASELINE
@@ -32,7 +33,7 @@ class Section:
     runs: tuple[Run, ...]
     missing: int
 
-    @property
+    @cached_property
     def front(self) -> Front:
         """The errors at each budget."""
         return front_of(self.runs, self.ground.budgets)
