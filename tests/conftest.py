@@ -25,3 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that none is left for the end."""
     first = tuple(TESTS / name for name in LONGEST)
     items.sort(key=lambda item: not any(item.path.is_relative_to(each) for each in first))
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # which is part of what a record is known by
+    yield
+    torch.set_num_threads(before)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.study.command import RUNS, Inquiry, sections_of
@@ -11,14 +10,6 @@ from selective_backprop.lab.study.page import compose
 from selective_backprop.lab.study.protocol import STAGES, StageName
 
 PAGES = sorted((Path(__file__).parents[2] / "records" / "study").glob("*/index.md"))
-
-
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # which is part of what a record is known by
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("written", PAGES, ids=lambda written: written.parent.name)

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.papers.command import Order, gather
@@ -13,14 +12,6 @@ from selective_backprop.lab.records import read_runs
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "records" / "papers").glob("*/index.md"))
 NEED_DATA = {"fig-2", "fig-15", "diet-images", "diet-classes"}  # which may not be at hand
-
-
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # which is part of what a record is known by
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("written", PAGES, ids=lambda written: written.parent.name)

@@ -17,6 +17,7 @@ from selective_backprop.lab.papers.items import Entry, Filled, Found, Item
 from selective_backprop.lab.papers.judging import tally
 from selective_backprop.lab.papers.meeting import meet_all
 from selective_backprop.lab.papers.needs import (
+    Errand,
     Need,
     Needs,
     Place,
@@ -35,33 +36,15 @@ from selective_backprop.lab.records import Run, read_run
 RUNS = "runs"
 
 
-@dataclass(frozen=True)
-class Order:
+@dataclass(frozen=True, kw_only=True)
+class Order(Errand):
     """What the command was told.
 
     Attributes:
-        scale: at which to run.
-        seeds: how many, from 0.
-        device: where to train.
-        threads: CPU threads of each run.
-        jobs: runs at a time.
-        root: folder of the data sets' files.
-        out: folder of the records and figures.
-        command: what was typed, for the records.
-        trains: whether what is missing is trained; otherwise it is left out.
-        every: seconds of training between two checkpoints; None for the default.
+        scale: at which to run; the others are those of every errand.
     """
 
     scale: Scale
-    seeds: int
-    device: str
-    threads: int
-    jobs: int
-    root: Path | None
-    out: Path
-    command: str
-    trains: bool = True
-    every: float | None = None
 
     @property
     def place(self) -> Place:

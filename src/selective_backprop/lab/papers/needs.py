@@ -38,6 +38,33 @@ class Place:
     every: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Errand:
+    """What a command that trains many runs was told.
+
+    Attributes:
+        seeds: how many.
+        device: where to train.
+        threads: CPU threads of each run.
+        jobs: runs at a time.
+        root: folder of the data sets' files.
+        out: folder of the records and figures.
+        command: what was typed, for the records.
+        trains: whether what is missing is trained; otherwise it is left out.
+        every: seconds of training between two checkpoints; None for the default.
+    """
+
+    seeds: int
+    device: str
+    threads: int
+    jobs: int
+    root: Path | None
+    out: Path
+    command: str
+    trains: bool = True
+    every: float | None = None
+
+
 @dataclass(frozen=True)
 class Trained:
     """A run, recorded to its end."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 from rich.console import Console
 
@@ -11,7 +10,7 @@ import selective_backprop as sb
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.comparison import BASELINE
 from selective_backprop.lab.papers.meeting import meet_all
-from selective_backprop.lab.papers.needs import Place, Trained, missing_data
+from selective_backprop.lab.papers.needs import Errand, Place, Trained, missing_data
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
 from selective_backprop.lab.records import read_run
@@ -21,33 +20,15 @@ from selective_backprop.lab.study.protocol import OURS, Ground, Stage
 RUNS = "runs"
 
 
-@dataclass(frozen=True)
-class Inquiry:
+@dataclass(frozen=True, kw_only=True)
+class Inquiry(Errand):
     """What the command was told.
 
     Attributes:
-        stage: what to run.
-        seeds: how many.
-        device: where to train.
-        threads: CPU threads of each run.
-        jobs: runs at a time.
-        root: folder of the data sets' files.
-        out: folder of the records and the page.
-        command: what was typed, for the records.
-        trains: whether what is missing is trained; otherwise it is left out.
-        every: seconds of training between two checkpoints; None for the default.
+        stage: what to run; the others are those of every errand.
     """
 
     stage: Stage
-    seeds: int
-    device: str
-    threads: int
-    jobs: int
-    root: Path | None
-    out: Path
-    command: str
-    trains: bool = True
-    every: float | None = None
 
 
 def run_study(console: Console, inquiry: Inquiry) -> None:
