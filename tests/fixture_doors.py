@@ -82,9 +82,10 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Noting(sb.AbstractSelector):
-    """Selects as another selector does, and notes how many candidates were not chosen."""
+    """Selects as another selector does, and notes the windows, and how much was not chosen."""
 
     inner: sb.AbstractSelector
+    windows: list[int] = field(default_factory=list, repr=False)
     unselected: list[int] = field(default_factory=list, repr=False)
 
     @property
@@ -96,6 +97,7 @@ class Noting(sb.AbstractSelector):
 
         def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
             choice = running.select(scores, history, generator)
+            self.windows.append(len(scores))
             self.unselected.append(len(scores) - len(choice.rows))
             return choice
 

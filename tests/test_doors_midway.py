@@ -1,7 +1,5 @@
 """A state that is saved between two batches goes on between them, and nothing comes up twice."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from fixture_doors import (
@@ -11,11 +9,10 @@ from fixture_doors import (
     bits,
     fixture_data,
     numbers,
-    same_tensors,
     select,
     selective,
 )
-from fixture_training import STRATEGIES, Training
+from fixture_training import STRATEGIES, Training, check_batches
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -28,37 +25,6 @@ import selective_backprop as sb
 
 # What a scorer that runs ahead has begun with earlier weights is begun anew.
 EXACT = {name: each for name, each in STRATEGIES.items() if "pipelined" not in name}
-
-
-def outcome(training: Training) -> tuple[dict, dict, sb.Stats]:
-    """Weights, what the door remembers, and its counters."""
-    parts = bits(training.door.state_dict()["parts"])
-    weights = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    return weights, parts, training.door.stats
-
-
-def check_batches(make: Callable[[int], Training], *, thoroughly: bool = False) -> None:
-    """Save within the second of three epochs, and go on from each state in a new training.
-
-    Args:
-        make: returns a new training, from a seed that what is saved replaces.
-        thoroughly: whether after each batch, which takes minutes for all strategies, or one in the
-            middle and the last.
-    """
-    whole, saves = make(1), []
-    batches = [whole.epoch(), whole.epoch(after=lambda: saves.append(whole.save())), whole.epoch()]
-    weights, parts, stats = outcome(whole)
-    assert saves
-    count = len(saves)
-    for handed_out in range(1, count + 1) if thoroughly else {(count + 1) // 2, count}:
-        saved = saves[handed_out - 1]
-        resumed = make(2)
-        resumed.load(saved)
-        assert resumed.door.next_epoch == 1
-        rest = [resumed.epoch() for _ in range(2)]
-        assert rest == [batches[1][handed_out:], batches[2]]
-        assert same_tensors(resumed.model.state_dict(), weights)
-        assert outcome(resumed)[1:] == (parts, stats)
 
 
 @pytest.mark.parametrize("name", EXACT)

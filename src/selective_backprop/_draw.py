@@ -18,6 +18,9 @@ from selective_backprop._streams import Streams
 
 Keys: TypeAlias = Tensor | list[Any]
 
+MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
+LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
+
 
 class DrawState(NamedTuple):
     """Where the drawing of indices stands.
@@ -122,6 +125,11 @@ class PhaseClock:
         self.progress = progress
         self.interludes = interludes
 
+    @property
+    def deals_out(self) -> bool:
+        """Whether unselective batches are dealt out, which are counted one by one."""
+        return self.interludes.active
+
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
         """Return the phase of the next candidate batch, of `candidates` rows."""
         if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
@@ -136,7 +144,8 @@ class IndexDraw:
     goes into a ticket, and tickets meet their batches first in, first out.
 
     Where scores are remembered, candidates with a known score are drawn from at once, and the
-    others are gathered into batches of their own, to be loaded and scored.
+    others are gathered into batches of their own, to be loaded and scored. Where all are known,
+    several candidate batches are drawn from together, which costs little more than one.
 
     Args:
         source: yields the indices of each candidate batch.
@@ -162,6 +171,8 @@ class IndexDraw:
         self._batch_size = batch_size
         self._knowledge: Knowledge | None = None
         self._unscored: list[Tensor] = []
+        self._together = 1
+        self._gathered: list[Tensor] = []
         self.epoch = 0
         self.position = (0, 0)
         self._drawn = self._candidates = 0
@@ -215,6 +226,7 @@ class IndexDraw:
         if passed is not None and state.phase in (Phase.PLAIN, Phase.INTERLUDE):
             self._phase = state.phase
         self.tickets.clear()
+        self._gathered, self._together = [], self._how_many_together()
         if self.funnel is not None:
             past = None if knowledge is None else knowledge.past
             self.funnel.open(epoch, past, anew=passed is None)
@@ -234,10 +246,16 @@ class IndexDraw:
                 yield self._pass_single(indices)
                 continue
             phase = self._clock.phase(self.epoch, self._drawn, len(keys))
+            if phase is not Phase.SELECT:
+                yield from self._draw_gathered()
             self._note(keys)
             rows = Rows(keys, len(keys))
             if self.funnel is None:
                 yield from self._send(phase, iter([rows]), rows, indices)
+            elif phase is Phase.SELECT and self._together > 1 and isinstance(keys, Tensor):
+                self._gathered.append(keys)
+                if len(self._gathered) == self._together:
+                    yield from self._draw_gathered()
             elif phase is Phase.SELECT and self._knowledge is not None:
                 yield from self._consult(self.funnel, self._knowledge, rows, indices)
             else:
@@ -245,6 +263,7 @@ class IndexDraw:
                     self.funnel.adopt(self._take_unscored())
                 sent = Phase.CHOSEN if phase is Phase.SELECT else phase
                 yield from self._send(sent, self.funnel.route(phase, rows), rows, indices)
+        yield from self._draw_gathered()
         if self.funnel is not None:
             yield from self._send(Phase.SELECT, self._take_batches(least=1))
             yield from self._send(Phase.CHOSEN, self.funnel.close(self._leftovers))
@@ -287,6 +306,24 @@ class IndexDraw:
         self.position = (self._candidates, self._drawn)
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
         self._digest = zlib.crc32(content, self._digest)
+
+    def _how_many_together(self) -> int:
+        """Return how many candidate batches of the epoch are drawn from together."""
+        if self._knowledge is None or not self._knowledge.complete or self._clock.deals_out:
+            return 1
+        try:
+            batches = len(self)
+        except (TypeError, NotImplementedError):
+            return 1
+        return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
+
+    def _draw_gathered(self) -> Iterator[Any]:
+        """Draw from the candidate batches that were gathered."""
+        if self._gathered and self.funnel is not None and self._knowledge is not None:
+            keys = torch.cat(self._gathered)
+            self._gathered = []
+            rows = Rows(keys, len(keys), scores=self._knowledge.look_up(keys)[1])
+            yield from self._send(Phase.CHOSEN, self.funnel.route(Phase.SELECT, rows))
 
     def _consult(
         self, funnel: Funnel, knowledge: Knowledge, rows: Rows, indices: Any

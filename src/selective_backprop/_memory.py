@@ -197,6 +197,7 @@ class Knowledge:
 
     Attributes:
         known: as given.
+        complete: whether no score is missing.
         past: all known scores in one, to rank against; of more than a million, a million that
             are spaced evenly by rank.
     """
@@ -206,6 +207,7 @@ class Knowledge:
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
         self._settled: list[Tensor] = []
+        self.complete = known is not None and not bool(known.isnan().any())
         self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
@@ -231,7 +233,8 @@ class Knowledge:
         if self.known is None:
             return keys, None
         scores = self.known[keys]
-        return keys, None if bool(scores.isnan().all()) else scores
+        known = self.complete or not bool(scores.isnan().all())
+        return keys, scores if known else None
 
     def keep(self, keys: object) -> None:
         """Note that examples are kept, or scored though they are not."""

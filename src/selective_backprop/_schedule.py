@@ -131,6 +131,11 @@ class Interludes:
         self._cycle = None if every is None else (every - 1) * window + batch_size
         self.state = (0, 0)
 
+    @property
+    def active(self) -> bool:
+        """Whether any batch is dealt out."""
+        return self._cycle is not None
+
     def copy(self, state: tuple[int, int]) -> "Interludes":
         """Return another count of the same deal, standing at `state`."""
         other = copy.copy(self)

@@ -60,7 +60,8 @@ class Terms:
 
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
-        draw: whether a window yields a fixed number of rows.
+        draw: whether a window yields a fixed number of rows. If not, each row's odds should be
+            its own: a window is a candidate batch, or several whose scores are all remembered.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.

@@ -1,0 +1,139 @@
+"""Candidate batches whose scores are all known are drawn from several at once, to the same end."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, Noting, Numbered
+from fixture_memory import Loop, strategy
+from fixture_training import STRATEGIES, Training, check_batches
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+import selective_backprop as sb
+from selective_backprop import _draw
+
+pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
+REMEMBERING = ["stale", "stale, spread, coins", "stale, recorded", "predicted", "recorded"]
+EXACT = ["stale", "stale, recorded", "predicted", "recorded"]
+WARM = sb.Schedule(warmup_epochs=1)
+
+
+@pytest.fixture
+def thirds(monkeypatch):
+    """A third of an epoch is drawn from at once, however few batches it has."""
+    monkeypatch.setattr(_draw, "LEAST_DRAWS", 3)
+
+
+@pytest.mark.usefixtures("thirds")
+@pytest.mark.parametrize("name", [*REMEMBERING, "recorded, rescored"])
+def test_a_state_saved_in_the_middle_goes_on_bit_for_bit(name):
+    check_batches(lambda seed: Training(STRATEGIES[name], seed=seed), thoroughly=True)
+
+
+@pytest.mark.usefixtures("thirds")
+@pytest.mark.parametrize("leftovers", ["flush", "drop"])
+def test_so_it_is_with_a_budget_of_noise_whatever_becomes_of_leftovers(leftovers):
+    auto = sb.auto(noise=1.0)
+    check_batches(lambda seed: Training(auto, seed=seed, leftovers=leftovers), thoroughly=True)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_draws_are_the_same_from_one_batch_at_a_time(name, monkeypatch):
+    def chosen(least: int) -> list[list[list[int]]]:
+        monkeypatch.setattr(_draw, "LEAST_DRAWS", least)
+        training = Training(STRATEGIES[name])
+        return [training.epoch() for _ in range(5)]
+
+    assert chosen(3) == chosen(1_000)
+
+
+class Uncounted(BatchSampler):
+    """Batches of which nobody knows how many there are."""
+
+    def __len__(self):
+        raise TypeError("nobody knows")
+
+
+@dataclass
+class Watched:
+    """Epochs of some batches of four, with the sizes of the windows that were drawn from."""
+
+    batches: int
+    schedule: sb.Schedule = WARM
+    kind: type[BatchSampler] = BatchSampler
+
+    def windows(self) -> list[int]:
+        """Return them for the third of four epochs, in which scores of all are known."""
+        noting = Noting(sb.NoiseBudget())
+        chosen = sb.Strategy("noted", sb.Recorded(), noting, self.schedule)
+        sampler = self.kind(SequentialSampler(range(4 * self.batches)), 4, False)
+        loader = DataLoader(Numbered(4 * self.batches), batch_sampler=sampler)
+        loss_fn = nn.CrossEntropyLoss()
+        door = sb.SelectiveLoader(
+            loader, nn.Linear(2, 3), loss_fn, chosen, epochs=4, batch_size=4, with_selection=True
+        )
+        for _ in range(3):
+            noting.windows.clear()
+            for _, selection in door:
+                door.record(selection, torch.rand(len(selection.indices)))
+        return noting.windows
+
+
+@pytest.mark.parametrize(
+    ("batches", "draws", "largest"), [(31, 31, 4), (32, 16, 8), (50, 17, 12), (400, 50, 32)]
+)
+def test_an_epoch_has_sixteen_draws_or_more_of_at_most_eight_batches(batches, draws, largest):
+    windows = Watched(batches).windows()
+    assert len(windows) == draws
+    assert max(windows) == largest
+    assert sum(windows) == 4 * batches
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [
+        Watched(64, sb.Schedule(warmup_epochs=1, plain_every=4)),
+        Watched(64, kind=Uncounted),
+    ],
+    ids=["batches dealt out", "unknown length"],
+)
+def test_it_is_one_batch_at_a_time_where_more_would_disturb(watched):
+    assert set(watched.windows()) == {4}
+
+
+def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
+    # Selection ends after 3/4 of two epochs: in the middle of the second one, and of a gathering.
+    loop = Loop(
+        strategy(sb.Recorded(), sb.Percentile(2.0), sb.Schedule(warmup_epochs=1, end=0.78)),
+        examples=400,
+        options={"epochs": 2},
+    ).epochs(2)
+    first, second = loop.sampler.passes[-1][:224], loop.sampler.passes[-1][224:]
+    trained = loop.trained[-1]
+    assert trained[-len(second) :] == second
+    assert set(trained[: -len(second)]) <= set(first)
+    assert 0 < len(trained) - len(second) < len(first)
+
+
+def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
+    sampler = NotedSampler(400)
+    loader = DataLoader(Numbered(400), 4, sampler=sampler)
+    door = sb.SelectiveLoader(
+        loader,
+        nn.Linear(2, 3),
+        nn.CrossEntropyLoss(),
+        strategy(sb.Recorded(), sb.Percentile(2.0), WARM),
+        epochs=3,
+        with_selection=True,
+    )
+    progress: list[float] = []
+    for _ in range(3):
+        progress = [door.progress]
+        for _, selection in door:
+            door.record(selection, torch.rand(len(selection.indices)))
+            progress.append(door.progress)
+    steps = torch.tensor(progress).diff()
+    assert bool((steps >= 0).all())
+    assert float(steps.max()) <= 1 / 3 / 16 + 1e-6
