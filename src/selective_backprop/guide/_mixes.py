@@ -6,8 +6,10 @@ from fractions import Fraction
 
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._scorers import CheapScorer
+from selective_backprop.selectors import NoiseBudget
 from selective_backprop.strategies import (
     Strategy,
+    auto,
     easy_skip,
     infobatch,
     predicted_sb,
@@ -118,6 +120,9 @@ def _by_losses(rate: float, redundancy: Redundancy) -> Iterator[tuple[str, Mix]]
     kept = 1 - PRUNED * redundancy.below_mean()
     parts = {"recalled": kept / rate}
     yield "infobatch", Mix(infobatch(PRUNED), "sb.infobatch()", parts, varies=True)
+    budget = NoiseBudget()
+    parts = {"recalled": redundancy.kept_by_noise(budget.noise, budget.floor) / rate}
+    yield "auto", Mix(auto(budget.noise), "sb.auto()", parts, varies=True)
 
 
 def written(rate: float) -> str:

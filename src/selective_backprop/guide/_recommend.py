@@ -80,7 +80,7 @@ def recommend(
             f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}.",
             f"{EVIDENCE} Compare with fewer epochs of traditional training, and with "
             "random_backprop at the same rate.",
-            "Not if labels are wrong: what is mislabelled keeps a high loss.",
+            "Not if labels are wrong: what is mislabelled keeps a high loss. auto() leaves it out.",
         ),
         _code(mixes[best]),
     )

@@ -19,6 +19,8 @@ from selective_backprop.guide._gradients import (
 )
 from selective_backprop.guide._subject import Subject
 from selective_backprop.scorers._untouched import eval_mode
+from selective_backprop.selectors._confident import misses
+from selective_backprop.selectors._noise_budget import certain_pull
 
 STEPS = 20  # between the lowest loss and the highest
 
@@ -64,6 +66,17 @@ class Redundancy:
             floor: least odds of being kept.
         """
         return _mean([max(floor, min(1.0, 2 - 2 * math.exp(-loss))) for loss in self.quantiles])
+
+    def kept_by_noise(self, noise: float, floor: float) -> float:
+        """Return the share that `NoiseBudget` would keep, from the quantiles.
+
+        Args:
+            noise: the variance that skipping may add.
+            floor: least odds of being kept.
+        """
+        losses = torch.tensor(self.quantiles)
+        odds = misses(losses) / certain_pull(losses, noise)
+        return _mean(odds.clamp(floor, 1.0).tolist())
 
     def below_mean(self) -> float:
         """Return the share of the losses that lie below their mean, from the quantiles."""
