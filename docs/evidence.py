@@ -3,10 +3,10 @@
     python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
-`<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->` or `<!-- audit FILE -->`
-and `<!-- end -->`, with paths from the repository's root. A test fails where a page and its records
-disagree. The figure of each comparison, and of each record of `bench`, is drawn when the
-documentation is built.
+`<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`, `<!-- audit FILE -->` or
+`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the repository's root. A test fails where
+a page and its records disagree. The figure of each comparison, and of each record of `bench`, is
+drawn when the documentation is built.
 """
 
 import json
@@ -21,6 +21,9 @@ from selective_backprop.lab.benching import Findings
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.statistics import estimate
+from selective_backprop.lab.study.command import read_sections
+from selective_backprop.lab.study.page import caption_of, overview
+from selective_backprop.lab.study.protocol import STAGES, StageName
 from selective_backprop.lab.tables import summarise, to_markdown, with_interval
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +35,7 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit) (\S+) -->\n.*?<!-- end -->",
+    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit|study) (\S+) -->\n.*?<!-- end -->",
     flags=re.DOTALL,
 )
 
@@ -245,6 +248,16 @@ def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
     return with_interval(estimate([100 * gain / inspected for gain in gains]), signed=True)
 
 
+def study(folder: str) -> str:
+    """Return a stage of the study at a glance, with the command that made it."""
+    stage = STAGES[StageName(Path(folder).name)]
+    sections = read_sections(stage, ROOT / folder)
+    runs = [run for section in sections for run in section.runs]
+    commands = dict.fromkeys(run.header.command for run in runs)
+    lines = [overview(sections).as_markdown(), caption_of(runs), "", "Made by", ""]
+    return "\n".join([*lines, *(f"    {command}" for command in commands), ""])
+
+
 def _above_zero(record: dict[str, Any], arm: str) -> str:
     """Say how many examples have a suspicion above 0, and how many of those are wrong."""
     runs = [run for run in record["runs"] if run["arm"] == arm]
@@ -277,6 +290,7 @@ TABLES = {
     "ranks": ranks,
     "advice": advice,
     "audit": audit,
+    "study": study,
 }
 
 

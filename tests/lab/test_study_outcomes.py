@@ -7,6 +7,7 @@ import pytest
 
 from selective_backprop.lab.study.fronts import Front
 from selective_backprop.lab.study.outcomes import Outcome, goals
+from selective_backprop.lab.study.page import Section, overview
 from selective_backprop.lab.study.protocol import STAGES, Ground, StageName
 
 CLEAN, _, FLIPPED = STAGES[StageName.DEVELOP].grounds
@@ -21,15 +22,21 @@ def errors(levels, spread=0.01):
     }
 
 
-def judged(ground: Ground, *, more=None, **arms):
+def front_with(**arms):
     found = {
         (name.replace("_", "-"), budget): values
         for name, by_budget in arms.items()
         for budget, values in by_budget.items()
     }
+    return Front(BUDGETS, found)
+
+
+def judged(ground: Ground, *, more=None, **arms):
+    front = front_with(**arms)
     if more is not None:
-        found["traditional", ground.more] = dict.fromkeys(SEEDS, more)
-    return {goal.words: goal for goal in goals(ground, Front(BUDGETS, found))}
+        longer = {("traditional", ground.more): dict.fromkeys(SEEDS, more)}
+        front = replace(front, errors={**front.errors, **longer})
+    return {goal.words: goal for goal in goals(ground, front)}
 
 
 def only(found, words):
@@ -140,3 +147,19 @@ def test_the_stages_share_no_data_and_no_seed():
     data = [{ground.recipe.data for ground in stage.grounds} for stage in (develop, confirm)]
     assert not data[0] & data[1]
     assert not {*develop.seeds(50)} & {*confirm.seeds(50)}
+
+
+def test_at_a_glance_all_are_held_against_traditional_of_the_same_cost():
+    section = Section(CLEAN, (), 0)
+    vars(section)["front"] = front_with(
+        traditional=errors([10.0, 8.0, 6.0], 0.0),
+        stale_sb=errors([1.0, 1.0, 1.0]),
+        auto=errors([9.5, 8.0, 6.25], 0.0),
+    )
+    grid = overview([section])
+    assert grid.head == ("", "traditional", "auto")
+    assert grid.rows == (
+        ("Digits at 3", "10.00 ± 0.00", "−0.50 ± 0.00"),
+        ("Digits at 9", "8.00 ± 0.00", "+0.00 ± 0.00"),
+        ("Digits at 27", "6.00 ± 0.00", "+0.25 ± 0.00"),
+    )

@@ -1,8 +1,9 @@
 """The command `study`: train what is missing of a stage, then judge it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from rich.console import Console
 
@@ -13,7 +14,7 @@ from selective_backprop.lab.papers.meeting import meet_all
 from selective_backprop.lab.papers.needs import Errand, Place, Trained, missing_data
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
-from selective_backprop.lab.records import read_run
+from selective_backprop.lab.records import read_run, read_runs
 from selective_backprop.lab.study.page import Section, compose, tally, write_page
 from selective_backprop.lab.study.protocol import OURS, Ground, Stage
 
@@ -38,10 +39,10 @@ def run_study(console: Console, inquiry: Inquiry) -> None:
         DataError: if data of the stage are missing.
         RecordError: if a record cannot be read or written, or nothing is there to draw.
     """
-    needs = _needs(inquiry)
+    needs = _needs(inquiry.stage, inquiry.seeds, inquiry.device)
     if inquiry.trains:
         _train(console, _by_seed(needs.values()), inquiry)
-    page = compose(inquiry.stage, sections_of(inquiry))
+    page = compose(inquiry.stage, _sections(needs, inquiry.out / RUNS))
     if not page.shown:
         raise sb.RecordError(
             f"{inquiry.out / RUNS} has no ground on which {BASELINE} and {OURS} were run at each "
@@ -53,19 +54,28 @@ def run_study(console: Console, inquiry: Inquiry) -> None:
     console.print(f"Open {inquiry.out / 'index.md'}; figures lie beside it.", soft_wrap=True)
 
 
-def sections_of(inquiry: Inquiry) -> list[Section]:
-    """Return each ground of a stage with what is on record of it."""
-    folder, sections = inquiry.out / RUNS, []
-    for ground, needs in _needs(inquiry).items():
+def read_sections(stage: Stage, folder: Path) -> list[Section]:
+    """Return each ground of a stage with what a folder has on record of it.
+
+    Raises:
+        RecordError: if nothing is on record, or cannot be read.
+    """
+    headers = [run.header for run in read_runs(folder / RUNS)]
+    seeds = 1 + max(header.seed for header in headers) - stage.first_seed
+    return _sections(_needs(stage, seeds, headers[0].config["device"]), folder / RUNS)
+
+
+def _sections(grounds: Mapping[Ground, Sequence[Trained]], folder: Path) -> list[Section]:
+    sections = []
+    for ground, needs in grounds.items():
         runs = tuple(read_run(need.file(folder)) for need in needs if need.is_met(folder))
         sections.append(Section(ground, runs, len(needs) - len(runs)))
     return sections
 
 
-def _needs(inquiry: Inquiry) -> dict[Ground, list[Trained]]:
-    stage = inquiry.stage
+def _needs(stage: Stage, seeds: int, device: str) -> dict[Ground, list[Trained]]:
     return {
-        ground: [Trained(plan) for plan in stage.plans_on(ground, inquiry.seeds, inquiry.device)]
+        ground: [Trained(plan) for plan in stage.plans_on(ground, seeds, device)]
         for ground in stage.grounds
     }
 

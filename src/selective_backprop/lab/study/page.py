@@ -15,8 +15,10 @@ from selective_backprop.lab.records import Run
 from selective_backprop.lab.study.drawing import draw_ground
 from selective_backprop.lab.study.fronts import Front, front_of
 from selective_backprop.lab.study.outcomes import Goal, Outcome, goals
-from selective_backprop.lab.study.protocol import OURS, Ground, Stage
+from selective_backprop.lab.study.protocol import HARDEST, OURS, RANDOM, Ground, Stage
 from selective_backprop.lab.tables import with_interval
+
+AT_A_GLANCE = (RANDOM, HARDEST, "infobatch", "easy-skip", OURS)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def compose(stage: Stage, sections: Sequence[Section]) -> Page:
     judged = {each.ground.title: [*goals(each.ground, each.front)] for each in shown}
     head = [f"# {stage.title}", "", *_summed_up(judged), "", "<!-- sections -->", ""]
     parts = [line for each in shown for line in _written(each, judged[each.ground.title])]
-    return Page("\n".join([*head, *parts]), judged, shown)
+    return Page("\n".join([*head, overview(shown).as_markdown(), *parts]), judged, shown)
 
 
 def write_page(page: Page, folder: Path) -> None:
@@ -81,6 +83,26 @@ def tally(found: Sequence[Goal]) -> str:
     """Return how many goals have each outcome: `reached 5, missed 1`."""
     counted = Counter(goal.outcome for goal in found)
     return ", ".join(f"{each} {counted[each]}" for each in Outcome if counted[each]) or "no goal"
+
+
+def overview(sections: Sequence[Section]) -> Grid:
+    """Return where traditional training ended on each ground, and how far from it others did."""
+    shown = [arm for arm in AT_A_GLANCE if any(arm in each.front.arms for each in sections)]
+    rows = []
+    for section in sections:
+        front = section.front
+        for budget in front.budgets:
+            base = with_interval(front.mean(BASELINE, budget))
+            differences = [
+                with_interval(front.difference(arm, budget, BASELINE), signed=True) for arm in shown
+            ]
+            rows.append((f"{section.ground.title} at {budget:g}", base, *differences))
+    return Grid(
+        f"Final error of {BASELINE} training in %, and how many points higher the others ended, "
+        "seed by seed, at the same cost in passes",
+        ("", BASELINE, *shown),
+        tuple(rows),
+    )
 
 
 def errors_table(front: Front, runs: Sequence[Run]) -> Grid:
@@ -148,18 +170,26 @@ def _summed_up(judged: Mapping[str, list[Goal]]) -> list[str]:
     return lines + [f"- {title}: {tally(found)}" for title, found in judged.items()]
 
 
-def _caption(section: Section) -> str:
-    ground, recipe, runs = section.ground, section.ground.recipe, section.runs
-    amount = "all" if ground.limit is None else f"{ground.limit:,}"
-    flipped = f", {percent(ground.noise)} of the labels flipped" if ground.noise else ""
+def caption_of(runs: Sequence[Run]) -> str:
+    """Return which seeds runs have, and what they were made on."""
     seeds = sorted({run.header.seed for run in runs})
     parts = [
-        f"{ground.title}: {amount} training examples{flipped}, {recipe.model}, batch "
-        f"{recipe.batch_size}; each learning rate decays over its own run.",
         f"Seeds {seeds_of(seeds)}; 95 % t-intervals." if len(seeds) > 1 else f"Seed {seeds[0]}.",
         f"{listed(dict.fromkeys(machine_of(run.header.hardware) for run in runs))}; code "
         f"{listed(dict.fromkeys(run.header.code_version for run in runs))}.",
         *origins(runs),
+    ]
+    return " ".join(parts)
+
+
+def _caption(section: Section) -> str:
+    ground, recipe = section.ground, section.ground.recipe
+    amount = "all" if ground.limit is None else f"{ground.limit:,}"
+    flipped = f", {percent(ground.noise)} of the labels flipped" if ground.noise else ""
+    parts = [
+        f"{ground.title}: {amount} training examples{flipped}, {recipe.model}, batch "
+        f"{recipe.batch_size}; each learning rate decays over its own run.",
+        caption_of(section.runs),
     ]
     if section.missing:
         parts.append(f"Left out: {section.missing} runs, not on record.")
