@@ -4,7 +4,7 @@
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`, `<!-- audit FILE -->` or
-`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the repository's root. A test fails where
+`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. A test fails where
 a page and its records disagree. The figure of each comparison, and of each record of `bench`, is
 drawn when the documentation is built.
 """
