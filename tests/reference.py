@@ -236,12 +236,13 @@ def skip_odds(loss: float, floor: float) -> float:
     return min(1.0, max(floor, 2 * unsure))
 
 
+def pull(loss: float) -> float:
+    """With which probability a model misses the true class."""
+    return 1 - math.exp(-max(0.0, loss))
+
+
 def budget_odds(loss: float, known: list[float], noise: float, floor: float) -> float:
     """With which odds a budget of noise lets an example be kept, its threshold found by halving."""
-
-    def pull(loss: float) -> float:
-        return 1 - math.exp(-max(0.0, loss))
-
     capped = [min(0.5, pull(each)) for each in known]
     budget = noise * sum(each**2 for each in capped)
     low, high = 0.0, 0.5
@@ -250,6 +251,20 @@ def budget_odds(loss: float, known: list[float], noise: float, floor: float) -> 
         added = sum(each * (middle - each) for each in capped if each < middle)
         low, high = (middle, high) if added <= budget else (low, middle)
     return min(1.0, max(floor, pull(loss) / high)) if high else 1.0
+
+
+def budget_weight(
+    loss: float, known: list[float], noise: float, floor: float, correction: float
+) -> float:
+    """What a kept row weighs, so that steps are as long as had nothing been skipped."""
+
+    def weight(loss: float) -> float:
+        return budget_odds(loss, known, noise, floor) ** -correction
+
+    kept = sum(budget_odds(each, known, noise, floor) for each in known)
+    ours = sum(budget_odds(each, known, noise, floor) * weight(each) * pull(each) for each in known)
+    plain = sum(map(pull, known))
+    return weight(loss) / (ours / kept / (plain / len(known))) if plain > 0 else weight(loss)
 
 
 def flip_labels(labels: Sequence[int], classes: int, rate: float, seed: int) -> list[int]:

@@ -47,7 +47,8 @@ def test_rows_and_weights_are_the_plain_rules(scores, known, noise, floor, seed)
         row for row, (p, toss) in enumerate(zip(odds, tosses, strict=True)) if abs(p - toss) < 1e-9
     ]
     assert set(rows.tolist()) ^ set(reference.toss_coins(odds, tosses)) <= set(near)
-    assert weights.tolist() == pytest.approx([odds[row] ** -0.5 for row in rows], rel=1e-5)
+    expected = [reference.budget_weight(scores[row], known, noise, floor, 0.5) for row in rows]
+    assert weights.tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_odds_by_hand():
@@ -73,27 +74,48 @@ def test_where_most_are_learned_most_are_skipped_and_what_is_not_is_kept():
 
 def test_labels_that_stay_hard_count_as_an_even_chance_does():
     even, hopeless = ([0.05] * 60 + [hard] * 40 for hard in (math.log(2), 50.0))
-    weights = [skip(sb.NoiseBudget(0.01), [0.05] * 500, each).weights for each in (even, hopeless)]
-    torch.testing.assert_close(*weights)
+    kept = [skip(sb.NoiseBudget(0.01), [0.05] * 500, each).rows for each in (even, hopeless)]
+    assert kept[0].tolist() == kept[1].tolist()
 
 
-@pytest.mark.parametrize("known", [[], [0.5, 2.0]])
-def test_what_is_unknown_is_always_kept_and_weighs_1(known):
-    rows, weights = skip(sb.NoiseBudget(correction=1.0), [torch.inf] * 50, known)
+@pytest.mark.parametrize("known", [[], [0.05] * 60 + [1.0] * 40])
+def test_what_is_unknown_is_always_kept_and_weighs_as_what_is_hard_does(known):
+    rows, weights = skip(sb.NoiseBudget(), [torch.inf, 5.0] * 25, known)
     assert rows.tolist() == list(range(50))
-    assert weights.tolist() == [1.0] * 50
+    assert len(set(weights.tolist())) == 1
+    assert float(weights[0]) == 1.0 if not known else float(weights[0]) < 1.0
 
 
 def test_where_nothing_is_left_to_learn_the_floor_holds():
     assert odds_of(sb.NoiseBudget(floor=0.25), 0.0, [0.0] * 50) == pytest.approx(0.25, abs=0.03)
 
 
-@pytest.mark.parametrize(("correction", "power"), [(1.0, -1.0), (0.5, -0.5)])
-def test_weights_undo_as_much_of_the_draw_as_is_asked_for(correction, power):
+@pytest.mark.parametrize("correction", [0.0, 0.5, 1.0])
+def test_weights_undo_as_much_of_the_draw_as_is_asked_for(correction):
     known = [0.05] * 60 + [1.0] * 40
-    rows, weights = skip(sb.NoiseBudget(correction=correction), [0.05] * 50, known)
+    selector = sb.NoiseBudget(correction=correction)
+    easy, hard = (skip(selector, [loss] * 50, known).weights for loss in (0.05, 1.0))
     odds = reference.budget_odds(0.05, known, 0.1, 0.1)
-    assert weights.tolist() == pytest.approx([odds**power] * len(rows), rel=1e-5)
+    assert len(set(easy.tolist())) == len(set(hard.tolist())) == 1
+    assert float(easy[0] / hard[0]) == pytest.approx(odds**-correction, rel=1e-5)
+
+
+@pytest.mark.parametrize("correction", [0.0, 0.5, 1.0])
+def test_steps_are_as_long_as_if_nothing_had_been_skipped(correction):
+    losses = 3.0 * torch.rand(20_000, generator=torch.Generator().manual_seed(1)) ** 6
+    rows, weights = skip(sb.NoiseBudget(correction=correction), losses.tolist(), losses.tolist())
+    pulls = 1.0 - torch.exp(-losses)
+    assert len(rows) < 0.6 * len(losses)
+    assert float((weights * pulls[rows]).mean()) == pytest.approx(float(pulls.mean()), rel=0.02)
+
+
+def test_with_the_whole_correction_the_mean_is_unbiased():
+    losses = 3.0 * torch.rand(200_000, generator=torch.Generator().manual_seed(1)) ** 6
+    known = losses.tolist()
+    rows, weights = skip(sb.NoiseBudget(correction=1.0), known, known)
+    easy = losses < 0.1
+    assert float((weights * losses[rows]).mean()) == pytest.approx(float(losses.mean()), rel=0.02)
+    assert float((weights * easy[rows]).mean()) == pytest.approx(float(easy.float().mean()), 0.03)
 
 
 def test_what_was_given_up_is_not_kept_and_leaves_the_budget_to_the_others():
@@ -103,20 +125,14 @@ def test_what_was_given_up_is_not_kept_and_leaves_the_budget_to_the_others():
     assert odds_of(sb.NoiseBudget(), 0.05, lost) == odds_of(sb.NoiseBudget(), 0.05, known)
 
 
-def test_no_correction_gives_no_weights():
-    selector = sb.NoiseBudget(correction=0.0)
-    assert not selector.terms.reweights
-    assert skip(selector, [0.1, 2.0], [0.1, 2.0]).weights is None
-
-
 def test_the_budget_follows_what_is_remembered():
     running = sb.NoiseBudget(correction=1.0).start(ANY)
     history, generator = sb.History(100), torch.Generator().manual_seed(0)
     history.file(torch.full((100,), 0.05))
-    alike = running.select(torch.full((200,), 0.05), history, generator).weights
+    alike = running.select(torch.full((200,), 0.05), history, generator).rows
     history.file(torch.full((60,), 3.0))
-    mixed = running.select(torch.full((200,), 0.05), history, generator).weights
-    assert alike.max() < 1.2 < 5.0 < mixed.min()
+    mixed = running.select(torch.full((200,), 0.05), history, generator).rows
+    assert len(mixed) < 50 < 150 < len(alike)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ BIASED_ON_PURPOSE = {
     sb.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
     sb.Confident(): "tempered, so that no row of a batch weighs four times as much as others",
     sb.NoiseBudget(): "tempered likewise",
-    sb.NoiseBudget(0.5, floor=0.3, correction=1.0): "the sum is unbiased: fewer steps, but longer",
 }
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 

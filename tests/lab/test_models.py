@@ -10,7 +10,7 @@ from selective_backprop.lab.loaders import make_loader, make_test_loader
 from selective_backprop.lab.models import make_model, resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
-OWN = ["small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
+OWN = ["linear", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -114,7 +114,7 @@ def test_the_users_own_net_is_made_by_its_import_path():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", r"no model 'resnet'\. Choose one of small_cnn, .* package\.module:factory"),
+        ("resnet", r"no model 'resnet'\. Choose one of linear, .* package\.module:factory"),
         ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
         (":factory", r"no model ':factory'"),
         (".nets:factory", r"no model '\.nets:factory'"),

@@ -10,7 +10,7 @@ from selective_backprop.lab.study.outcomes import Outcome, goals
 from selective_backprop.lab.study.page import Section, overview
 from selective_backprop.lab.study.protocol import STAGES, Ground, StageName
 
-CLEAN, _, FLIPPED = STAGES[StageName.DEVELOP].grounds
+CLEAN, _, FLIPPED, _ = STAGES[StageName.DEVELOP].grounds
 BUDGETS = CLEAN.budgets
 SEEDS = range(5)
 

@@ -48,6 +48,20 @@ def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 3
     )
 
 
+def linear(channels_in: int, classes: int, image_size: int) -> nn.Module:
+    """Make a linear layer on the pixels, for what cannot learn all that it is shown.
+
+    Args:
+        channels_in: of an image.
+        classes: logits to return.
+        image_size: height and width in pixels.
+
+    Returns:
+        A net from images to logits.
+    """
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels_in * image_size**2, classes))
+
+
 def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a residual net of eight convolutions and a linear layer.
 
@@ -81,6 +95,7 @@ def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int 
 
 
 MODELS: Mapping[str, ModelFactory] = {
+    "linear": linear,
     "small_cnn": small_cnn,
     "tiny_cnn": partial(small_cnn, width=8),
     "resnet9": resnet9,

@@ -7,6 +7,7 @@ other record has, and is run once.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from selective_backprop.lab.arms import Settings
 from selective_backprop.lab.comparison import BASELINE, Length
@@ -110,7 +111,12 @@ class StageName(StrEnum):
 
 
 def _ground(
-    title: str, data: str, limit: int | None, budgets: tuple[float, ...], noise: float = 0.0
+    title: str,
+    data: str,
+    limit: int | None,
+    budgets: tuple[float, ...],
+    noise: float = 0.0,
+    **changes: Any,
 ) -> Ground:
     recipe = RECIPES[data]
     # Small data sets have few batches of 128, and small nets do not overfit.
@@ -120,6 +126,7 @@ def _ground(
         batch_size=64,
         augmentation=replace(recipe.augmentation, cutout=0),
     )
+    recipe = replace(recipe, **changes)
     return Ground(title, recipe, limit, budgets, noise)
 
 
@@ -131,6 +138,10 @@ STAGES: Mapping[StageName, Stage] = {
             _ground("Digits", "digits", None, _SHORT_TO_LONG),
             _ground("MNIST", "mnist", 4_000, _SHORT_TO_LONG),
             _ground("MNIST, 20 % flipped", "mnist", 4_000, _SHORT_TO_LONG, FLIPPED),
+            # A net that cannot learn all of it, at a learning rate that is right for it.
+            _ground(
+                "MNIST, linear", "mnist", 4_000, _SHORT_TO_LONG, model="linear", learning_rate=0.01
+            ),
         ),
         first_seed=0,
     ),
