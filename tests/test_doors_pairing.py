@@ -141,7 +141,7 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
 def test_a_strategy_that_reweights_says_that_it_needs_the_selection():
     strategy = sb.Strategy("weighing", None, Weighing(scored=False))
     with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
-        select(DataLoader(Numbered(8), 4), strategy)
+        iter(select(DataLoader(Numbered(8), 4), strategy))
 
 
 @pytest.mark.parametrize("leftovers", sb.Leftovers)

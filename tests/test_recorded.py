@@ -322,7 +322,7 @@ def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():
 
 def test_without_selections_there_is_nothing_to_record_by():
     with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
-        select(DataLoader(Numbered(8), 4), strategy(sb.Recorded()))
+        iter(select(DataLoader(Numbered(8), 4), strategy(sb.Recorded())))
 
 
 def test_a_stream_cannot_be_recorded():

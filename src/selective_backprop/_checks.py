@@ -35,14 +35,12 @@ def check_strategy(strategy: Any) -> Strategy:
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
 
 
-def check_fit(
-    strategy: Strategy, source: Source, with_selection: bool, losses: Any, outputs: Any
-) -> None:
+def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> None:
     """Refuse a strategy that cannot work with this loader.
 
     Raises:
         LoaderError: if examples must be known by index and are not.
-        ConfigurationError: if weights or losses would be lost, or outputs are not to be had.
+        ConfigurationError: if outputs are not to be had.
     """
     needs, terms = strategy.needs, strategy.selector.terms
     draws_early = not terms.keeps_everything and (needs is None or not needs.passes)
@@ -64,23 +62,37 @@ def check_fit(
             SelectionWarning,
             stacklevel=3,
         )
-    if terms.reweights and not with_selection:
-        raise ConfigurationError(
-            f"{strategy.name} reweights examples: pass with_selection=True, and train on "
-            "(selection.weights * losses).mean()"
-        )
     if needs is None:
         return
-    if needs.recordings and not with_selection:
-        raise ConfigurationError(
-            f"{strategy.name} selects by losses that training records: pass with_selection=True, "
-            "and call loader.record(selection, losses) for each batch"
-        )
     if needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
             f"{strategy.name} needs the model's outputs, and losses= gives losses alone. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
+
+
+def check_use(strategy: Strategy) -> None:
+    """Refuse a strategy whose weights, or the losses that it lives on, would be lost.
+
+    Raises:
+        ConfigurationError: if there are such; it says what to write.
+    """
+    needs, reweights = strategy.needs, strategy.selector.terms.reweights
+    records = needs is not None and needs.recordings
+    if not reweights and not records:
+        return
+    does = [
+        *(["reweights examples"] if reweights else []),
+        *(["selects by losses that training records"] if records else []),
+    ]
+    by_hand = [
+        *(["train on (selection.weights * losses).mean()"] if reweights else []),
+        *(["call loader.record(selection, losses) for each batch"] if records else []),
+    ]
+    raise ConfigurationError(
+        f"{strategy.name} {' and '.join(does)}: let the loop take its loss from the loader, "
+        f"loss_fn = loader.loss_fn; or pass with_selection=True, {' and '.join(by_hand)}"
+    )
 
 
 def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:

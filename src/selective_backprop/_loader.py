@@ -17,12 +17,13 @@ from selective_backprop._checks import (
     check_length,
     check_paths,
     check_strategy,
+    check_use,
     choose,
     find_device,
     warn_of_no_batch,
 )
 from selective_backprop._epoch import Epoch
-from selective_backprop._errors import LoaderError
+from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._ledger import Ledger
@@ -35,6 +36,7 @@ from selective_backprop._standing import Standing
 from selective_backprop._stats import ScoreStats, Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop._weighing import WeighingLoss
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
@@ -68,7 +70,8 @@ class SelectiveLoader:
         leftovers: what becomes of an incomplete window or batch at an epoch's end: `"carry"`
             keeps it for the next epoch, `"flush"` trains on a proportional short batch,
             `"drop"` lets it go.
-        with_selection: yield `(batch, selection)`, with each row's data-set index and weight.
+        with_selection: yield `(batch, selection)`, with each row's data-set index and weight,
+            for loops that weigh and record by themselves.
         pad: right-padding value by path in the batch, for tensors of varying trailing length.
         whole: paths in the batch that belong to it as a whole, not row by row.
         device: where candidates are moved before they are scored, and yielded.
@@ -127,7 +130,7 @@ class SelectiveLoader:
         source = open_source(loader)
         if strategy.subset is not None:
             source = source.within(strategy.subset)
-        check_fit(strategy, source, with_selection, losses, outputs)
+        check_fit(strategy, source, losses, outputs)
         check_length(strategy, source, epochs, progress)
         wishes = Wishes(
             model=model,
@@ -149,6 +152,7 @@ class SelectiveLoader:
         self._parts = assemble(source, strategy, self._progress, wishes)
         self._standing = Standing(self._parts, self._built(), wishes.device)
         self._live: weakref.ref[Epoch] | None = None
+        self._loss: WeighingLoss | None = None
         self._quiet = quiet or self._parts.ranks.rank > 0
 
     @property
@@ -170,6 +174,28 @@ class SelectiveLoader:
     def strategy(self) -> Strategy:
         """What is selected, and when."""
         return self._strategy
+
+    @property
+    def loss_fn(self) -> Callable[[Any, Any], Any]:
+        """The loss that was given, for the loop to call in its place: it weighs and records.
+
+        Of targets of a batch that this loader handed out, or of a part of it, rows are weighed
+        and their losses recorded; what comes back is reduced as the given loss reduces. Tokens
+        or pixels of a row are averaged first. With gradients off it is the given loss, and for
+        a strategy that neither weighs nor remembers it always is.
+
+        Raises:
+            ConfigurationError: if no loss was given.
+        """
+        if self._loss is None:
+            if self._wishes.loss_fn is None:
+                raise ConfigurationError(
+                    "no loss function was given, so the loop cannot take it from the loader: pass "
+                    "it as loss_fn"
+                )
+            works = self._strategy.selector.terms.reweights or self.ledger is not None
+            self._loss = WeighingLoss(self._wishes.loss_fn, self.record if works else None)
+        return self._loss
 
     @property
     def next_epoch(self) -> int:
@@ -246,7 +272,14 @@ class SelectiveLoader:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the coming epoch, which starts at its first `next`."""
+        """Return an iterator over the coming epoch, which starts at its first `next`.
+
+        Raises:
+            ConfigurationError: if the strategy weighs rows or lives on recorded losses, and the
+                loop has neither selections nor the loader's loss.
+        """
+        if self._loss is None and not self._wishes.with_selection:
+            check_use(self._strategy)
         return Epoch(self._begin)
 
     def record(self, selection: Selection, losses: Tensor) -> None:
@@ -305,12 +338,15 @@ class SelectiveLoader:
         self._quiet = True
 
     def _hand_out(self, rows: Rows) -> Any:
-        if not self._wishes.with_selection:
+        if self._loss is None and not self._wishes.with_selection:
             return rows.batch
         weights = rows.weights
         if weights is None:
             weights = torch.ones(rows.count, device=self._wishes.device)
-        return rows.batch, Selection(rows.indices, weights)
+        selection = Selection(rows.indices, weights)
+        if self._loss is not None:
+            self._loss.hand_out(rows.batch, selection)
+        return (rows.batch, selection) if self._wishes.with_selection else rows.batch
 
     def _warn_if_barren(self) -> None:
         after, came = self.stats, self._standing.came

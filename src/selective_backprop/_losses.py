@@ -37,6 +37,15 @@ def unreduced(loss_fn: LossFunction) -> LossFunction:
     return loss_fn
 
 
+def reduction_of(loss_fn: LossFunction) -> str | None:
+    """Return how a loss reduces the losses of rows, or None if it has no `reduction`."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    found = getattr(loss_fn, "reduction", None)
+    if found is None and (parameter := _parameters(loss_fn).get("reduction")):
+        found = parameter.default
+    return found if isinstance(found, str) else None
+
+
 def _parameters(function: LossFunction) -> dict[str, inspect.Parameter]:
     try:
         return dict(inspect.signature(function).parameters)
@@ -193,16 +202,24 @@ class ExampleLosses:
     outputs: OutputsOf | None = None
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        outputs, targets = (self.outputs or apply_to_pair)(model, batch)
-        try:
-            losses = unreduced(self.loss_fn)(outputs, targets)
-        except (RuntimeError, ValueError) as error:
-            _advise_on_classes(error, outputs, targets)
-            raise
-        if not isinstance(losses, Tensor) or losses.ndim == 0:
-            return losses  # refused by check_losses, with advice
-        refuse_crossed_rows(losses, outputs, targets)
-        return average_examples(losses, targets, ignored_target(self.loss_fn))
+        return example_losses(self.loss_fn, *(self.outputs or apply_to_pair)(model, batch))
+
+
+def example_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
+    """Return one loss per example; what is none is returned as it is, for `check_losses`.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
+    try:
+        losses = unreduced(loss_fn)(outputs, targets)
+    except (RuntimeError, ValueError) as error:
+        _advise_on_classes(error, outputs, targets)
+        raise
+    if not isinstance(losses, Tensor) or losses.ndim == 0:
+        return losses  # refused by check_losses, with advice
+    refuse_crossed_rows(losses, outputs, targets)
+    return average_examples(losses, targets, ignored_target(loss_fn))
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

@@ -1,0 +1,292 @@
+"""The loader's loss weighs and records by the way, so that the loop stays as it was."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    bits,
+    fixture_data,
+    fresh_net,
+    same_tensors,
+    selective,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import selective_backprop as sb
+
+pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
+WORKING = {
+    "auto": sb.auto(noise=1.0),
+    "infobatch": sb.infobatch(),
+    "easy-skip": sb.easy_skip(),
+    "recorded-sb": sb.recorded_sb(1 / 3),
+    "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
+    "stale-sb": sb.stale_sb(1 / 3, spread=True, recorded=True),
+}
+PLAIN = {"traditional": sb.traditional(), "random": sb.random_backprop(1 / 2), "sb": selective()}
+
+
+class Loop:
+    """A training of a few epochs, in one of two manners."""
+
+    def __init__(self, strategy: sb.Strategy, loss_fn: Any = None, **options: Any) -> None:
+        self.model = fresh_net()
+        self.loss_fn = nn.CrossEntropyLoss() if loss_fn is None else loss_fn
+        self.loader = sb.SelectiveLoader(
+            DataLoader(fixture_data(), 6, sampler=NotedSampler(40)),
+            self.model,
+            self.loss_fn,
+            strategy,
+            epochs=4,
+            generator=torch.Generator().manual_seed(1),
+            **options,
+        )
+
+    def train(self, losses_of: Callable[[Iterable[Any]], Iterator[Tensor]]) -> "Loop":
+        torch.manual_seed(5)
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(4):
+            for loss in losses_of(self.loader):
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return self
+
+    def by_hand(self) -> "Loop":
+        def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
+            for (inputs, targets), selection in batches:
+                found = functional.cross_entropy(self.model(inputs), targets, reduction="none")
+                self.loader.record(selection, found)
+                yield (selection.weights * found).mean()
+
+        return self.train(losses)
+
+    def as_it_was(self) -> "Loop":
+        loss_fn = self.loader.loss_fn
+        return self.train(
+            lambda batches: (loss_fn(self.model(inputs), targets) for inputs, targets in batches)
+        )
+
+    @property
+    def memory(self) -> Any:
+        return bits(self.loader.state_dict()["parts"])
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(name):
+    ours, theirs = Loop(WORKING[name]), Loop(WORKING[name], with_selection=True)
+    ours.as_it_was()
+    theirs.by_hand()
+    assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
+    assert ours.memory == theirs.memory
+    assert ours.loader.stats == theirs.loader.stats
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
+    ours, theirs = Loop(PLAIN[name]).as_it_was(), Loop(PLAIN[name])
+    theirs.train(
+        lambda batches: (theirs.loss_fn(theirs.model(each), targets) for each, targets in batches)
+    )
+    assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
+
+
+def test_a_loop_may_fetch_batches_ahead():
+    def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
+        for (inputs, targets), _ in pairwise([*batches, None]):  # a whole epoch ahead
+            yield loss_fn(ours.model(inputs), targets)
+
+    ours, theirs = Loop(sb.recorded_sb(1 / 2)), Loop(sb.recorded_sb(1 / 2))
+    loss_fn = ours.loader.loss_fn
+    ours.train(losses)
+    theirs.as_it_was()
+    assert ours.memory == theirs.memory
+    assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
+
+
+@pytest.mark.parametrize("part", [lambda x: x.chunk(2), lambda x: (x[:1], x[1:], x[:0])])
+def test_parts_of_a_batch_are_known_by_their_place_in_it(part):
+    loop = Loop(sb.infobatch(), with_selection=True)
+    loss_fn = loop.loader.loss_fn
+    for epoch in range(3):
+        for (inputs, targets), selection in loop.loader:
+            logits = inputs @ torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]])
+            logits.requires_grad_()
+            losses = functional.cross_entropy(logits, targets, reduction="none")
+            weighed = selection.weights * losses
+            sizes = [len(each) for each in part(targets)]
+            for one, some, expected in zip(
+                part(logits), part(targets), weighed.split(sizes), strict=True
+            ):
+                if len(some):
+                    assert torch.equal(loss_fn(one, some), expected.mean())
+            recorded = loop.loader.ledger.recorded.observe()
+            scores = torch.from_numpy(recorded.scores[0])[selection.indices]
+            torch.testing.assert_close(scores, losses.detach())
+            assert epoch == 0 or bool((selection.weights >= 1).all())
+
+
+def test_evaluation_gets_the_plain_loss_and_records_nothing():
+    loop = Loop(sb.auto())
+    loss_fn, seen = loop.loader.loss_fn, 0
+    for inputs, targets in loop.loader:
+        before = loop.memory
+        with torch.no_grad():
+            logits = loop.model.eval()(inputs)
+            loop.model.train()
+            assert torch.equal(loss_fn(logits, targets), loop.loss_fn(logits, targets))
+            other = torch.zeros(3, dtype=torch.int64)
+            assert loss_fn(logits[:3], other) == loop.loss_fn(logits[:3], other)
+        assert loop.memory == before
+        seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        lambda targets: targets.clone(),
+        lambda targets: functional.one_hot(targets, 3).float(),
+        lambda targets: targets[torch.arange(len(targets)).flip(0)],
+        lambda targets: torch.stack([targets, targets], 1)[:, 0],
+    ],
+    ids=["copy", "one-hot", "reordered", "another tensor's column"],
+)
+def test_targets_made_anew_are_refused_with_what_to_write(targets):
+    loop = Loop(sb.auto())
+    loss_fn = loop.loader.loss_fn
+    inputs, given = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match=r"no batch that this loader handed out.*no_grad"):
+        loss_fn(loop.model(inputs), targets(given))
+
+
+def test_a_view_that_skips_rows_is_none_of_a_batch():
+    loop = Loop(sb.auto())
+    loss_fn = loop.loader.loss_fn
+    inputs, targets = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match="no batch that this loader handed out"):
+        loss_fn(loop.model(inputs)[::2], targets[::2])
+
+
+def test_a_column_of_a_batchs_tensor_will_do():
+    data = TensorDataset(torch.randn(24, 2), torch.arange(48).reshape(24, 2) % 3)
+    model = fresh_net()
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 4), model, nn.CrossEntropyLoss(), sb.recorded_sb(1 / 2)
+    )
+    loss_fn = loader.loss_fn
+    for inputs, targets in loader:
+        loss_fn(model(inputs), targets[:, 1]).backward()
+    assert loader.ledger.recorded.observe().scores.shape[1] == 24
+
+
+REDUCED = {
+    "mean": (nn.CrossEntropyLoss(), Tensor.mean),
+    "sum": (nn.CrossEntropyLoss(reduction="sum"), Tensor.sum),
+    "none": (nn.CrossEntropyLoss(reduction="none"), lambda losses: losses),
+    "function": (functional.cross_entropy, Tensor.mean),
+    "of rows": (lambda x, y: functional.cross_entropy(x, y, reduction="none"), lambda x: x),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_it_is_reduced_as_the_users_loss_is(name):
+    loss_fn, reduce = REDUCED[name]
+    loop = Loop(sb.infobatch(), loss_fn, with_selection=True)
+    weighing = loop.loader.loss_fn
+    for _ in range(2):
+        for (inputs, targets), selection in loop.loader:
+            logits = loop.model(inputs)
+            losses = functional.cross_entropy(logits, targets, reduction="none")
+            expected = reduce(selection.weights * losses)
+            assert torch.equal(weighing(logits, targets), expected)
+
+
+class Texts(Dataset):
+    """Twenty texts of five tokens, the last of which are masked."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        tokens = torch.arange(5).add(index) % 7
+        return {"tokens": tokens, "labels": tokens.where(torch.arange(5) < 3, -100)}
+
+
+def test_tokens_of_a_row_are_averaged_and_masked_ones_left_out():
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
+    loader = sb.SelectiveLoader(
+        DataLoader(Texts(), 4),
+        model,
+        nn.CrossEntropyLoss(),
+        sb.recorded_sb(1 / 2),
+        outputs=lambda model, batch: (model(batch["tokens"]).movedim(-1, 1), batch["labels"]),
+        with_selection=True,
+    )
+    loss_fn = loader.loss_fn
+    for batch, selection in loader:
+        logits = model(batch["tokens"]).movedim(-1, 1)
+        rows = functional.cross_entropy(logits, batch["labels"], reduction="none").sum(1) / 3
+        torch.testing.assert_close(loss_fn(logits, batch["labels"]), rows.mean())
+        found = loader.ledger.recorded.observe().scores[0]
+        torch.testing.assert_close(torch.from_numpy(found)[selection.indices], rows.detach())
+
+
+def test_a_loss_that_is_one_number_is_refused():
+    loop = Loop(sb.auto(), lambda x, y: functional.cross_entropy(x, y))
+    loss_fn = loop.loader.loss_fn
+    inputs, targets = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match="the loss is a scalar"):
+        loss_fn(loop.model(inputs), targets)
+
+
+def test_batches_are_not_kept_alive():
+    loop = Loop(sb.auto())
+    assert loop.loader.loss_fn is loop.loader.loss_fn
+    batches = iter(loop.loader)
+    refs = [weakref.ref(tensor) for tensor in next(batches)]
+    next(batches)
+    next(batches)
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_without_a_loss_there_is_none_to_take():
+    loader = sb.SelectiveLoader(
+        DataLoader(Numbered(8), 4),
+        nn.Identity(),
+        None,
+        selective(),
+        losses=lambda model, batch: batch[1].float(),
+    )
+    with pytest.raises(sb.ConfigurationError, match="no loss function was given"):
+        _ = loader.loss_fn
+
+
+@pytest.mark.parametrize(
+    ("strategy", "what"),
+    [
+        (sb.kath18(), r"reweights examples: .*loader\.loss_fn; or .*selection\.weights"),
+        (sb.recorded_sb(1 / 2), r"losses that training records: .*loader\.record"),
+        (sb.auto(), r"reweights examples and selects by .*weights \* losses.* and call loader"),
+    ],
+    ids=["kath18", "recorded-sb", "auto"],
+)
+def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy, what):
+    data = Numbered(8)
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 4), nn.Linear(2, 3), nn.CrossEntropyLoss(), strategy, epochs=3
+    )
+    with pytest.raises(sb.ConfigurationError, match=what):
+        iter(loader)
+    assert int(data.reads.sum()) == 0
