@@ -20,8 +20,8 @@ model = nn.Sequential(
 )
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-strategy = sb.selective_backprop(rate=1 / 3)
-loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())
+loss_fn = loader.loss_fn
 
 steps = 0
 for _ in range(8):

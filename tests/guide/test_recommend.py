@@ -56,12 +56,11 @@ def test_where_losses_single_out_what_teaches_the_cheapest_is_recommended_with_i
     assert found.strategy == "recorded-sb"
     assert "takes 40% of a traditional one" in found.reasons[0]
     assert "supply 80% of the gradient" in found.reasons[1]
-    assert found.code[1] == (
-        "loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.recorded_sb(rate=1 / 3), "
-        "with_selection=True)"
+    assert found.code[1:] == (
+        "loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.recorded_sb(rate=1 / 3))",
+        "loss_fn = loader.loss_fn",
+        "for inputs, targets in loader:",
     )
-    assert found.code[2].endswith("# call loader.record(selection, losses)")
-    assert len(found.code) == 3
 
 
 def test_of_a_stream_cheap_scores_are_recommended_if_they_find_what_exact_ones_do():

@@ -121,14 +121,10 @@ def _short(forecasts: Mapping[str, Forecast]) -> list[str]:
 
 
 def _code(mix: Mix) -> tuple[str, ...]:
-    options = ", with_selection=True" if mix.records or mix.weighs else ""
     lines = [
         "import selective_backprop as sb",
-        f"loader = sb.SelectiveLoader(train_loader, model, loss_fn, {mix.code}{options})",
+        f"loader = sb.SelectiveLoader(train_loader, model, loss_fn, {mix.code})",
     ]
-    if not options:
-        return (*lines, "for inputs, targets in loader:")
-    loop = "for (inputs, targets), selection in loader:"
-    extra = ["weigh its losses by selection.weights"] if mix.weighs else []
-    extra += ["call loader.record(selection, losses)"] if mix.records else []
-    return (*lines, f"{loop}  # {', '.join(extra)}")
+    if mix.records or mix.weighs:
+        lines.append("loss_fn = loader.loss_fn")
+    return (*lines, "for inputs, targets in loader:")
