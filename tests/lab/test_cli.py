@@ -231,7 +231,7 @@ def test_train_records_one_run_and_sums_it_up(tmp_path):
     (path,) = (tmp_path / "runs/train").glob("*.jsonl")
     last = read_run(path).points[-1]
     assert outcome.out.splitlines()[-1] == (
-        f"selective-backprop, seed 5: error {last.test_error:.2f} % after 2 epochs; "
+        f"auto, seed 5: error {last.test_error:.2f} % after 2 epochs; "
         f"{last.scored} examples scored, {last.trained} trained on in {last.updates} updates: "
         f"the cost of {last.cost:.2f} traditional epochs, {last.seconds:.1f} s. "
         f"Record: runs/train/{path.name}"

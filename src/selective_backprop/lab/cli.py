@@ -121,7 +121,7 @@ def compare(
 @app.command()
 def train(
     data: options.Data = "digits",
-    strategy: options.OneStrategy = "selective-backprop",
+    strategy: options.OneStrategy = "auto",
     seed: options.Seed = 0,
     epochs: options.Epochs = None,
     budget: options.Budget = None,
