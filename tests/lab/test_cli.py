@@ -1,5 +1,6 @@
 import importlib.util
 import io
+import re
 import shutil
 import sys
 from dataclasses import asdict
@@ -225,9 +226,24 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
     assert len(list((tmp_path / "out").glob("*.partial"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--stale 2", ["rate", "stale"]),
+        ("--strategy traditional --warmup 0.3", ["rate", "warmup"]),
+        ("--strategy stale-sb --stale 2", []),
+        ("--strategy selective-backprop --keep 0.5 --warmup 0.3", ["keep"]),
+    ],
+)
+def test_train_names_the_options_that_its_strategy_does_not_use(options, named, tmp_path):
+    outcome = run_command(f"train {SMALL} {options}", tmp_path)
+    assert outcome.status == 0
+    assert re.findall(r"^--(\w+) makes no difference", outcome.err, re.MULTILINE) == named
+
+
 def test_train_records_one_run_and_sums_it_up(tmp_path):
     outcome = run_command(f"train {SMALL} --seed 5", tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.status, outcome.err) == (0, "--rate makes no difference to auto\n")
     (path,) = (tmp_path / "runs/train").glob("*.jsonl")
     last = read_run(path).points[-1]
     assert outcome.out.splitlines()[-1] == (

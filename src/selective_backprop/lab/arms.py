@@ -1,7 +1,7 @@
 """The strategies that can be compared, by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import selective_backprop as sb
 from selective_backprop.lab.outfits import (
@@ -256,6 +256,17 @@ def find_arm(name: str) -> Arm:
     if name not in ARMS:
         raise sb.ConfigurationError(f"there is no strategy {name!r}; there are {', '.join(ARMS)}")
     return ARMS[name]
+
+
+def unused(name: str, settings: Settings, usual: Settings) -> list[str]:
+    """Return what of the settings is not as usual and makes no difference to an arm."""
+    words = find_arm(name).words
+    return [
+        field.name
+        for field in fields(Settings)
+        if getattr(settings, field.name) != getattr(usual, field.name)
+        and words(settings) == words(replace(settings, **{field.name: getattr(usual, field.name)}))
+    ]
 
 
 def parse_arms(names: str) -> tuple[str, ...]:

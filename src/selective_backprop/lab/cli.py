@@ -13,7 +13,7 @@ from selective_backprop.lab import audit_options, datasets, options
 from selective_backprop.lab._commands import Commands, errors
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.advise_command import advise
-from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms
+from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms, unused
 from selective_backprop.lab.asking import command_line, given, look_here
 from selective_backprop.lab.audit_command import show_audit
 from selective_backprop.lab.bench_run import check_files, run_bench, show_bench
@@ -162,10 +162,13 @@ def train(
     (length,) = _lengths(recipe, epochs, None if budget is None else [budget])
     limit_threads(threads)
     arm = _one_arm(strategy)
+    settings = _settings(length, rate, draw, warmup, stale, keep)
+    for name in unused(arm, settings, _settings(length)):
+        errors.print(f"--{name} makes no difference to {arm}")
     plan = Plan(
         recipe=recipe,
         arm=arm,
-        settings=_settings(length, rate, draw, warmup, stale, keep),
+        settings=settings,
         seed=seed,
         length=length,
         evaluations=evaluations,
@@ -328,11 +331,11 @@ def _lengths(recipe: Recipe, epochs: int | None, budgets: Sequence[str] | None) 
 
 def _settings(
     length: Length,
-    rate: float,
-    draw: sb.Draw,
-    warmup: float | None,
-    stale: int,
-    keep: float,
+    rate: float = 1 / 3,
+    draw: sb.Draw = sb.Draw.EXACT,
+    warmup: float | None = None,
+    stale: int = 3,
+    keep: float = 0.7,
 ) -> Settings:
     if warmup is None:
         warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
