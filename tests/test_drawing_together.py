@@ -115,6 +115,45 @@ def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
     assert trained[-len(second) :] == second
     assert set(trained[: -len(second)]) <= set(first)
     assert 0 < len(trained) - len(second) < len(first)
+    # Of 18 windows of 12 are 8 candidates left, which need no draw any more.
+    assert set(first[18 * 12 :]) <= set(trained)
+
+
+class Failing(BatchSampler):
+    """Fails in the middle of its second pass."""
+
+    passes = 0
+
+    def __iter__(self):
+        Failing.passes += 1
+        for number, batch in enumerate(super().__iter__()):
+            if Failing.passes == 2 and number == 40:
+                raise OSError("the index file is gone")
+            yield batch
+
+
+def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
+    loader = DataLoader(
+        Numbered(256), batch_sampler=Failing(SequentialSampler(range(256)), 4, False)
+    )
+    chosen = sb.Strategy("noted", sb.Recorded(), sb.NoiseBudget(), WARM)
+    loss_fn = nn.CrossEntropyLoss()
+    door = sb.SelectiveLoader(
+        loader, nn.Linear(2, 3), loss_fn, chosen, leftovers="drop", with_selection=True
+    )
+
+    def epoch() -> list[int]:
+        trained = []
+        for _, selection in door:
+            door.record(selection, torch.ones(len(selection.indices)))
+            trained += selection.indices.tolist()
+        return trained
+
+    epoch()
+    with pytest.raises(OSError, match="index file"):
+        epoch()
+    trained = epoch()
+    assert len(set(trained)) == len(trained) > 200
 
 
 def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
