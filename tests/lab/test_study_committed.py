@@ -12,7 +12,7 @@ PAGES = sorted((Path(__file__).parents[2] / "records" / "study").glob("*/index.m
 
 
 @pytest.mark.parametrize("written", PAGES, ids=lambda written: written.parent.name)
-def test_a_committed_page_says_what_its_records_say(written, one_thread):
+def test_a_committed_page_says_what_its_records_say(written):
     stage = STAGES[StageName(written.parent.name)]
     page = compose(stage, read_sections(stage, written.parent))
     assert page.text == written.read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 import selective_backprop as sb
@@ -62,7 +63,12 @@ def read_sections(stage: Stage, folder: Path) -> list[Section]:
     """
     headers = [run.header for run in read_runs(folder / RUNS)]
     seeds = 1 + max(header.seed for header in headers) - stage.first_seed
-    return _sections(_needs(stage, seeds, headers[0].config["device"]), folder / RUNS)
+    config, threads = headers[0].config, torch.get_num_threads()
+    torch.set_num_threads(config["threads"])  # by which runs are told apart
+    try:
+        return _sections(_needs(stage, seeds, config["device"]), folder / RUNS)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _sections(grounds: Mapping[Ground, Sequence[Trained]], folder: Path) -> list[Section]:
