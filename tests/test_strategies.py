@@ -337,11 +337,6 @@ LOADER = DataLoader(Numbered(4), 2)
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        (sb.kath18(), {}, r"kath18 reweights examples: pass with_selection=True"),
-        (sb.infobatch(), {}, "infobatch reweights examples"),
-        (sb.easy_skip(), {}, "easy-skip reweights examples"),
-        (sb.kakurenbo(), {}, "kakurenbo selects by losses that training records: pass with_sel"),
-        (sb.recorded_sb(0.5), {}, "recorded-sb selects by losses that training records"),
         (
             sb.infobatch(),
             {"with_selection": True},
@@ -357,6 +352,23 @@ LOADER = DataLoader(Numbered(4), 2)
 def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, **options)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "does"),
+    [
+        (sb.kath18(), "reweights examples: let"),
+        (sb.infobatch(), "reweights examples and selects by losses that training records: let"),
+        (sb.easy_skip(), "reweights examples and selects by losses that training records: let"),
+        (sb.kakurenbo(), "selects by losses that training records: let"),
+        (sb.recorded_sb(0.5), "selects by losses that training records: let"),
+    ],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_what_a_loop_would_lose_is_said_before_anything_is_loaded(strategy, does):
+    loader = sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, epochs=4)
+    with pytest.raises(sb.ConfigurationError, match=f"^{strategy.name} {does}"):
+        iter(loader)
 
 
 @pytest.mark.parametrize(

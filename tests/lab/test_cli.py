@@ -268,7 +268,8 @@ def test_a_model_of_one_s_own_is_found_in_the_current_folder(tmp_path, monkeypat
         "def make(channels, classes, side):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))\n"
     )
-    outcome = run_command(f"train {SMALL} --model net_of_my_own:make", tmp_path)
+    options = f"{SMALL} --strategy selective-backprop --model net_of_my_own:make"
+    outcome = run_command(f"train {options}", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (record,) = read_runs(tmp_path / "runs/train")
     assert record.header.config["model"] == "net_of_my_own:make"

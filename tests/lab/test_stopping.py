@@ -21,7 +21,7 @@ from selective_backprop.lab.runs import TrainingRun
 from selective_backprop.lab.stopping import asked_to_stop
 
 SMALL = "--limit 256 --epochs 2 --evaluations 2 --rate 1/2 --out out"
-TRAIN = f"train {SMALL}"
+TRAIN = f"train {SMALL} --strategy selective-backprop"
 COMPARE = f"compare {SMALL} --seeds 1 --strategies traditional,low-k"
 
 
