@@ -261,6 +261,13 @@ def test_what_train_recorded_can_be_reported(tmp_path, undrawn):
     assert "no finished traditional run" in outcome.text
 
 
+def test_train_can_be_tried_for_a_single_epoch(tmp_path):
+    outcome = run_command("train --limit 256 --epochs 1 --evaluations 1", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (run,) = read_runs(tmp_path / "runs/train")
+    assert run.points[-1].trained == 256
+
+
 def test_a_model_of_one_s_own_is_found_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     (tmp_path / "net_of_my_own.py").write_text(

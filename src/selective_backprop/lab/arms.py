@@ -110,6 +110,11 @@ def _simple(make: Callable[[Settings], sb.Strategy]) -> Arm:
     return Arm(lambda settings, outfit: make(settings))
 
 
+def _auto(settings: Settings) -> sb.Strategy:
+    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
+    return sb.auto() if settings.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
+
+
 def _family(make: Callable[..., sb.Strategy], **more: object) -> Arm:
     """An arm of Selective-Backprop's family, which ranks losses after the warm-up."""
 
@@ -237,7 +242,7 @@ ARMS: Mapping[str, Arm] = {
     "infobatch": _simple(lambda settings: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule)),
     "easy-skip": _simple(lambda settings: sb.easy_skip()),
-    "auto": _simple(lambda settings: sb.auto()),
+    "auto": _simple(_auto),
 }
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
