@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout, check_layout, count_rows, map_tensors, move_batch
-from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket, plain_list
+from selective_backprop._draw import DrawState, IndexDraw, Passed, PhaseClock, Ticket
 from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._funnel import Rows
+from selective_backprop._keys import plain_list
 from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged

@@ -4,19 +4,18 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._keys import Keys, list_keys, plain_list
 from selective_backprop._memory import Knowledge
 from selective_backprop._schedule import Interludes, Phase, Schedule
+from selective_backprop._source import count_items
 from selective_backprop._streams import Streams
-
-Keys: TypeAlias = Tensor | list[Any]
 
 MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
 LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
@@ -311,10 +310,7 @@ class IndexDraw:
         """Return how many candidate batches of the epoch are drawn from together."""
         if self._knowledge is None or not self._knowledge.complete or self._clock.deals_out:
             return 1
-        try:
-            batches = len(self)
-        except (TypeError, NotImplementedError):
-            return 1
+        batches = count_items(self._source) or 0  # one by one where nobody knows
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
 
     def _draw_gathered(self) -> Iterator[Any]:
@@ -387,29 +383,3 @@ class IndexDraw:
             )
         self.unlisted = True
         return index
-
-
-def list_keys(indices: Any) -> Keys | None:
-    """Return the keys of a batch, or None if `indices` is a single one.
-
-    Returns:
-        Integers as an int64 tensor `[row]`, which is taken from and joined at once; any other
-        keys as a list.
-    """
-    if isinstance(indices, (Tensor, np.ndarray)):
-        if not indices.ndim:
-            return None
-    elif not isinstance(indices, (list, tuple)):
-        return None
-    try:
-        array = np.asarray(indices)
-    except ValueError:  # keys of several parts
-        return list(indices)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        return list(indices)
-    return torch.from_numpy(array.astype(np.int64))
-
-
-def plain_list(keys: Keys) -> list[Any]:
-    """Return keys as a data loader takes them."""
-    return keys.tolist() if isinstance(keys, Tensor) else keys

@@ -48,8 +48,8 @@ class Source:
     def batches(self) -> int | None:
         """Candidate batches per epoch, or None if the loader cannot tell."""
         if self.subset is not None:
-            return _count(self.indices())
-        return _count(copy.copy(self.loader))
+            return count_items(self.indices())
+        return count_items(copy.copy(self.loader))
 
     def length(self) -> int:
         """Return the candidate batches per epoch.
@@ -80,7 +80,7 @@ class Source:
         if isinstance(indices, KeptBatches):
             examples, size = indices.examples, indices.batch_size
         elif type(indices) is BatchSampler:
-            examples, size = _count(indices.sampler), indices.batch_size
+            examples, size = count_items(indices.sampler), indices.batch_size
         else:
             return None
         if examples is None:
@@ -168,7 +168,7 @@ class KeptBatches:
         """Examples per epoch, where every example of the data set comes up once; else None."""
         sampler = getattr(self._batches, "sampler", None)
         once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
-        whole = _count(sampler) == self._subset.examples
+        whole = count_items(sampler) == self._subset.examples
         return len(self._subset) if once and whole else None
 
     def __len__(self) -> int:
@@ -228,7 +228,7 @@ def open_source(loader: Any) -> Source:
         loader,
         attribute,
         size if isinstance(size, int) and size > 0 else None,
-        None if stream else _count(dataset),
+        None if stream else count_items(dataset),
     )
     if source.batches == 0:
         raise LoaderError(
@@ -238,7 +238,7 @@ def open_source(loader: Any) -> Source:
     return source
 
 
-def _count(items: Any) -> int | None:
+def count_items(items: Any) -> int | None:
     """Return how many items there are, or None if nobody knows."""
     try:
         return len(items)

@@ -27,7 +27,6 @@ _SPEEDS: Mapping[tuple[str, bool], Speed] = {
     ("resnet9_narrow", True): Speed(0.652, 2.252),
     ("resnet18_narrow", True): Speed(1.2, 4.2),
     ("googlenet_narrow", True): Speed(6.0, 22.0),
-    ("linear", False): Speed(0.002, 0.012),
     ("tiny_cnn", False): Speed(0.012, 0.040),
     ("small_cnn", False): Speed(0.046, 0.167),
 }

@@ -1,0 +1,35 @@
+"""What a sampler yields for a batch: keys of examples, as a tensor where they are integers."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Keys: TypeAlias = Tensor | list[Any]
+
+
+def list_keys(indices: Any) -> Keys | None:
+    """Return the keys of a batch, or None if `indices` is a single one.
+
+    Returns:
+        Integers as an int64 tensor `[row]`, which is taken from and joined at once; any other
+        keys as a list.
+    """
+    if isinstance(indices, (Tensor, np.ndarray)):
+        if not indices.ndim:
+            return None
+    elif not isinstance(indices, (list, tuple)):
+        return None
+    try:
+        array = np.asarray(indices)
+    except ValueError:  # keys of several parts
+        return list(indices)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        return list(indices)
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def plain_list(keys: Keys) -> list[Any]:
+    """Return keys as a data loader takes them."""
+    return keys.tolist() if isinstance(keys, Tensor) else keys
