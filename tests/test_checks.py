@@ -1,11 +1,14 @@
 """What cannot work is refused when the loader is built, and the message says what to write."""
 
+import functools
 import warnings
 from typing import Any
 
 import pytest
+import torch
 from fixture_doors import Numbered, NumberedStream, fixture_data, numbers, select, selective
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
@@ -143,3 +146,43 @@ def test_a_data_set_smaller_than_a_window_is_warned_about_at_the_end_of_its_firs
         warnings.simplefilter("always")
         assert numbers(door) == []
     assert [warning.category for warning in caught] == [sb.SelectionWarning]
+
+
+UNLIKE = {
+    "smooths labels": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "smooths labels, too": functools.partial(functional.cross_entropy, label_smoothing=0.1),
+    "weighs classes": nn.CrossEntropyLoss(weight=torch.ones(2)),
+    "weighs classes, too": functools.partial(functional.nll_loss, weight=torch.ones(2)),
+    "is MSELoss": nn.MSELoss(),
+    "is mse_loss": functional.mse_loss,
+    "is l1_loss": functools.partial(functional.l1_loss, reduction="none"),
+}
+PLAIN = (
+    LOSS,
+    nn.NLLLoss(ignore_index=3),
+    nn.BCEWithLogitsLoss(pos_weight=torch.ones(2)),
+    functional.cross_entropy,
+    functools.partial(functional.cross_entropy, reduction="none"),
+    lambda outputs, targets: functional.mse_loss(outputs, targets),  # nobody knows
+)
+
+
+@pytest.mark.parametrize("why", UNLIKE)
+@pytest.mark.parametrize("strategy", [sb.auto(), sb.easy_skip()], ids=["auto", "easy-skip"])
+def test_a_loss_that_is_no_cross_entropy_is_told_of_where_it_is_taken_for_one(strategy, why):
+    def build(strategy):
+        loader = DataLoader(fixture_data(), 4)
+        sb.SelectiveLoader(loader, nn.Linear(2, 2), UNLIKE[why], strategy, epochs=3)
+
+    with pytest.warns(sb.SelectionWarning, match=f"{strategy.name} takes .* the loss {why[:10]}"):
+        build(strategy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(sb.recorded_sb(1 / 2))
+
+
+@pytest.mark.parametrize("loss_fn", PLAIN)
+def test_a_loss_that_may_be_a_cross_entropy_is_taken_for_one(loss_fn):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sb.SelectiveLoader(DataLoader(fixture_data(), 4), nn.Linear(2, 2), loss_fn, sb.auto())

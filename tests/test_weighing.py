@@ -1,5 +1,6 @@
 """The loader's loss weighs and records by the way, so that the loop stays as it was."""
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -210,6 +211,48 @@ def test_it_is_reduced_as_the_users_loss_is(name):
             losses = functional.cross_entropy(logits, targets, reduction="none")
             expected = reduce(selection.weights * losses)
             assert torch.equal(weighing(logits, targets), expected)
+
+
+SCARCE = torch.tensor([0.1, 3.0, 20.0])
+CLASSES = {
+    "weights": nn.CrossEntropyLoss(weight=SCARCE),
+    "weights, one left out": nn.CrossEntropyLoss(weight=SCARCE, ignore_index=1),
+    "one left out": nn.CrossEntropyLoss(ignore_index=1),
+    "smoothed": nn.CrossEntropyLoss(weight=SCARCE, label_smoothing=0.1),
+    "a function": functools.partial(functional.cross_entropy, weight=SCARCE),
+    "logarithms": nn.NLLLoss(weight=SCARCE),
+    "summed": nn.CrossEntropyLoss(weight=SCARCE, reduction="sum"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*no plain cross-entropy")
+@pytest.mark.parametrize("name", CLASSES)
+def test_where_all_rows_weigh_1_it_is_the_loss_that_was_given_with_weights_of_classes(name):
+    loss_fn = CLASSES[name]
+    loop = Loop(sb.recorded_sb(1 / 2), loss_fn)
+    weighing = loop.loader.loss_fn
+    for inputs, targets in loop.loader:
+        logits = loop.model(inputs).log_softmax(1).detach().requires_grad_()
+        (ours,), (theirs,) = (
+            torch.autograd.grad(each(logits, targets), logits) for each in (weighing, loss_fn)
+        )
+        torch.testing.assert_close(weighing(logits, targets), loss_fn(logits, targets))
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.filterwarnings("ignore:.*no plain cross-entropy")
+def test_pixels_of_rows_that_are_masked_alike_make_the_loss_that_was_given():
+    images = torch.randn(8, 3, 2, 2)
+    masks = torch.tensor([[[0, 1], [2, -100]], [[2, -100], [2, 0]]]).repeat(4, 1, 1)
+    loss_fn = nn.CrossEntropyLoss(weight=SCARCE)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(images, masks), 4), nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)
+    )
+    weighing = loader.loss_fn
+    for logits, targets in loader:
+        logits.requires_grad_()
+        torch.testing.assert_close(weighing(logits, targets), loss_fn(logits, targets))
+        logits.requires_grad_(False)
 
 
 class Texts(Dataset):

@@ -11,7 +11,7 @@ from torch import nn
 
 from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
 from selective_backprop._finite import NonFinite
-from selective_backprop._losses import find_outputs
+from selective_backprop._losses import find_outputs, no_plain_cross_entropy
 from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
@@ -68,6 +68,20 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         raise ConfigurationError(
             f"{strategy.name} needs the model's outputs, and losses= gives losses alone. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
+        )
+
+
+def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
+    """Warn of a loss that a strategy would misread."""
+    why = no_plain_cross_entropy(loss_fn) if strategy.selector.terms.confidence else None
+    if why is not None:
+        warnings.warn(
+            f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
+            f"{why}: it is no plain cross-entropy, and what seems learned may not be. Train on "
+            "it and record plain ones (with_selection=True, loader.record), or take another "
+            "strategy, such as recorded_sb",
+            SelectionWarning,
+            stacklevel=3,
         )
 
 

@@ -20,6 +20,7 @@ from selective_backprop._checks import (
     check_use,
     choose,
     find_device,
+    warn_of_loss,
     warn_of_no_batch,
 )
 from selective_backprop._epoch import Epoch
@@ -131,6 +132,7 @@ class SelectiveLoader:
         if strategy.subset is not None:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
+        warn_of_loss(strategy, loss_fn)
         check_length(strategy, source, epochs, progress)
         wishes = Wishes(
             model=model,

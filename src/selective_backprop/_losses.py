@@ -9,12 +9,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, nll_loss
 
 from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._types import LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
 
+_CROSS_ENTROPIES = {
+    "CrossEntropyLoss",
+    "NLLLoss",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+}
 ADVICE = (
     'Pass a loss function that has a reduction="none", or '
     "losses=callable(model, batch) -> one loss per example."
@@ -59,6 +70,54 @@ def ignored_target(loss_fn: LossFunction) -> int | None:
     if value is None and (parameter := _parameters(loss_fn).get("ignore_index")):
         value = parameter.default
     return value if isinstance(value, int) else None
+
+
+def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
+    """Return in words why a loss is known to be none, or None where it may be one."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    bound = isinstance(loss_fn, functools.partial)
+    function = loss_fn.func if bound else loss_fn
+    smoothing = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    if loss_fn is not None and class_weights(loss_fn) is not None:
+        return "weighs classes"
+    if smoothing.get("label_smoothing"):
+        return "smooths labels"
+    named = type(function) if isinstance(function, nn.Module) else function
+    name, home = (getattr(named, key, None) for key in ("__name__", "__module__"))
+    of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
+    return f"is {name}" if of_torch and name not in _CROSS_ENTROPIES else None
+
+
+def class_weights(loss_fn: LossFunction) -> Tensor | None:
+    """Return the weights of classes by which a cross-entropy divides its mean, or None."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
+        return loss_fn.keywords.get("weight")
+    return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
+
+
+def mean_of_examples(losses: Tensor, loss_fn: LossFunction, targets: Any) -> Tensor:
+    """Return the mean of losses of rows, divided as a cross-entropy of classes divides its own.
+
+    With weights of classes it divides by their sum over the rows, or over all positions of the
+    rows, and what `ignore_index` names counts nowhere.
+
+    Args:
+        losses: of rows, `[row]`, averaged over their positions where they have several.
+        loss_fn: the user's.
+        targets: classes, `[row]` or `[row, ...]`; of anything else it is the plain mean.
+    """
+    weights, ignored = class_weights(loss_fn), ignored_target(loss_fn)
+    classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+    masked = ignored is not None and classes and targets.ndim == 1
+    if not classes or not (masked or weights is not None):
+        return losses.mean()
+    kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+    counted = kept.float()
+    if weights is not None:
+        counted = counted * weights.float()[targets.where(kept, 0).long()]
+    rows = len(losses) if targets.ndim == 1 else kept.sum()
+    return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
 
 
 def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from selective_backprop._batches import map_leaves
 from selective_backprop._errors import LossError
-from selective_backprop._losses import LossFunction, check_losses, example_losses, reduction_of
+from selective_backprop._losses import (
+    LossFunction,
+    check_losses,
+    example_losses,
+    mean_of_examples,
+    reduction_of,
+)
 from selective_backprop._selection import Selection
 
 AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them
@@ -70,19 +76,27 @@ class WeighingLoss:
         """
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
-        indices, weights = self._selection_of(targets)
+        indices, weights = self._part_of(targets)
         losses = check_losses(example_losses(self._loss_fn, outputs, targets), len(weights))
         self._record(Selection(indices, weights), losses)
         losses = losses * weights
         match reduction_of(self._loss_fn):
             case "mean":
-                return losses.mean()
+                return mean_of_examples(losses, self._loss_fn, targets)
             case "sum":
                 return losses.sum()
             case _:
                 return losses
 
-    def _selection_of(self, targets: Any) -> Selection:
+    def selection_of(self, batch: Any) -> Selection | None:
+        """Return the selection of a batch that was handed out lately, or None."""
+        tensors = _tensors_in(batch)
+        for handed in self._handed:
+            if tensors and handed.tensors[0]() is tensors[0]:
+                return handed.selection
+        return None
+
+    def _part_of(self, targets: Any) -> Selection:
         wanted = _tensors_in(targets)
         for handed in self._handed:
             for ref in handed.tensors:

@@ -63,9 +63,9 @@ def test_random_k_is_another_name_of_an_arm_that_is_run_once():
     assert strategy("random-scored", exact) == alike
 
 
-def test_by_default_the_method_stands_beside_its_controls():
+def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
     controls = {"traditional", "random-backprop", "random-scored"}
-    assert set(DEFAULT_ARMS) == controls | {"selective-backprop"}
+    assert set(DEFAULT_ARMS) == controls | {"selective-backprop", "auto"}
     assert DEFAULT_ARMS[0] == "traditional"
 
 

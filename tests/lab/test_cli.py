@@ -15,7 +15,7 @@ from fixture_lab import few_digits
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab import cli, comparing, presenting
+from selective_backprop.lab import cli, comparing, places, presenting
 from selective_backprop.lab.arms import ARMS, DEFAULT_ARMS, Settings
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.datasets import load
@@ -70,12 +70,12 @@ def plans(monkeypatch, tmp_path):
     class Made(Exception):
         pass
 
-    def stop(plans, data, folder, **options):
+    def stop(plans, place, **options):
         raise Made(plans)
 
     def plans_of(line):
-        monkeypatch.setattr(cli, "run_plans", stop)
-        monkeypatch.setattr(cli.datasets, "load", lambda name, root, limit: few_digits())
+        monkeypatch.setattr(cli, "run_rivals", stop)
+        monkeypatch.setattr(places, "load_data", lambda name, root, limit: few_digits())
         with pytest.raises(Made) as made:
             cli.app(line.split(), standalone_mode=False)
         return made.value.args[0]
@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
         patch.setattr(TrainingRun, "advance", interrupted)
         outcome = run_command(line, tmp_path)
     assert outcome.status == 130
-    assert outcome.err.startswith("interrupted; what was recorded is kept. compare and reproduce")
+    assert outcome.err.startswith("interrupted; what was recorded is kept. compare, reproduce and study")
     kept = {run.path.name: run for run in read_runs(tmp_path / "out")}
     assert [run.finished for run in kept.values()] == [True, False, True, False]
     assert sum(len(run.points) for run in kept.values()) == 3 + 1 + 3 + 1
@@ -301,7 +301,7 @@ def test_budgets_make_rows_of_their_own(tmp_path, undrawn):
     assert sorted(round(cost, 2) for cost in costs.values()) == [0.5, 0.5, 1.0, 1.0]
 
 
-def test_by_default_the_four_arms_train_on_digits_with_three_seeds(plans):
+def test_by_default_the_five_arms_train_on_digits_with_three_seeds(plans):
     made = plans("compare")
     assert [(plan.seed, plan.arm) for plan in made] == [
         (seed, arm) for seed in range(3) for arm in DEFAULT_ARMS

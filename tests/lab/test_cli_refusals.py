@@ -5,7 +5,7 @@ import torch
 from fixture_command import run_command
 
 import selective_backprop as sb
-from selective_backprop.lab import cli
+from selective_backprop.lab import cli, places
 from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.models import MODELS
 from selective_backprop.lab.options import parse_budget
@@ -152,7 +152,7 @@ def test_nothing_is_loaded_or_trained_where_one_of_several_options_is_wrong(tmp_
     def loaded(*_, **__):
         raise AssertionError("the data is loaded")
 
-    monkeypatch.setattr(cli.datasets, "load", loaded)
+    monkeypatch.setattr(places, "load_data", loaded)
     assert "--budget never" in refusal("compare --budget 1 --budget never", tmp_path)
     assert "'best'" in refusal("compare --strategies traditional,best", tmp_path)
 
@@ -161,7 +161,7 @@ def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli.datasets, "load", broken)
+    monkeypatch.setattr(places, "load_data", broken)
     with pytest.raises(ZeroDivisionError):
         cli.app(["train"], standalone_mode=False)
 

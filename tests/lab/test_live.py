@@ -183,6 +183,28 @@ def test_a_run_that_is_recorded_already_is_told_from_one_that_waits(terminal):
     assert "not run again" not in terminal.text
 
 
+def test_what_runs_beside_each_other_is_done_sooner(pipe):
+    plans = [fixture_plan("low-k", seed=seed, evaluations=2) for seed in range(4)]
+    clock = Clock()
+    with Live(pipe.console, plans, jobs=2, clock=clock) as live:
+        for plan, point in [
+            (plans[0], HALF),
+            (plans[1], HALF),
+            (plans[0], WHOLE),
+            (plans[1], WHOLE),
+            (plans[2], HALF),
+            (plans[3], HALF),
+            (plans[2], WHOLE),
+            (plans[3], WHOLE),
+        ]:
+            clock.now += 2.0  # each is heard of every 4 s, the very first time apart
+            live(plan, point)
+    *left, end = [line.rpartition(", about ")[2] for line in pipe.lines]
+    # Five evaluations two at a time, four, and one alone.
+    assert left == ["0:10 left in all", "0:08 left in all", "0:04 left in all"]
+    assert "left" not in end
+
+
 def test_the_table_goes_away_when_a_run_breaks(terminal):
     (plan, _) = two_plans()
     live = Live(terminal.console, [plan])

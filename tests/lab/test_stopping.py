@@ -11,11 +11,12 @@ from fixture_command import run_command
 from fixture_lab import untimed
 from fixture_papers import fixture_scale, fixture_setting
 
-from selective_backprop.lab import cli, presenting
-from selective_backprop.lab.papers import meeting
-from selective_backprop.lab.papers.needs import Place, needs_of
+from selective_backprop.lab import cli, crew, presenting
+from selective_backprop.lab.papers.meeting import Meeting
+from selective_backprop.lab.papers.needs import needs_of
 from selective_backprop.lab.papers.registry import find_items
 from selective_backprop.lab.papers.scales import ScaleName
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.runs import TrainingRun
 from selective_backprop.lab.stopping import asked_to_stop
@@ -114,7 +115,7 @@ def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, 
         told.append((options["every"], options.get("resume", True)))
         raise Told
 
-    monkeypatch.setattr(cli, "run_plans", run_plans)
+    monkeypatch.setattr("selective_backprop.lab.rivals.run_plans", run_plans)
     monkeypatch.setattr("selective_backprop.lab.papers.needs.run_plans", run_plans)
     scale = fixture_scale(fixture_setting(model="tiny_cnn"))
     monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
@@ -190,11 +191,11 @@ def test_a_process_of_several_that_is_told_to_end_keeps_what_it_has_begun(tmp_pa
     child = os.fork()
     if child == 0:
         try:
-            meeting._work(theirs, Place(tmp_path, None, "typed"), 1)
+            crew._work(theirs, 1)
         except SystemExit as leaving:
             os._exit(leaving.code)
         os._exit(0)
-    ours.send(need)
+    ours.send(Meeting(need, Place(tmp_path, None, "typed")))
     kind, _ = ours.recv()
     os.kill(child, signal.SIGTERM)
     assert kind == "step"

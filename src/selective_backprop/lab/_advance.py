@@ -1,9 +1,10 @@
 """How far each arm of a comparison is, what it saved, and how long the rest will take."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Point
 
@@ -40,7 +41,7 @@ class Advance:
         Args:
             plan: of the run.
             point: what is known of it now.
-            seconds: that passed since anything was heard of any arm.
+            seconds: that passed since anything was heard of the runs that it takes turns with.
         """
         self.plan, self.point = plan, point
         if point is None:
@@ -103,6 +104,48 @@ class Advance:
         if self.done >= self.evaluations:
             return 0.0
         return None if self.pace is None else self.pace * (self.evaluations - self.done)
+
+
+class Turns:
+    """When the runs that take turns were heard of last: those of one seed and length.
+
+    Args:
+        plans: all that will run.
+        jobs: how many seeds and lengths at a time.
+        now: seconds at which the first begin.
+    """
+
+    def __init__(self, plans: Sequence[Plan], jobs: int, now: float) -> None:
+        self._jobs = jobs
+        self._missing: Counter[tuple[int, Length]] = Counter()
+        for plan in plans:
+            self._missing[plan.seed, plan.length] += plan.evaluations
+        self._heard: dict[tuple[int, Length], float] = {}
+        self._free = deque([now] * jobs)
+
+    def hear(self, plan: Plan, point: Point | None, now: float) -> float:
+        """Take in an evaluation, or None for a run that is recorded already.
+
+        Returns:
+            The seconds since anything was heard of those that the run takes turns with, or since
+            they began.
+        """
+        turn = plan.seed, plan.length
+        if point is None:
+            self._missing[turn] -= plan.evaluations
+            return 0.0
+        if turn not in self._heard:  # it began where another one ended first
+            self._heard[turn] = self._free.popleft() if self._free else now
+        seconds, self._heard[turn] = now - self._heard[turn], now
+        self._missing[turn] -= 1
+        if not self._missing[turn]:
+            self._free.append(now)
+        return seconds
+
+    @property
+    def beside(self) -> int:
+        """How many run at a time, now."""
+        return max(1, min(self._jobs, sum(left > 0 for left in self._missing.values())))
 
 
 def seconds_left(arms: Sequence[Advance]) -> float | None:

@@ -14,8 +14,8 @@ from selective_backprop.lab.stopping import sigterm_leaves
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 KEPT = (
-    "what was recorded is kept. compare and reproduce go on from there when they are run again, "
-    "and so does train with --resume"
+    "what was recorded is kept. compare, reproduce and study go on from there when they are run "
+    "again, and so does train with --resume"
 )
 
 

@@ -248,7 +248,7 @@ ARMS: Mapping[str, Arm] = {
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
 """Other names of the same arm, which is run once."""
 
-DEFAULT_ARMS = ("traditional", "random-backprop", "random-scored", "selective-backprop")
+DEFAULT_ARMS = ("traditional", "random-backprop", "random-scored", "selective-backprop", "auto")
 
 
 def find_arm(name: str) -> Arm:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab import audit_options, datasets, options
+from selective_backprop.lab import audit_options, options
 from selective_backprop.lab._commands import Commands, errors
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.advise_command import advise
@@ -17,21 +17,21 @@ from selective_backprop.lab.arms import DEFAULT_ARMS, Settings, parse_arms, unus
 from selective_backprop.lab.asking import command_line, given, look_here
 from selective_backprop.lab.audit_command import show_audit
 from selective_backprop.lab.bench_run import check_files, run_bench, show_bench
-from selective_backprop.lab.comparing import run_plans
 from selective_backprop.lab.comparison import Length
 from selective_backprop.lab.devices import find_device
 from selective_backprop.lab.live import Live
-from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.papers.command import Order, default_jobs, list_items
 from selective_backprop.lab.papers.command import reproduce as run_order
 from selective_backprop.lab.papers.registry import find_items
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run
+from selective_backprop.lab.rivals import run_rivals
 from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.study_command import study
 from selective_backprop.lab.surveying import survey, with_histories
@@ -78,6 +78,7 @@ def compare(
     threads: options.Threads = 1,
     device: options.Device = None,
     out: options.Out = Path("runs/compare"),
+    jobs: options.TurnsAtATime = 1,
     checkpoint_every: options.CheckpointEvery = None,
     again: options.Again = False,
 ) -> None:
@@ -114,7 +115,8 @@ def compare(
         for length in lengths
         for arm in parse_arms(strategies)
     ]
-    runs = _run(plans, root, out, again=again, every=checkpoint_every)
+    place = Place(out, root, command_line(), checkpoint_every)
+    runs = _run(plans, place, again=again, jobs=jobs, threads=threads)
     show_all(console, with_histories(runs), out)
 
 
@@ -177,7 +179,8 @@ def train(
         noise=noise,
         lr_follows=lr_follows,
     )
-    (run,) = _run([plan], root, out, again=again, every=checkpoint_every, resume=resume)
+    place = Place(out, root, command_line(), checkpoint_every)
+    (run,) = _run([plan], place, again=again, resume=resume)
     last = run.points[-1]
     console.print(
         f"{arm}, seed {seed}: error {last.test_error:.2f} % after {last.epoch:.4g} epochs; "
@@ -344,27 +347,24 @@ def _settings(
 
 def _run(
     plans: Sequence[Plan],
-    root: Path | None,
-    out: Path,
+    place: Place,
     *,
     again: bool,
-    every: float | None,
     resume: bool = True,
+    jobs: int = 1,
+    threads: int = 1,
 ) -> list[Run]:
-    clean = datasets.load(plans[0].recipe.data, root=root, limit=plans[0].limit)
-    data = UniformFlip(plans[0].noise)(clean)
-    make_folder(out)
-    with Live(console, plans) as live:
-        return run_plans(
+    place.data(plans[0])  # missing data are told of before a folder is made
+    make_folder(place.folder)
+    with Live(console, plans, jobs=jobs) as live:
+        return run_rivals(
             plans,
-            data,
-            out,
-            command=command_line(),
+            place,
+            jobs=jobs,
+            threads=threads,
             watch=live,
             replace=again,
             resume=resume,
-            every=every,
-            follows=True,
         )
 
 

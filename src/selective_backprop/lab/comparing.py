@@ -66,7 +66,7 @@ def run_plans(
             watch(plan, None)
         else:
             missing.append(plan)
-    for rivals in _rivals(missing):
+    for rivals in groups(missing):
         _take_turns(rivals, data, headers, watch, keeping, follows=follows)
     return [read_run(paths[plan]) for plan in plans]
 
@@ -87,8 +87,8 @@ def is_whole(plan: Plan, path: Path) -> bool:
     return all(probe.words in seen for probe in plan.probes)
 
 
-def _rivals(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
-    """Yield the plans that are to run at the same time: one seed, one length, every arm."""
+def groups(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
+    """Yield the plans that are to take turns: one seed, one length, every arm."""
 
     def together(plan: Plan) -> tuple[int, str, float]:
         return plan.seed, plan.length.unit, plan.length.value

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from selective_backprop.lab._advance import Advance, seconds_left
+from selective_backprop.lab._advance import Advance, Turns, seconds_left
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Point
 
@@ -30,6 +30,7 @@ class Live:
     Args:
         console: where to.
         plans: all that will run.
+        jobs: how many seeds and lengths run at a time.
         clock: returns seconds, never going backwards.
     """
 
@@ -38,6 +39,7 @@ class Live:
         console: Console,
         plans: Sequence[Plan],
         *,
+        jobs: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
@@ -48,6 +50,7 @@ class Live:
         }
         self._several = len({plan.length for plan in plans}) > 1
         self._began = self._heard = self._printed = clock()
+        self._turns = Turns(plans, jobs, self._began)
         self._screen = live.Live(
             console=console, get_renderable=self._render, refresh_per_second=2, auto_refresh=False
         )
@@ -58,7 +61,7 @@ class Live:
         """Take in an evaluation, or None for a run that is recorded already."""
         now = self._clock()
         arm = self._arms[plan.arm]
-        arm.hear(plan, point, now - self._heard)
+        arm.hear(plan, point, self._turns.hear(plan, point, now))
         self._heard = now
         if self._console.is_terminal:
             self._screen.refresh()
@@ -85,7 +88,7 @@ class Live:
             parts += [f"{point.seconds:.1f} s", f"{point.updates:,} updates"]
         else:
             parts.insert(0, f"{point.progress:.0%} done")
-        left = seconds_left(list(self._arms.values()))
+        left = self._left(list(self._arms.values()))
         if left:
             parts.append(f"about {_time(left)} left in all")
         return f"{what}: {', '.join(parts)}"
@@ -119,7 +122,7 @@ class Live:
         length = [] if not self._several else ["" if plan is None else plan.length.short]
         if point is None:
             said = "waiting" if arm.waits else "recorded"
-            return [*length, arm.seeds, said, "", "", "", _time(arm.left)]
+            return [*length, arm.seeds, said, "", "", "", _time(self._left([arm]))]
         return [
             *length,
             arm.seeds,
@@ -127,8 +130,13 @@ class Live:
             _percent(arm.rate),
             f"{point.cost:.2f}",
             _percent(arm.saved),
-            _time(arm.left),
+            _time(self._left([arm])),
         ]
+
+    def _left(self, arms: Sequence[Advance]) -> float | None:
+        """Return in how many seconds those arms are done, while so many run at a time."""
+        left = seconds_left(arms)
+        return None if left is None else left / self._turns.beside
 
     def _summary(self, arms: Sequence[Advance]) -> str:
         now = self._clock()
@@ -139,7 +147,7 @@ class Live:
         if done >= total:
             return f"all done in {_time(now - self._began)}"
         words = f"{done / total:.0%} of all done, {_time(now - self._began)} gone"
-        left = seconds_left(arms)
+        left = self._left(arms)
         if left is None:
             return words
         return f"{words}, about {_time(max(0.0, left - (now - self._heard)))} left"

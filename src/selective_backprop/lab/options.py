@@ -374,6 +374,16 @@ Jobs = Annotated[
         "for; 1 on a GPU.",
     ),
 ]
+TurnsAtATime = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Seeds and lengths at a time, each in a process of its own, in which the strategies "
+        "take turns. With more than one, seconds are those of a machine that has other work.",
+    ),
+]
 ReproduceOut = Annotated[
     Path, typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables.")
 ]

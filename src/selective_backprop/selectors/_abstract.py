@@ -71,6 +71,8 @@ class Terms:
         replaces: whether a row can be drawn twice.
         paced: whether the length of training must be known: the running selector is then
             `Paced`, and its rule changes on the way.
+        confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
+            probability that the model gives the true class.
     """
 
     rate: float
@@ -82,6 +84,7 @@ class Terms:
     promises: bool = True
     replaces: bool = False
     paced: bool = False
+    confidence: bool = False
 
 
 class AbstractSelector(ABC):

@@ -52,6 +52,7 @@ class Confident(AbstractSelector):
             Draw.BERNOULLI,
             reweights=True,
             promises=False,
+            confidence=True,
         )
 
     def start(self, context: Context) -> RunningSelector:

@@ -88,6 +88,7 @@ class NoiseBudget(AbstractSelector):
             self.history,
             reweights=True,
             promises=False,
+            confidence=True,
         )
 
     def start(self, context: Context) -> RunningSelector:

@@ -53,6 +53,20 @@ def test_a_figure_is_the_same_file_each_time_and_nothing_is_trained_again(made, 
     assert (out / "fig-7.svg").read_bytes() == drawn
 
 
+def test_what_the_page_has_of_other_items_stays_on_it(made, tmp_path):
+    out, _, _ = made
+    (tmp_path / "runs").symlink_to(out / "runs")
+    whole = (out / "index.md").read_text(encoding="utf-8")
+    page = tmp_path / "index.md"
+    page.write_text(whole.replace("## fig-7: Error against time", "## fig-7: Once"), "utf-8")
+    again = fixture_order(tmp_path, seeds=1, trains=False)
+    reproduce(Screen(), find_items(["fig-7"]), again)
+    assert page.read_text(encoding="utf-8") == whole
+    page.unlink()
+    reproduce(Screen(), find_items(["fig-7", "fig-18"]), again)
+    assert re.findall(r"^## ([^:]+):", page.read_text("utf-8"), re.MULTILINE) == ["fig-7", "fig-18"]
+
+
 def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(made, tmp_path):
     _, _, order = made
     folder = tmp_path / "runs" / "tiny"

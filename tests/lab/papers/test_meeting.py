@@ -7,10 +7,11 @@ from fixture_lab import untimed
 from fixture_papers import fixture_scale, fixture_setting
 
 import selective_backprop as sb
-from selective_backprop.lab.papers import meeting
-from selective_backprop.lab.papers.meeting import meet_all
-from selective_backprop.lab.papers.needs import Place, needs_of
+from selective_backprop.lab import crew
+from selective_backprop.lab.papers.meeting import Meeting, meet_all
+from selective_backprop.lab.papers.needs import needs_of
 from selective_backprop.lab.papers.registry import find_items
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.records import read_run
 
 SCALE = fixture_scale(fixture_setting(model="tiny_cnn"))
@@ -109,18 +110,19 @@ def test_a_process_says_what_went_wrong_and_goes_on(line, tmp_path):
     bad = replace(
         good, plan=replace(good.plan, recipe=replace(good.plan.recipe, model="no_such_net"))
     )
-    for need in (bad, good, None):
-        ours.send(need)
-    meeting._work(theirs, place(tmp_path), 1)
+    for need in (bad, good):
+        ours.send(Meeting(need, place(tmp_path)))
+    ours.send(None)
+    crew._work(theirs, 1)
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # Ctrl-C is its parent's to decide
     kind, error = ours.recv()
     assert kind == "failed"
     assert isinstance(error, sb.ConfigurationError)
     assert "'no_such_net'" in str(error)
-    assert [ours.recv()[0] for _ in range(good.steps + 1)] == ["step"] * good.steps + ["met"]
+    assert [ours.recv()[0] for _ in range(good.steps + 1)] == ["step"] * good.steps + ["done"]
 
 
-def test_a_process_ends_where_its_parent_is_gone(line, tmp_path):
+def test_a_process_ends_where_its_parent_is_gone(line):
     ours, theirs = line
     ours.close()
-    meeting._work(theirs, place(tmp_path), 1)
+    crew._work(theirs, 1)

@@ -20,7 +20,6 @@ from selective_backprop.lab.papers.needs import (
     Errand,
     Need,
     Needs,
-    Place,
     missing_data,
     seeds_of,
     timed_of,
@@ -30,6 +29,7 @@ from selective_backprop.lab.papers.progress import Shown, spell
 from selective_backprop.lab.papers.registry import items_at
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import read_step_times
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.provenance import hardware
 from selective_backprop.lab.records import Run, read_run
 
@@ -124,17 +124,19 @@ def reproduce(console: Console, items: Sequence[Item], order: Order) -> None:
 
 
 def _draw(console: Console, items: Sequence[Item], order: Order, absent: Mapping[str, str]) -> None:
+    drawn = []
     for item in items:
         found = gather(item, order, absent)
         if not found.panels and not found.timings:
             console.print(f"{item.name}, {item.title.lower()}: nothing is on record")
             continue
         presented = write_item(item, found, order.out)
+        drawn.append(item.name)
         console.print(f"{item.name}, {item.title.lower()}: {tally(presented.findings)}")
         if presented.figure is None:
             for grid in presented.tables:
                 console.print(grid.as_text(), soft_wrap=True)
-    page = write_index(order.out, items_at(order.scale))
+    page = write_index(order.out, items_at(order.scale), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 

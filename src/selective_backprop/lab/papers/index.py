@@ -1,5 +1,7 @@
 """What is written for each item, and the page that collects them all."""
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 from selective_backprop.lab.papers.drawing import caption, save
@@ -8,6 +10,7 @@ from selective_backprop.lab.papers.judging import Finding, tally
 from selective_backprop.lab.papers.text import escaped
 
 _TITLE = "# The papers, redone"
+_START = "<!-- sections -->"
 
 
 def write_item(item: Item, found: Found, folder: Path) -> Presentation:
@@ -28,13 +31,21 @@ def write_item(item: Item, found: Found, folder: Path) -> Presentation:
     return shown
 
 
-def write_index(folder: Path, items: list[Item]) -> Path:
-    """Collect the sections of all items that were written into the folder, in order.
+def write_index(folder: Path, items: list[Item], drawn: Collection[str]) -> Path:
+    """Collect the sections of items, in order: those just written, and what the page has of others.
+
+    Args:
+        folder: of the page.
+        items: all that may be on it.
+        drawn: names of those whose sections were written into the folder anew.
 
     Returns:
         The page.
     """
-    sections = [folder / f"{item.name}.md" for item in items]
+    page = folder / "index.md"
+    sections = _sections(page)
+    for name in drawn:
+        sections[name] = (folder / f"{name}.md").read_text(encoding="utf-8")
     parts = [
         _TITLE,
         "",
@@ -42,13 +53,23 @@ def write_index(folder: Path, items: list[Item]) -> Path:
         "*agrees* where the 95 % interval over seeds lies on the side that its source says, "
         "*disagrees* where it lies on the other, and *cannot say* where it holds both.",
         "",
-        "<!-- sections -->",
+        _START,
         "",
-        *(path.read_text(encoding="utf-8") for path in sections if path.exists()),
+        *(sections[item.name] for item in items if item.name in sections),
     ]
-    page = folder / "index.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
+
+
+def _sections(page: Path) -> dict[str, str]:
+    if not page.exists():
+        return {}
+    _, _, rest = page.read_text(encoding="utf-8").partition(_START)
+    found = re.split(r"^## ([^:\n]+):", rest, flags=re.MULTILINE)[1:]
+    return {
+        name: f"## {name}:{text.rstrip()}\n"
+        for name, text in zip(found[::2], found[1::2], strict=True)
+    }
 
 
 def section(item: Item, found: Found, shown: Presentation) -> str:

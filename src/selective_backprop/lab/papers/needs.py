@@ -2,40 +2,21 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab import datasets
 from selective_backprop.lab.comparing import is_whole, run_plans
-from selective_backprop.lab.datasets import ImageData
-from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.papers.costs import seconds, work
 from selective_backprop.lab.papers.items import Entry, Item
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import StepTiming, read_step_times
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import record_name
 
 Tell = Callable[[str], None]
 """Told after each step of a need's work, in words."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where needs are met.
-
-    Attributes:
-        folder: of the records.
-        root: of the data sets' files; None for those that need none.
-        command: what was typed, for the records.
-        every: seconds of training between two checkpoints; None for the default.
-    """
-
-    folder: Path
-    root: Path | None
-    command: str
-    every: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +96,9 @@ class Trained:
 
     def meet(self, place: Place, tell: Tell) -> None:
         """Train, from the last checkpoint where the run was interrupted."""
-        clean = load_data(self.plan.recipe.data, place.root, self.plan.limit)
         run_plans(
             [self.plan],
-            UniformFlip(self.plan.noise)(clean),
+            place.data(self.plan),
             place.folder,
             command=place.command,
             every=place.every,
@@ -179,12 +159,6 @@ Need = Trained | Timed
 
 It is known by that file: equal configurations have the same one.
 """
-
-
-@lru_cache(maxsize=2)
-def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
-    """Return a data set, remembering the last two."""
-    return datasets.load(name, root=root, limit=limit)
 
 
 class Needs:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.papers.items import Filled, Found
-from selective_backprop.lab.papers.needs import load_data
+from selective_backprop.lab.places import load_data
 
 _GAP = 0.1  # of an image's side, between two
 _NAME = 0.36  # the same, for the name under it

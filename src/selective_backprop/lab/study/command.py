@@ -12,9 +12,10 @@ import selective_backprop as sb
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.comparison import BASELINE
 from selective_backprop.lab.papers.meeting import meet_all
-from selective_backprop.lab.papers.needs import Errand, Place, Trained, missing_data
+from selective_backprop.lab.papers.needs import Errand, Trained, missing_data
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
+from selective_backprop.lab.places import Place
 from selective_backprop.lab.records import read_run, read_runs
 from selective_backprop.lab.study.page import Section, compose, tally, write_page
 from selective_backprop.lab.study.protocol import OURS, Ground, Stage
