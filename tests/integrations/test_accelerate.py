@@ -53,6 +53,11 @@ class Training:
             )
         self.steps = []
 
+    def weigh(self):
+        """Take the loss from the loader."""
+        self.loss_fn = self.loader.loss_fn
+        return self
+
     def run(self, epochs=1, save=None, stop=0):
         """Train; save the state where `save` says when `stop` batches have been trained on."""
         for _ in range(epochs):
@@ -147,6 +152,26 @@ def test_a_training_that_goes_on_from_a_saved_state_ends_with_the_same_weights(
     assert len(resumed.steps) == 12 - stop
     assert resumed.loader.stats == whole.loader.stats
     assert torch.equal(resumed.weights, whole.weights)
+
+
+def test_a_loop_that_takes_its_loss_from_the_loader_goes_on_with_the_same_weights(tmp_path):
+    whole = Training(sb.auto(noise=1.0)).weigh()
+    whole.run(epochs=8, save=tmp_path, stop=60)
+    assert 60 < len(whole.steps) < 8 * 12
+    assert 0 < whole.loader.scores.mean < 2.3
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    resumed = Training(sb.auto(noise=1.0)).weigh()
+    resumed.accelerator.load_state(str(tmp_path))
+    resumed.run(epochs=8 - resumed.loader.next_epoch)
+    assert len(resumed.steps) == len(whole.steps) - 60
+    assert torch.equal(resumed.weights, whole.weights)
+    one, other = (each.loader.ledger.recorded.observe().scores for each in (whole, resumed))
+    assert (one == other).all()
+
+
+def test_losses_that_would_be_lost_are_refused():
+    with pytest.raises(sb.ConfigurationError, match=r"loss_fn = loader\.loss_fn"):
+        Training(sb.auto()).run()
 
 
 def test_losses_are_recorded_through_it():

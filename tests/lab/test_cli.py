@@ -213,7 +213,9 @@ def test_ctrl_c_keeps_what_was_recorded_and_the_same_command_goes_on(tmp_path, u
         patch.setattr(TrainingRun, "advance", interrupted)
         outcome = run_command(line, tmp_path)
     assert outcome.status == 130
-    assert outcome.err.startswith("interrupted; what was recorded is kept. compare, reproduce and study")
+    assert outcome.err.startswith(
+        "interrupted; what was recorded is kept. compare, reproduce and study"
+    )
     kept = {run.path.name: run for run in read_runs(tmp_path / "out")}
     assert [run.finished for run in kept.values()] == [True, False, True, False]
     assert sum(len(run.points) for run in kept.values()) == 3 + 1 + 3 + 1

@@ -13,13 +13,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from selective_backprop._agreement import Agreement
 from selective_backprop._batches import move_batch
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._ledger import Ledger
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._losses import LossFunction
 from selective_backprop._packing import pack_batch, unpack_batch
 from selective_backprop._selection import Selection
-from selective_backprop._stats import Stats
+from selective_backprop._stats import ScoreStats, Stats
+from selective_backprop._weighing import WeighingLoss
 from selective_backprop.integrations._versions import require
 from selective_backprop.strategies import Strategy
 
@@ -91,6 +94,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self.gradient_state = GradientState()
         self._accelerator = accelerator
         self._name = name
+        self._loss: WeighingLoss | None = None
         self._ahead: Any = END
         self._over = 0  # batches of the epoch that runs or comes, beyond what the loader counts
         self._live: weakref.ref[Generator[Any]] | None = None
@@ -109,6 +113,22 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return self._loader.batch_size
 
     @property
+    def loss_fn(self) -> WeighingLoss:
+        """The loss that was given, for the loop to call: as `SelectiveLoader.loss_fn`."""
+        self._loss = self._loader.loss_fn
+        return self._loss
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What is remembered of each example; as `SelectiveLoader.ledger`."""
+        return self._loader.ledger
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check of a cheap scorer found; as `SelectiveLoader.agreement`."""
+        return self._loader.agreement
+
+    @property
     def next_epoch(self) -> int:
         """The number of the epoch that the next iteration begins, or goes on with."""
         return self._loader.next_epoch
@@ -122,6 +142,11 @@ class AcceleratedLoader(DataLoaderStateMixin):
     def stats(self) -> Stats:
         """How many examples went where; what was fetched ahead counts as handed out."""
         return self._loader.stats
+
+    @property
+    def scores(self) -> ScoreStats | None:
+        """What the scores are like; as `SelectiveLoader.scores`."""
+        return self._loader.scores
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch; unlike a prepared loader's, it counts on by itself."""
@@ -166,10 +191,13 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop stands, with the batch that it gets next."""
+        waits = self._ahead is not END
+        selection = self._loss.selection_of(self._ahead) if waits and self._loss else None
         return {
             "loader": self._loader.state_dict(),
-            "over": 0 if self._ahead is END else self._over,
-            "ahead": None if self._ahead is END else [pack_batch(self._ahead)],
+            "over": self._over if waits else 0,
+            "ahead": [pack_batch(self._ahead)] if waits else None,
+            "selection": None if selection is None else pack_batch(selection),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -182,6 +210,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._over, self._ahead = state["over"], END
         for packed in state["ahead"] or ():
             self._ahead = move_batch(unpack_batch(packed), self._accelerator.device)
+        if state.get("selection") is not None:
+            selection = unpack_batch(state["selection"])
+            self.loss_fn.hand_out(self._ahead, move_batch(selection, self._accelerator.device))
 
     def _path(self, folder: str) -> Any:
         accelerator = self._accelerator
