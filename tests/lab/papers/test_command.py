@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
@@ -61,6 +62,9 @@ def test_what_the_page_has_of_other_items_stays_on_it(made, tmp_path):
     page.write_text(whole.replace("## fig-7: Error against time", "## fig-7: Once"), "utf-8")
     again = fixture_order(tmp_path, seeds=1, trains=False)
     reproduce(Screen(), find_items(["fig-7"]), again)
+    assert page.read_text(encoding="utf-8") == whole
+    few = replace(again.scale, items=("fig-7",))  # a scale with few items loses none of the others
+    reproduce(Screen(), find_items(["fig-7"], few), replace(again, scale=few))
     assert page.read_text(encoding="utf-8") == whole
     page.unlink()
     reproduce(Screen(), find_items(["fig-7", "fig-18"]), again)

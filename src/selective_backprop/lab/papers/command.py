@@ -26,7 +26,7 @@ from selective_backprop.lab.papers.needs import (
 )
 from selective_backprop.lab.papers.pace import Pace
 from selective_backprop.lab.papers.progress import Shown, spell
-from selective_backprop.lab.papers.registry import items_at
+from selective_backprop.lab.papers.registry import ITEMS, items_at
 from selective_backprop.lab.papers.settings import Scale
 from selective_backprop.lab.papers.timing import read_step_times
 from selective_backprop.lab.places import Place
@@ -136,7 +136,7 @@ def _draw(console: Console, items: Sequence[Item], order: Order, absent: Mapping
         if presented.figure is None:
             for grid in presented.tables:
                 console.print(grid.as_text(), soft_wrap=True)
-    page = write_index(order.out, items_at(order.scale), drawn)
+    page = write_index(order.out, ITEMS, drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 

@@ -31,12 +31,12 @@ def write_item(item: Item, found: Found, folder: Path) -> Presentation:
     return shown
 
 
-def write_index(folder: Path, items: list[Item], drawn: Collection[str]) -> Path:
-    """Collect the sections of items, in order: those just written, and what the page has of others.
+def write_index(folder: Path, order: Collection[str], drawn: Collection[str]) -> Path:
+    """Collect the sections of items: those just written, and what the page has of others.
 
     Args:
         folder: of the page.
-        items: all that may be on it.
+        order: names of all items there are, at whatever scale.
         drawn: names of those whose sections were written into the folder anew.
 
     Returns:
@@ -55,7 +55,7 @@ def write_index(folder: Path, items: list[Item], drawn: Collection[str]) -> Path
         "",
         _START,
         "",
-        *(sections[item.name] for item in items if item.name in sections),
+        *(sections[name] for name in order if name in sections),
     ]
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
