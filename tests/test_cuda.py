@@ -251,3 +251,12 @@ def test_a_stopwatch_charges_the_device_with_what_it_did():
     train(model, door, epochs=1)
     stopwatch.stop()
     assert {"load", "score", "select", "other"} <= stopwatch.seconds.keys()
+
+
+@pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), sb.traditional()])
+def test_a_step_that_does_not_score_selects_rows_on_the_device(strategy):
+    step = sb.SelectiveStep(net(), LOSS, strategy)
+    inputs, targets = (part.cuda() for part in examples()[:16])
+    selected = step((inputs, targets))
+    torch.testing.assert_close(selected.losses.device, inputs.device)
+    assert len(selected.rows) == round(16 * strategy.selector.terms.rate)

@@ -59,6 +59,46 @@ def test_with_workers_the_examples_are_the_same():
     check_batches(lambda seed: Training(STRATEGIES["random"], seed=seed, workers=1))
 
 
+@pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])
+def test_a_state_may_be_saved_again_before_anything_new_was_drawn(strategy):
+    """Rows wait when the first state is saved, and the second is saved while they go out."""
+
+    def make():
+        loader = DataLoader(Numbered(32), 8, sampler=RandomSampler(range(32)))
+        return select(loader, strategy, batch_size=2, quiet=True)
+
+    torch.manual_seed(3)
+    whole, seen, saves = make(), [], []
+    for batch in whole:
+        seen.append(batch[1].tolist())
+        saves.append(whole.state_dict())
+    again = make()
+    again.load_state_dict(saves[0])
+    running = iter(again)
+    assert next(running)[1].tolist() == seen[1]
+    third = make()
+    third.load_state_dict(again.state_dict())
+    assert numbers(third) == seen[2:]
+    assert third.stats.candidates == whole.stats.candidates
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_order_of_a_subset_is_drawn_again_from_the_samplers_own_generator(epoch):
+    subset = sb.Subset(torch.arange(0, 40, 2), 40)
+
+    def make():
+        sampler = RandomSampler(range(40), generator=torch.Generator().manual_seed(5))
+        return select(DataLoader(Numbered(40), 4, sampler=sampler), sb.diet_sb(subset, rate=1 / 2))
+
+    whole, resumed = make(), make()
+    for _ in range(epoch):
+        list(whole)
+    batches = iter(whole)
+    next(batches)
+    resumed.load_state_dict(whole.state_dict())
+    assert numbers(resumed) == numbers(batches)
+
+
 def test_what_came_up_before_is_not_loaded_again():
     data = Numbered(24)
     door = select(DataLoader(data, 4), selective(1 / 2))

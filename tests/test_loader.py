@@ -2,6 +2,7 @@
 
 import dataclasses
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from fixture_doors import (
     selective,
 )
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
 
@@ -29,6 +30,21 @@ class Scoring:
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
         self.scored.append(batch[1].tolist())
         return losses_by_number(model, batch)
+
+
+def test_a_stream_of_what_has_no_rows_passes_through():
+    class Words(IterableDataset):
+        def __iter__(self):
+            return iter(["one", "two", "three"])
+
+    def collate(words: list[str]) -> SimpleNamespace:
+        return SimpleNamespace(words=words)
+
+    loader = DataLoader(Words(), 2, collate_fn=collate)
+    door = sb.SelectiveLoader(loader, None, None, sb.traditional(), quiet=True)
+    for _ in range(2):
+        assert [batch.words for batch in door] == [["one", "two"], ["three"]]
+    assert door.stats.batches == 4
 
 
 def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():

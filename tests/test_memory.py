@@ -94,7 +94,7 @@ def test_the_scorer_is_asked_again_only_if_something_has_changed():
     for _ in range(3):
         memory.recall(0)
         memory.knows_all(0)
-        memory.open(0, trained=True)
+        memory.open(0, handed=9)
         memory.close()
     assert scorer.asked == 1
     memory.recall(1)
@@ -106,7 +106,7 @@ def test_the_scorer_is_asked_again_only_if_something_has_changed():
 def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
     scorer = Recalling(1.0, 2.0)
     memory = Memory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
-    memory.open(3, trained=True)
+    memory.open(3, handed=9)
     scorer.known = torch.tensor([NAN, 2.0])
     memory.ledger.scored.file(torch.tensor([0]), torch.tensor([1.0]), 3)
     assert memory.knows_all(3) is True
@@ -116,8 +116,9 @@ def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
 
 def test_where_nothing_was_recorded_though_training_began_it_is_said_how():
     memory = Memory(sb.Ledger(2), Recalling(INF, INF), sb.Needs(remembers=True, recordings=True))
-    memory.open(0, trained=False)
-    with pytest.raises(sb.LossError, match=r"call loader\.record\(selection, losses\)"):
-        memory.open(1, trained=True)
+    memory.open(0, handed=0)
+    memory.open(1, handed=1)  # somebody looked at a batch
+    with pytest.raises(sb.LossError, match=r"loader\.loss_fn, or call loader\.record\(sel"):
+        memory.open(1, handed=9)
     memory.ledger.recorded.file(torch.tensor([0]), torch.tensor([1.0]), 0)
-    memory.open(1, trained=True)
+    memory.open(1, handed=9)

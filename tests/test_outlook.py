@@ -110,6 +110,22 @@ def test_the_length_of_a_stream_is_what_the_stream_says():
         len(select(DataLoader(Sized(10), 4), selective()))
 
 
+def test_the_first_of_the_lengths_is_that_of_the_epoch_that_runs_or_is_to_go_on():
+    def make():
+        loader = DataLoader(Numbered(60), 20, sampler=NotedSampler(60))
+        return select(loader, selective(1 / 2), batch_size=4)
+
+    door, resumed = make(), make()
+    expected = door.lengths(3)
+    assert expected == [7, 8, 7]
+    for came, _ in enumerate(door, start=1):
+        assert door.lengths(3) == expected
+        if came == 2:
+            resumed.load_state_dict(door.state_dict())
+    assert resumed.lengths(3) == expected
+    assert [len(list(each)) for each in (resumed, resumed, door, door)] == [5, 8, 8, 7]
+
+
 def test_the_length_counts_what_waits_during_an_epoch_and_after_a_break():
     loader = DataLoader(Numbered(50), 12, sampler=NotedSampler(50))  # three windows each
     door = select(loader, selective(), batch_size=2)

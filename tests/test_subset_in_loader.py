@@ -73,6 +73,12 @@ def test_every_kept_example_comes_up_once_an_epoch_in_full_batches_and_no_other(
     assert sorted(data.reads.nonzero().flatten().tolist()) == sorted(KEPT)
 
 
+def test_a_subset_that_leaves_no_batch_is_refused():
+    few = sb.Subset(torch.arange(3), 40)
+    with pytest.raises(sb.LoaderError, match="no batch of the 3 examples that are kept"):
+        sb.SelectiveLoader(DataLoader(Numbered(40), 4, drop_last=True), None, None, sb.pruned(few))
+
+
 def test_the_order_is_the_samplers():
     door = make_door(sb.traditional(), DataLoader(Numbered(40), 5, sampler=Backwards()))
     assert flat(epoch(door)) == sorted(KEPT, reverse=True)

@@ -255,6 +255,42 @@ def test_pixels_of_rows_that_are_masked_alike_make_the_loss_that_was_given():
         logits.requires_grad_(False)
 
 
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        nn.MSELoss(reduction="sum"),
+        nn.MSELoss(),
+        nn.KLDivLoss(reduction="batchmean"),
+        nn.KLDivLoss(reduction="sum"),
+    ],
+    ids=["squares", "mean squares", "divergence", "divergences"],
+)
+def test_several_outputs_of_a_row_are_reduced_as_they_were(loss_fn):
+    data = TensorDataset(torch.randn(12, 4), torch.rand(12, 4).softmax(1))
+    loader = sb.SelectiveLoader(DataLoader(data, 4), nn.Identity(), loss_fn, sb.recorded_sb(1 / 2))
+    weighing = loader.loss_fn
+    for inputs, targets in loader:
+        outputs = inputs.log_softmax(1).requires_grad_()
+        torch.testing.assert_close(weighing(outputs, targets), loss_fn(outputs, targets))
+    recorded = loader.ledger.recorded.observe().scores[0]
+    mean_of_rows = functional.mse_loss(data[0][0].log_softmax(0), data[0][1])
+    if isinstance(loss_fn, nn.MSELoss):
+        torch.testing.assert_close(torch.tensor(recorded[0]), mean_of_rows)
+
+
+def test_a_reduction_that_nobody_knows_is_refused():
+    class Odd(nn.CrossEntropyLoss):
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            losses = functional.cross_entropy(outputs, targets, reduction="none")
+            return losses if self.reduction == "none" else losses.median()
+
+    loop = Loop(sb.auto(), Odd(reduction="median"))
+    loss_fn = loop.loader.loss_fn
+    inputs, targets = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match="reduction='median', and what that does"):
+        loss_fn(loop.model(inputs), targets)
+
+
 class Texts(Dataset):
     """Twenty texts of five tokens, the last of which are masked."""
 

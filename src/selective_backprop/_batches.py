@@ -207,6 +207,7 @@ def _join_tensors(
             if take is None:
                 part.copy_(leaf)
             else:
+                take = take.to(leaf.device, non_blocking=True)  # drawn on the host without scores
                 torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 

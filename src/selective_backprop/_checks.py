@@ -104,7 +104,7 @@ def check_use(strategy: Strategy) -> None:
         *(["call loader.record(selection, losses) for each batch"] if records else []),
     ]
     raise ConfigurationError(
-        f"{strategy.name} {' and '.join(does)}: let the loop take its loss from the loader, "
+        f"{strategy.name} {' and '.join(does)}: take the loss from the loader before the loop, "
         f"loss_fn = loader.loss_fn; or pass with_selection=True, {' and '.join(by_hand)}"
     )
 

@@ -220,7 +220,9 @@ class IndexDraw:
             passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
         self.epoch, self.state, self.position = epoch, state, (0, 0)
-        self._knowledge, self._passed, self.streams = knowledge, passed, None
+        self._knowledge, self._passed = knowledge, passed
+        # Rows that wait are handed out before an order is drawn: a state of then has the old one.
+        self.streams = None if passed is None else passed.streams
         self._phase = Phase.CHOSEN
         if passed is not None and state.phase in (Phase.PLAIN, Phase.INTERLUDE):
             self._phase = state.phase

@@ -16,7 +16,9 @@ class NonFinite(StrEnum):
     """Policy for scores that are infinite or not a number.
 
     `RAISE` stops with an error that names the examples; `SKIP` never trains on them, which
-    makes the host read every score back; `SELECT` ranks them above all others.
+    makes the host read every score back; `SELECT` ranks them above all others. Recorded losses
+    that are not finite count as unknown, and with `RAISE` are an error where they are on a CPU,
+    which can be asked without waiting.
     """
 
     RAISE = "raise"

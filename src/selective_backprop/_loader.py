@@ -29,7 +29,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
-from selective_backprop._outlook import Progress
+from selective_backprop._outlook import Progress, Start
 from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
@@ -184,7 +184,8 @@ class SelectiveLoader:
         Of targets of a batch that this loader handed out, or of a part of it, rows are weighed
         and their losses recorded; what comes back is reduced as the given loss reduces. Tokens
         or pixels of a row are averaged first. With gradients off it is the given loss, and for
-        a strategy that neither weighs nor remembers it always is.
+        a strategy that neither weighs nor remembers it always is. Take it before the loop: it
+        knows the batches that are handed out from then on.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -253,21 +254,31 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        standing, accord = self._standing, self._parts.accord
-        running = standing.start if standing.midway is None else standing.midway.start
-        start = running or standing.starts_at(standing.next_epoch)
+        accord = self._parts.accord
         if accord is None:
-            return self._parts.outlook.batches(start)
-        return accord.foresee(start) if running is None else accord.batches
+            return self._parts.outlook.batches(self._start)
+        return accord.foresee(self._start) if self._running is None else accord.batches
+
+    @property
+    def _running(self) -> Start | None:
+        """Where the epoch that runs, or is to go on, began; None where the next one is whole."""
+        standing = self._standing
+        return standing.start if standing.midway is None else standing.midway.start
+
+    @property
+    def _start(self) -> Start:
+        """Where the epoch that runs, is to go on, or comes begins."""
+        return self._running or self._standing.starts_at(self._standing.next_epoch)
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return the number of batches of each of the next epochs.
+        """Return the number of batches of each of so many epochs.
+
+        The first is the one that comes, or the one that runs or is to go on, as `len()` has it.
 
         Raises:
             TypeError: if they cannot be known in advance.
         """
-        start = self._standing.starts_at(self._standing.next_epoch)
-        return self._parts.outlook.lengths(start, epochs)
+        return self._parts.outlook.lengths(self._start, epochs)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -352,10 +363,11 @@ class SelectiveLoader:
 
     def _warn_if_barren(self) -> None:
         after, came = self.stats, self._standing.came
+        if after.batches > self._standing.began["batches"]:
+            return
         if not came and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        if after.batches == self._standing.began["batches"]:
-            warn_of_no_batch(after, came)
+        warn_of_no_batch(after, came)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.

@@ -270,15 +270,26 @@ def example_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
     Raises:
         LossError: if outputs and targets were broadcast so that their first axes crossed.
     """
+    losses = position_losses(loss_fn, outputs, targets)
+    if not isinstance(losses, Tensor) or losses.ndim == 0:
+        return losses  # refused by check_losses, with advice
+    return average_examples(losses, targets, ignored_target(loss_fn))
+
+
+def position_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
+    """Return the losses that are not reduced, `[candidate, ...]`, or whatever the loss returns.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
     try:
         losses = unreduced(loss_fn)(outputs, targets)
     except (RuntimeError, ValueError) as error:
         _advise_on_classes(error, outputs, targets)
         raise
-    if not isinstance(losses, Tensor) or losses.ndim == 0:
-        return losses  # refused by check_losses, with advice
-    refuse_crossed_rows(losses, outputs, targets)
-    return average_examples(losses, targets, ignored_target(loss_fn))
+    if isinstance(losses, Tensor) and losses.ndim:
+        refuse_crossed_rows(losses, outputs, targets)
+    return losses
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from selective_backprop._selection import Selection
 from selective_backprop.scorers import Needs, Remembering
 
 WHOLE = Shard()
+LOOKED_AT = 2  # batches that may be handed out without a loss: those that somebody looked at
 MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
 Known = Float32[Tensor, " example"]
 
@@ -63,21 +64,22 @@ class Memory:
         self._runs = False
         self.knowledge: Knowledge | None = None
 
-    def open(self, epoch: int, *, trained: bool) -> "Knowledge":
+    def open(self, epoch: int, *, handed: int) -> "Knowledge":
         """Return what is known at the start of an epoch.
 
         Args:
             epoch: its number.
-            trained: whether batches were handed out before it.
+            handed: batches that were handed out before it.
 
         Raises:
             LossError: if training has begun and nothing was recorded, though the strategy lives
                 on it.
         """
-        if self.needs.recordings and trained and self.ledger.recorded.empty:
+        if self.needs.recordings and handed > LOOKED_AT and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by losses that training records, and none was recorded: "
-                "call loader.record(selection, losses) for each batch, with one loss per row"
+                "take the loss from the loader, loss_fn = loader.loss_fn, or call "
+                "loader.record(selection, losses) for each batch, with one loss per row"
             )
         self._runs = False
         known = self.recall(epoch)

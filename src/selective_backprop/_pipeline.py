@@ -38,7 +38,7 @@ class Position:
         drawn: candidate batches of this epoch that have arrived.
         draw: where the drawing of indices stood at the last of them.
         met: whether any batch has arrived, so that its layout is known to fit.
-        trained: whether any batch was handed out.
+        handed: batches that were handed out.
         scored: whether any batch has been scored, so that scoring is known to work.
     """
 
@@ -47,7 +47,7 @@ class Position:
     drawn: int = 0
     draw: DrawState = field(default_factory=DrawState)
     met: bool = False
-    trained: bool = False
+    handed: int = 0
     scored: bool = False
 
     def pack(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Position:
             packed["drawn"],
             DrawState.unpack(packed["draw"]),
             met=tally["loaded"] > 0,
-            trained=tally["batches"] > 0,
+            handed=tally["batches"],
             scored=tally["scored"] > 0,
         )
 
@@ -131,7 +131,7 @@ class Pipeline:
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
                     self.memory.inbox.count(rows.indices)
-                position.trained = True
+                position.handed += 1
                 yield rows
         finally:
             if self.memory is not None:
@@ -173,7 +173,7 @@ class Pipeline:
         knowledge = None
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, trained=position.trained)
+                knowledge = self.memory.open(epoch, handed=position.handed)
         position.epoch, position.candidates, position.drawn = epoch, 0, 0
         self.arrivals.open(epoch, position.draw, knowledge)
         if isinstance(self.selector, Paced):

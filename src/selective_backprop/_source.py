@@ -127,11 +127,26 @@ class Source:
             return self._indices
         return KeptBatches(self._indices, self.subset, self.batch_size or 1)
 
+    def refuse_if_empty(self) -> None:
+        """Refuse a loader that would yield no batch.
+
+        Raises:
+            LoaderError: if it would not.
+        """
+        if self.batches != 0:
+            return
+        kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
+        raise LoaderError(
+            f"the loader is empty: it would yield no batch{kept}. Check the data set, the sampler "
+            "and drop_last (which drops everything where there is less than a batch)."
+        )
+
     def within(self, subset: Subset) -> "Source":
         """Return the source that draws the examples of a subset alone.
 
         Raises:
-            LoaderError: if the loader has no batches of indices to choose from.
+            LoaderError: if the loader has no batches of indices to choose from,
+                or nothing of a batch is left.
             ConfigurationError: if the subset is of another data set's size.
         """
         if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
@@ -141,7 +156,9 @@ class Source:
                 "set and a batch size."
             )
         subset.check(self.examples)
-        return replace(self, subset=subset)
+        source = replace(self, subset=subset)
+        source.refuse_if_empty()
+        return source
 
 
 class KeptBatches:
@@ -162,6 +179,11 @@ class KeptBatches:
         if type(batches) is BatchSampler:  # what it would drop may be wanted here
             batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
         self._batches = batches
+
+    @property
+    def sampler(self) -> Any:
+        """The user's batch sampler, whose random streams the order comes from."""
+        return self._batches
 
     @property
     def examples(self) -> int | None:
@@ -230,11 +252,7 @@ def open_source(loader: Any) -> Source:
         size if isinstance(size, int) and size > 0 else None,
         None if stream else count_items(dataset),
     )
-    if source.batches == 0:
-        raise LoaderError(
-            "the loader is empty: it would yield no batch. Check the data set, the sampler and "
-            "drop_last (which drops everything where a data set is smaller than a batch)."
-        )
+    source.refuse_if_empty()
     return source
 
 

@@ -26,6 +26,7 @@ from selective_backprop._funnel import Funnel, Rows, Shape
 from selective_backprop._history import History
 from selective_backprop._joint_history import JointHistory
 from selective_backprop._losses import LossFunction, check_losses, find_losses, find_outputs
+from selective_backprop._packing import on_device
 from selective_backprop._ranks import Group, find_ranks
 from selective_backprop._recording import Tape
 from selective_backprop._reusable import check_reusable_model, check_reusable_scorer
@@ -161,6 +162,7 @@ class SelectiveStep:
             ranks=self._ranks,
             rate=terms.rate,
         )
+        self._words = repr(strategy)
         self._scorer = None if scorer is None else scorer.start(context)
         self._selector = strategy.selector.start(context)
         self._layout = Layout(check_paths("whole", whole))
@@ -243,10 +245,10 @@ class SelectiveStep:
                 f"{STATE_VERSION}. Start afresh, or load it with the version that wrote it."
             )
         for name, value in self._built().items():
-            if state["built"][name] != value:
+            if state["built"].get(name, value) != value:
                 raise ConfigurationError(
                     f"the state is of a step with {name}={state['built'][name]}, this one has "
-                    f"{name}={value}; each rank saves and loads its own"
+                    f"{name}={value}; build it as it was, and let each rank load its own"
                 )
         if (state["scorer"] is None) != (self._scorer is None):
             raise ConfigurationError("the state is of another strategy; build the step with it")
@@ -256,13 +258,14 @@ class SelectiveStep:
         self._history = None
         if state["history"] is not None:
             self._history = History(state["history"]["capacity"])
-            self._history.load_state_dict(state["history"])
+            self._history.load_state_dict(on_device(state["history"], self._device))
         self._selector.load_state_dict(state["selector"])
         if self._scorer is not None:
             self._scorer.load_state_dict(state["scorer"])
 
-    def _built(self) -> dict[str, int]:
-        return {"rank": self._ranks.rank, "ranks": self._ranks.size}
+    def _built(self) -> dict[str, Any]:
+        ranks = self._ranks
+        return {"strategy": self._words, "rank": ranks.rank, "ranks": ranks.size}
 
     def _open_history(self, candidates: int) -> None:
         """Make the history as large as the first batch asks for, on all ranks alike."""

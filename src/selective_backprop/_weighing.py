@@ -12,9 +12,11 @@ from selective_backprop._batches import map_leaves
 from selective_backprop._errors import LossError
 from selective_backprop._losses import (
     LossFunction,
+    average_examples,
     check_losses,
-    example_losses,
+    ignored_target,
     mean_of_examples,
+    position_losses,
     reduction_of,
 )
 from selective_backprop._selection import Selection
@@ -71,22 +73,32 @@ class WeighingLoss:
             user's loss has it.
 
         Raises:
-            LossError: if the targets belong to no batch that was handed out lately, or there is
-                not one loss per row.
+            LossError: if the targets belong to no batch that was handed out lately, there is not
+                one loss per row, or nobody knows how the user's loss reduces them.
         """
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
         indices, weights = self._part_of(targets)
-        losses = check_losses(example_losses(self._loss_fn, outputs, targets), len(weights))
+        found = position_losses(self._loss_fn, outputs, targets)
+        losses = found
+        if isinstance(found, Tensor) and found.ndim:
+            losses = average_examples(found, targets, ignored_target(self._loss_fn))
+        losses = check_losses(losses, len(weights))
         self._record(Selection(indices, weights), losses)
-        losses = losses * weights
         match reduction_of(self._loss_fn):
             case "mean":
-                return mean_of_examples(losses, self._loss_fn, targets)
+                return mean_of_examples(losses * weights, self._loss_fn, targets)
             case "sum":
-                return losses.sum()
-            case _:
-                return losses
+                return (_sums(found) * weights).sum()
+            case "batchmean":
+                return (_sums(found) * weights).mean()
+            case None | "none":
+                return losses * weights
+            case other:
+                raise LossError(
+                    f"the loss has reduction={other!r}, and what that does with weights is not "
+                    'known; write "mean", "sum", "batchmean" or "none"'
+                )
 
     def selection_of(self, batch: Any) -> Selection | None:
         """Return the selection of a batch that was handed out lately, or None."""
@@ -108,11 +120,17 @@ class WeighingLoss:
                         return Selection(None if indices is None else indices[rows], weights[rows])
         raise LossError(
             "the targets belong to no batch that this loader handed out lately: they were made "
-            "anew from it, as one-hot targets are, or come from elsewhere. Evaluate with gradients "
-            "off (torch.no_grad()), or with the loss itself. For targets made anew, pass "
+            "anew from it, as one-hot targets are, come from elsewhere, or were handed out before "
+            "loader.loss_fn was taken: take it before the loop. Evaluate with gradients off "
+            "(torch.no_grad()), or with the loss itself. For targets made anew, pass "
             "with_selection=True, train on (selection.weights * losses).mean(), and call "
             "loader.record(selection, losses)."
         )
+
+
+def _sums(losses: Tensor) -> Tensor:
+    """Return the sum of each row's losses, `[row]`, of `[row, ...]`."""
+    return losses.flatten(1).sum(1) if losses.ndim > 1 else losses
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:
