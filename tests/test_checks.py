@@ -168,7 +168,9 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("why", UNLIKE)
-@pytest.mark.parametrize("strategy", [sb.auto(), sb.easy_skip()], ids=["auto", "easy-skip"])
+@pytest.mark.parametrize(
+    "strategy", [sb.auto(), sb.easy_skip(), sb.kakurenbo()], ids=lambda each: each.name
+)
 def test_a_loss_that_is_no_cross_entropy_is_told_of_where_it_is_taken_for_one(strategy, why):
     def build(strategy):
         loader = DataLoader(fixture_data(), 4)

@@ -51,14 +51,44 @@ def test_the_first_five_minutes_run(capsys):
         exec(example, names)
         if "loader" in names and names["loader"] not in loaders:
             loaders.append(names["loader"])
-    selective, *recording = [loader.stats for loader in loaders]
+    selective, *recording, scheduled = [loader.stats for loader in loaders]
     # The first of the three epochs keeps everything, the others about a third.
-    assert selective.kept < 0.7 * selective.candidates
+    for stats in (selective, scheduled):
+        assert stats.kept < 0.7 * stats.candidates
+    assert names["optimizer"].param_groups[0]["lr"] < 0.005
     assert len(recording) == 2
     for stats in recording:  # as they do until there are two losses of each example
         assert 2 / 3 <= stats.kept / stats.candidates < 0.9
         assert stats.scored == 0
     assert "Stats(" in capsys.readouterr().out
+
+
+def test_strategies_that_bring_models_along_are_made_as_the_page_says():
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    data = torch.utils.data.TensorDataset(torch.randn(96, 64), torch.arange(96) % 10)
+    names = {
+        "sb": sb,
+        "nn": torch.nn,
+        "torch": torch,
+        "DataLoader": torch.utils.data.DataLoader,
+        "data": data,
+        "labels": data.tensors[1],
+        "train_loader": torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
+        "make_model": lambda: torch.nn.Linear(64, 10),
+        "model": torch.nn.Linear(64, 10),
+        "reference": torch.nn.Linear(64, 10),
+        "loss_fn": torch.nn.CrossEntropyLoss(),
+    }
+    made = []
+    for example in examples:
+        exec(example, names)
+        loader = names["loader"]
+        batches = sum(1 for _ in loader)
+        assert batches == loader.stats.batches > 0
+        made.append(loader.strategy.name)
+    assert made == ["proxy-sb", "pruned", "rho-loss"]
+    assert len(names["subset"]) == 48
 
 
 def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, monkeypatch, capsys):

@@ -35,7 +35,8 @@ class BelowMean(AbstractSelector):
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.
         longer_steps: leave the weights as the paper has them.
-        history: how many recent scores the mean is taken over, at least 1.
+        history: how many recent scores the mean is taken over, at least 1, where each window is
+            scored; where losses are remembered by example, it is taken over all.
 
     Raises:
         ConfigurationError: if a value is out of range.

@@ -42,7 +42,8 @@ class Hide(AbstractSelector):
         falls: pairs of a fraction of training done, in (0, 1), and what `share` is multiplied
             by from the first epoch that starts there or later, in [0, 1). Fractions ascend,
             factors descend. None given: the share stays, and training may be of any length.
-        history: how many recent losses are ranked against, at least 1.
+        history: how many recent losses are ranked against, at least 1, where each window is scored;
+            where losses are remembered by example, all are.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -80,6 +81,7 @@ class Hide(AbstractSelector):
             self.history,
             promises=False,
             paced=bool(self.falls),
+            confidence=True,
         )
 
     def share_at(self, progress: float) -> float:

@@ -22,8 +22,8 @@ def auto(
     what was skipped for `max_age` epochs is trained on. Examples that stay far off while next to
     none of their kind recover, as mislabelled ones do, are skipped like learned ones
     (`give_up=` of `Recorded`). There is no selection pass, and what is skipped is not loaded.
-    The loop must call `SelectiveLoader.record` with plain cross-entropies, and use the weights,
-    which keep steps as long as those of plain training.
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or records plain cross-entropies and
+    weighs by hand; weights keep steps as long as those of plain training.
 
     Args:
         noise: how much to save: the variance that skipping may add to the gradient, as a share

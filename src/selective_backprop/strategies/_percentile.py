@@ -162,7 +162,7 @@ def recorded_sb(
 
     There is no selection pass, and what is not selected is not loaded: per example that costs
     `rate` of a training step. An example is judged by its loss when it was last trained on,
-    however long ago. The loop must call `SelectiveLoader.record`.
+    however long ago. The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.

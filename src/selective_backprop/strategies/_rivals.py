@@ -58,7 +58,8 @@ def infobatch(
     """Skip examples of less than the mean loss at random, and let those that stay weigh more.
 
     Losses are those that training computed: there is no selection pass, and what is skipped is
-    not loaded. The loop must call `SelectiveLoader.record` and use the weights.
+    not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records and weighs by
+    hand.
 
     Args:
         prune: probability of being skipped below the mean, in [0, 1); the paper's r.
@@ -87,7 +88,8 @@ def kakurenbo(
     """Hide the examples of lowest loss that are predicted right and with confidence.
 
     At an epoch's end, those that were hidden in it are scored by a forward pass, so that they
-    come back when they are forgotten. The loop must call `SelectiveLoader.record`.
+    come back when they are forgotten. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    calls `record`.
 
     Args:
         share: at most this share is hidden, in (0, 1).
@@ -116,8 +118,8 @@ def easy_skip(
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
     example was last trained on; kept rows weigh odds ** -0.5. There is no selection pass, and
-    what is skipped is not loaded. The loop must call `SelectiveLoader.record` and use the
-    weights.
+    what is skipped is not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    records and weighs by hand.
 
     Args:
         floor: least odds of being kept, in (0, 1].
