@@ -22,6 +22,15 @@ Stages = Annotated[
         "Fashion-MNIST, CIFAR-10 and CIFAR-100, with seeds of their own.",
     ),
 ]
+StudySeeds = Annotated[
+    int,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        min=1,
+        help="How many seeds to run: from 0 in develop, from 100 in confirm.",
+    ),
+]
 StudyOut = Annotated[
     Path,
     typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables."),
@@ -30,7 +39,7 @@ StudyOut = Annotated[
 
 def study(
     stage: Stages,
-    seeds: options.Seeds = 5,
+    seeds: StudySeeds = 5,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
