@@ -357,11 +357,11 @@ def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options
 @pytest.mark.parametrize(
     ("strategy", "does"),
     [
-        (sb.kath18(), "reweights examples: let"),
-        (sb.infobatch(), "reweights examples and selects by losses that training records: let"),
-        (sb.easy_skip(), "reweights examples and selects by losses that training records: let"),
-        (sb.kakurenbo(), "selects by losses that training records: let"),
-        (sb.recorded_sb(0.5), "selects by losses that training records: let"),
+        (sb.kath18(), "reweights examples: take"),
+        (sb.infobatch(), "reweights examples and selects by losses that training records: take"),
+        (sb.easy_skip(), "reweights examples and selects by losses that training records: take"),
+        (sb.kakurenbo(), "selects by losses that training records: take"),
+        (sb.recorded_sb(0.5), "selects by losses that training records: take"),
     ],
     ids=lambda each: getattr(each, "name", None),
 )
