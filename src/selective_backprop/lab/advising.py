@@ -159,8 +159,8 @@ def scorer_table(advice: sb.Advice) -> Table:
             name,
             f"{each.cost.median:.2f}",
             f"{each.cost.low:.2f}–{each.cost.high:.2f}",
-            f"{each.correlation:.3f}",
-            f"{each.overlap:.0%}",
+            "–" if math.isnan(each.correlation) else f"{each.correlation:.3f}",
+            "–" if math.isnan(each.overlap) else f"{each.overlap:.0%}",
         )
     table.caption = Text("Cost: in exact scoring. Overlap: of the highest share that is selected.")
     return table
