@@ -136,6 +136,27 @@ def test_the_last_prediction_and_its_confidence_are_noted():
     np.testing.assert_allclose(suspects.confidences, [sure, sure], rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_looks_that_are_not_finite_are_not_noted(wrong):
+    doubts, plain = sb.Doubts(3), sb.Doubts(3)
+    outputs, labels = torch.tensor([[0.0, 2.0], [-math.inf, 1.0]]), torch.tensor([0, 1])
+    for each in (doubts, plain):
+        each.note(torch.tensor([0, 1]), outputs, labels)
+    doubts.note(torch.arange(3), torch.full((3, 2), wrong), torch.tensor([0, 1, 0]))
+    found, expected = sb.audit(doubts), sb.audit(plain)
+    for name in ("indices", "suspicion", "looks", "predictions", "confidences"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_what_earlier_versions_noted_as_not_finite_is_left_out():
+    doubts = sb.Doubts(2)
+    doubts.note(torch.arange(2), torch.tensor([[0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 0]))
+    state = doubts.state_dict()
+    state["columns"]["total"][0] = math.nan
+    doubts.load_state_dict(state)
+    assert sb.audit(doubts).indices.tolist() == [1]
+
+
 def test_doubts_go_on_from_their_state(tmp_path):
     outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
     whole, first = sb.Doubts(2), sb.Doubts(2)
