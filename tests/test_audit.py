@@ -61,6 +61,12 @@ def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
     assert sb.audit(losses).indices.tolist() == [1, 3, 0]
 
 
+def test_an_array_is_read_in_whatever_order_it_lies_in_memory():
+    losses = np.array([[0.1, 3.0], [2.0, 0.2]])
+    expected = sb.audit(losses[::-1].copy())
+    assert sb.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
+
+
 def test_a_share_of_the_list_is_one_of_the_data_set():
     suspects = sb.audit(np.array([0.1, 3.0, np.nan, 1.0]))
     assert suspects.top(0.5).tolist() == [1, 3]
