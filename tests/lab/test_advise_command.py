@@ -103,11 +103,13 @@ def test_of_a_model_that_diverges_it_prints_and_writes_what_was_measured(tmp_pat
         ("--data 5", "--data 5: there are digits"),
         ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "rate=3"),
+        ("--data 1x8x8 --limit -5", "Invalid value for '--limit'"),
+        ("--data 1x8x8 --limit 0", "Invalid value for '--limit'"),
         ("--data 1x8x8 --budget 0", "budget=0.0: a positive number of seconds is needed"),
         ("--data 1x8x8 --budget 1e-9", "the shortest answer"),
     ],
 )
 def test_what_cannot_be_advised_on_is_refused(options, message, tmp_path):
-    outcome = run_command(f"advise {options} --batch-size 8 --limit 48", tmp_path)
+    outcome = run_command(f"advise --limit 48 {options} --batch-size 8", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text

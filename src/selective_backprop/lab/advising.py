@@ -55,7 +55,7 @@ def run_advice(
         ConfigurationError: if the model cannot be made or trained, or an option cannot work.
     """
     if is_shape(recipe.data):
-        data = made_up(recipe.data, limit or MADE_UP)
+        data = made_up(recipe.data, MADE_UP if limit is None else limit)
     else:
         data = datasets.load(recipe.data, root=root, limit=limit)
     model = recipe.precision.wrap(make_model(recipe.model, data, seed=0)).to(device)

@@ -96,7 +96,10 @@ Root = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", metavar="N", help="Train on this many examples: a fixed, stratified part."
+        "--limit",
+        metavar="N",
+        min=1,
+        help="Train on this many examples: a fixed, stratified part.",
     ),
 ]
 Noise = Annotated[
