@@ -61,6 +61,12 @@ def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
     assert sb.audit(losses).indices.tolist() == [1, 3, 0]
 
 
+def test_an_array_is_read_in_whatever_order_it_lies_in_memory():
+    losses = np.array([[0.1, 3.0], [2.0, 0.2]])
+    expected = sb.audit(losses[::-1].copy())
+    assert sb.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
+
+
 def test_a_share_of_the_list_is_one_of_the_data_set():
     suspects = sb.audit(np.array([0.1, 3.0, np.nan, 1.0]))
     assert suspects.top(0.5).tolist() == [1, 3]
@@ -134,6 +140,27 @@ def test_the_last_prediction_and_its_confidence_are_noted():
     assert suspects.predictions.tolist() == [1, 0]
     sure = 1 / (1 + math.exp(-2))
     np.testing.assert_allclose(suspects.confidences, [sure, sure], rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_looks_that_are_not_finite_are_not_noted(wrong):
+    doubts, plain = sb.Doubts(3), sb.Doubts(3)
+    outputs, labels = torch.tensor([[0.0, 2.0], [-math.inf, 1.0]]), torch.tensor([0, 1])
+    for each in (doubts, plain):
+        each.note(torch.tensor([0, 1]), outputs, labels)
+    doubts.note(torch.arange(3), torch.full((3, 2), wrong), torch.tensor([0, 1, 0]))
+    found, expected = sb.audit(doubts), sb.audit(plain)
+    for name in ("indices", "suspicion", "looks", "predictions", "confidences"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_what_earlier_versions_noted_as_not_finite_is_left_out():
+    doubts = sb.Doubts(2)
+    doubts.note(torch.arange(2), torch.tensor([[0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 0]))
+    state = doubts.state_dict()
+    state["columns"]["total"][0] = math.nan
+    doubts.load_state_dict(state)
+    assert sb.audit(doubts).indices.tolist() == [1]
 
 
 def test_doubts_go_on_from_their_state(tmp_path):

@@ -1,6 +1,7 @@
 """Advice is asked of a training that stays as it is, and every way to ask wrongly says so."""
 
 import copy
+import math
 import random
 from itertools import count
 
@@ -155,6 +156,17 @@ def test_a_loader_with_workers_is_advised_on_by_wall_seconds():
     advice = ask(loader=DataLoader(pairs(), BATCH, num_workers=1))
     assert (advice.config["workers"], advice.config["clock"]) == (1, "wall seconds")
     assert advice.forecasts["traditional"].phases["load"] > 0
+
+
+def test_of_a_model_that_diverges_it_keeps_the_costs_and_says_so():
+    model = net()
+    advice = ask(model, optimizer=torch.optim.SGD(model.parameters(), lr=1e30))
+    assert advice.redundancy is None
+    assert "the copy diverged" in advice.remarks["losses and gradients"]
+    assert advice.recommendation.strategy is None
+    assert all("diverged" in reason for reason in advice.recommendation.reasons)
+    assert advice.forecasts["selective-backprop"].seconds.median > 0
+    assert all(math.isnan(each.overlap) for each in advice.scorers.values())
 
 
 @pytest.mark.parametrize(

@@ -20,5 +20,14 @@ def test_a_budget_that_is_too_small_says_what_would_do():
     moments = iter([0.0, *[4.0] * 9])
     budget = Budget(10, now=lambda: next(moments))
     budget.needs(6.0, 0.5)
-    with pytest.raises(sb.ConfigurationError, match=r"step takes 0.5 s here.*give budget=22"):
+    with pytest.raises(sb.ConfigurationError, match=r"step takes 0.5 s here.*give budget=22$"):
         budget.needs(7.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(0.01, 1), (10.5, 21), (61.0, 130), (64.9, 130), (721.0, 1500)]
+)
+def test_the_budget_that_would_do_is_written_in_whole_seconds(seconds, written):
+    budget = Budget(1e-9, now=lambda: 0.0)
+    with pytest.raises(sb.ConfigurationError, match=rf"give budget={written}$"):
+        budget.needs(seconds, 0.5)

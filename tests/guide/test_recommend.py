@@ -31,6 +31,7 @@ def asked(
     *,
     indexed: bool = True,
     overlap: float = 1.0,
+    diverged: bool = False,
 ) -> Recommendation:
     mixes = list_mixes(1 / 3, INT8, indexed=indexed, redundancy=found)
     forecasts = {
@@ -48,7 +49,7 @@ def asked(
         )
         for name, mix in mixes.items()
     }
-    return recommend(forecasts, mixes, {"int8": overlap}, found)
+    return recommend(forecasts, mixes, {"int8": overlap}, found, diverged=diverged)
 
 
 def test_where_losses_single_out_what_teaches_the_cheapest_is_recommended_with_its_code():
@@ -108,3 +109,11 @@ def test_without_a_look_at_losses_nothing_is_recommended():
     found = asked({"recorded-sb": 0.4}, None)
     assert found.strategy is None
     assert "was not looked at" in found.reasons[0]
+
+
+def test_of_a_model_that_diverged_it_says_that_and_argues_from_nothing_else():
+    found = asked({"recorded-sb": 0.4}, None, diverged=True)
+    assert (found.strategy, found.code) == (None, ())
+    (reason,) = found.reasons
+    assert reason.startswith("The model diverged")
+    assert "Lower the learning rate" in reason

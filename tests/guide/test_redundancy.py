@@ -58,3 +58,13 @@ def test_shares_are_read_off_the_losses_between_the_ends():
     assert found.below_mean() == pytest.approx(0.75)
     keeps = [0.25, min(1.0, 2 - 2 / math.e), 1.0]
     assert found.kept_by_confidence(0.25) == pytest.approx((keeps[0] / 2 + 1 + keeps[2] / 2) / 2)
+
+
+@pytest.mark.parametrize("targets", [[math.nan] * 6, [math.inf, *TARGETS[1:]]], ids=["all", "one"])
+def test_where_losses_or_gradients_are_not_finite_nothing_is_found(targets):
+    one = subject(2)
+    batches = [
+        (inputs, part)
+        for inputs, part in zip(torch.eye(6).split(2), torch.tensor(targets).split(2), strict=True)
+    ]
+    assert look(one, batches, steps=7) is None

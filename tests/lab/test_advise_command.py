@@ -14,19 +14,32 @@ from torch import nn
 
 def make(channels, classes, side):
     return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+
+class Loud(nn.Linear):
+    def forward(self, rows):
+        return float("inf") * super().forward(rows)
+
+def wild(channels, classes, side):
+    return nn.Sequential(nn.Flatten(), Loud(channels * side * side, classes))
 """
 
 
 @pytest.fixture(scope="module")
 def advised(tmp_path_factory):
     folder = tmp_path_factory.mktemp("advise")
+    return folder, advise(folder, "make")
+
+
+def advise(folder, factory):
+    """Ask by a clock that tells how often it is looked at."""
     (folder / "advised_own_model.py").write_text(MODEL)
     moments = count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_advise, "Budget", lambda seconds: Budget(seconds, lambda: next(moments)))
-        line = "advise --data 1x8x8/3 --limit 96 --batch-size 8 --model advised_own_model:make"
-        outcome = run_command(f"{line} --budget 10 --epochs 4 --json all/a.json", folder)
-    return folder, outcome
+        line = (
+            f"advise --data 1x8x8/3 --limit 96 --batch-size 8 --model advised_own_model:{factory}"
+        )
+        return run_command(f"{line} --budget 10 --epochs 4 --json all/a.json", folder)
 
 
 def test_it_says_what_was_measured_what_epochs_cost_what_is_known_and_what_to_do(advised):
@@ -73,17 +86,30 @@ def test_it_writes_a_record(advised):
     assert set(record["recommendation"]) == {"strategy", "reasons", "code"}
 
 
+def test_of_a_model_that_diverges_it_prints_and_writes_what_was_measured(tmp_path):
+    outcome = advise(tmp_path, "wild")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "Do not select here. The model diverged" in outcome.text
+    assert "losses and gradients: the copy diverged in its warm-up" in outcome.text
+    assert "nan" not in outcome.text
+    record = json.loads((tmp_path / "all/a.json").read_text())
+    assert record["redundancy"] is None
+    assert record["forecasts"]["selective-backprop"]["scored"] == 96
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--data 5", "--data 5: there are digits"),
         ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "rate=3"),
+        ("--data 1x8x8 --limit -5", "Invalid value for '--limit'"),
+        ("--data 1x8x8 --limit 0", "Invalid value for '--limit'"),
         ("--data 1x8x8 --budget 0", "budget=0.0: a positive number of seconds is needed"),
         ("--data 1x8x8 --budget 1e-9", "the shortest answer"),
     ],
 )
 def test_what_cannot_be_advised_on_is_refused(options, message, tmp_path):
-    outcome = run_command(f"advise {options} --batch-size 8 --limit 48", tmp_path)
+    outcome = run_command(f"advise --limit 48 {options} --batch-size 8", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text

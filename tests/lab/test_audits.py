@@ -134,6 +134,28 @@ def test_an_example_that_one_of_the_runs_never_saw_is_judged_by_the_others(tmp_p
     assert suspects.suspicion[suspects.indices == 3].tolist() == [(3 * 0.5 - 1) / 4]
 
 
+def test_a_run_that_diverged_is_no_reason_to_forget_the_others():
+    nowhere = np.where(np.arange(12) < 6, np.nan, 0.5)
+    sound = doubted(np.full(12, 0.8))
+    suspects = together([sound, doubted(nowhere, 6)])
+    found = dict(zip(suspects.indices.tolist(), suspects.suspicion.tolist(), strict=True))
+    assert found[0] == pytest.approx((3 * 0.8 - 1) / 4)
+    assert found[11] == pytest.approx((9 * (3 * 0.8 + 6 * 0.5) / 9 - 1) / 10)
+    assert together([doubted(nowhere)]).indices.tolist() == [6, 7, 8, 9, 10, 11]
+
+
+def test_where_there_was_no_prediction_none_is_shown(tmp_path):
+    confidence = np.where(np.arange(12) == 11, np.nan, 0.9).astype(np.float32)
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12), confidence=confidence))
+    outcome = run_command(f"audit {tmp_path} --top 2", tmp_path)
+    first = next(line for line in outcome.out.splitlines() if line.split()[:2] == ["1", "11"])
+    assert first.split()[-2:] == ["–", "–"]
+    assert "class 2 → <b>–</b>" in (tmp_path / "audit/suspects.html").read_text(encoding="utf-8")
+    with (tmp_path / "audit/suspects.csv").open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    assert (row["index"], row["prediction"], row["confidence"]) == ("11", "", "")
+
+
 def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     good = record(tmp_path, "traditional", history=doubted(np.linspace(-1, 1, 12)))
     record(tmp_path, "traditional", 1, history=doubted(np.linspace(-1, 1, 12)))

@@ -22,7 +22,7 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benching, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
-        options = "--precision bf16 --scorers forward,fp32,synced --json all/a.json"
+        options = "--precision bf16 --scorers 'forward, fp32,synced' --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
     return folder, outcome
 

@@ -139,5 +139,10 @@ def test_rounds_end_when_the_time_is_up():
     assert Machine(noise).run(seconds=200) == 19  # and one before anything counts
 
 
+def test_the_range_of_the_fewest_rounds_is_a_95_percent_interval_of_the_median():
+    all_on_one_side = 2 * 0.5**LEAST
+    assert 1 - all_on_one_side >= 0.95
+
+
 def test_rounds_end_when_every_ratio_is_known():
     assert Machine([9.0] * 3 + [1.0] * 1000).run(seconds=1e9) < 20

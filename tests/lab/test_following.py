@@ -112,6 +112,18 @@ def test_an_example_that_was_never_seen_says_so():
     assert follower.spread()["cdf_known"].tolist() == [1]
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
+    labels = torch.arange(12) % CLASSES
+    follower, plain = follow(labels, sights()), follow(labels, sights())
+    follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
+    follower.settle()
+    for name in ("prediction", "confidence", "looks", "loss_mean", "loss_max", "doubt"):
+        np.testing.assert_array_equal(getattr(follower, name), getattr(plain, name))
+    assert np.isnan(follower.loss_last).all()
+    assert (follower.selected == plain.selected + 1).all()
+
+
 def test_the_spread_of_losses_is_that_of_what_was_last_seen_of_each_example():
     labels = torch.arange(12) % CLASSES
     follower = Follower(labels, epochs=4.0)

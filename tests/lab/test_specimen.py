@@ -42,6 +42,18 @@ def test_named_data_is_as_large_as_two_windows():
     assert (specimen.data.name, specimen.examples) == ("digits", 256)
 
 
+def test_where_data_is_short_its_whole_windows_are_taken():
+    recipe = replace(bench_recipe("digits"), model="linear")
+    specimen = make_specimen(recipe, rate=1 / 20, device=CPU)
+    assert (specimen.window, specimen.examples) == (1280, 1280)
+
+
+def test_data_that_does_not_fill_a_window_is_refused():
+    recipe = replace(bench_recipe("digits"), batch_size=1000)
+    with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size or a .*--rate"):
+        make_specimen(recipe, rate=1 / 3, device=CPU)
+
+
 def test_the_model_learned_something_and_does_not_lose_sight_of_all():
     specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
     found = losses(specimen.model, specimen.batches())

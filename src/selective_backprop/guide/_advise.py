@@ -26,6 +26,11 @@ from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.guide._subject import Subject, copy_training, kept_streams
 from selective_backprop.selectors import Uniform
 
+DIVERGED = (
+    "the copy diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
+    "learning rate"
+)
+
 
 @dataclass(frozen=True)
 class ScorerOutcome:
@@ -33,8 +38,8 @@ class ScorerOutcome:
 
     Attributes:
         cost: of scoring, in exact scoring of the same candidates.
-        correlation: Spearman's, with exact scores.
-        overlap: share of the candidates with the highest exact scores that it finds.
+        correlation: Spearman's, with exact scores; NaN where no exact score is finite.
+        overlap: share of the candidates with the highest exact scores that it finds; NaN likewise.
     """
 
     cost: Median
@@ -54,11 +59,13 @@ class Advice:
         backward: a backward pass, in training forwards.
         scoring: exact scoring of a candidate, relative to training on it.
         scorers: what cheap scorers cost and how far they agree, by name.
-        redundancy: where losses and gradients lie; None where the budget left no time.
+        redundancy: where losses and gradients lie; None where the budget left no time, or the
+            copy diverged.
         forecasts: what an epoch of each strategy would cost, by name.
         recommendation: what to do.
         left_out: what did not fit into the budget.
-        remarks: what has to be said of a scorer, or why it is missing, by name.
+        remarks: what has to be said of a scorer, or why it is missing, by name; and why losses
+            and gradients could not be looked at.
     """
 
     config: Mapping[str, Any]
@@ -181,6 +188,11 @@ def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
     total = max(sum(plain.values()), 1e-9)
     steps = [each[BASELINE] for each in rounds]
     overlaps = {name: each.overlap for name, each in scorers.items()}
+    remarks = {
+        name: trial.remark for name, trial in found.trials.items() if trial.remark is not None
+    }
+    if found.diverged:
+        remarks["losses and gradients"] = DIVERGED
     return Advice(
         config=_config(subject, found.clock),
         rounds=len(rounds),
@@ -198,11 +210,11 @@ def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
         scorers=scorers,
         redundancy=found.redundancy,
         forecasts=forecasts,
-        recommendation=recommend(forecasts, mixes, overlaps, found.redundancy),
+        recommendation=recommend(
+            forecasts, mixes, overlaps, found.redundancy, diverged=found.diverged
+        ),
         left_out=tuple(inquiry.budget.left_out),
-        remarks={
-            name: trial.remark for name, trial in found.trials.items() if trial.remark is not None
-        },
+        remarks=remarks,
     )
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -51,8 +50,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         return _of_doubts(evidence)
     if isinstance(evidence, Ledger):
         return _of_losses(_in_order(evidence))
-    if isinstance(evidence, Tensor | np.ndarray):
-        return _of_losses(torch.as_tensor(evidence).detach().cpu().double().numpy())
+    if isinstance(evidence, Tensor):
+        return _of_losses(evidence.detach().cpu().double().numpy())
+    if isinstance(evidence, np.ndarray):
+        return _of_losses(evidence.astype(np.float64))
     raise ConfigurationError(
         f"a {type(evidence).__name__} cannot be audited; give Doubts, a tensor or array of losses "
         "[look, example], or the ledger of a loader whose strategy remembers examples"

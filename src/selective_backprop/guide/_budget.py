@@ -1,5 +1,6 @@
 """The seconds that may be spent, and what did not fit into them."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -58,5 +59,12 @@ class Budget:
             raise ConfigurationError(
                 f"budget={self.seconds:g}: a training step takes {step:.3g} s here, and the "
                 f"shortest answer {seconds:.3g} s more than the {self.spent:.3g} s spent so far; "
-                f"give budget={2 * (self.spent + seconds):.2g}"
+                f"give budget={_rounded_up(2 * (self.spent + seconds))}"
             )
+
+
+def _rounded_up(seconds: float) -> int:
+    """Return whole seconds, of two digits and zeros."""
+    whole = math.ceil(seconds)
+    unit = 10 ** max(0, len(str(whole)) - 2)
+    return math.ceil(whole / unit) * unit

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
@@ -23,6 +23,11 @@ class Look(NamedTuple):
     doubts: Float32[Tensor, " row"]
     predictions: Int64[Tensor, " row"]
     confidences: Float32[Tensor, " row"]
+
+    @property
+    def known(self) -> Bool[Tensor, " row"]:
+        """Which rows tell anything: of outputs that are not finite, the numbers are none."""
+        return self.doubts.isfinite() & self.confidences.isfinite()
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
@@ -94,6 +99,8 @@ class Doubts:
     ) -> None:
         """Note what the model thought of the rows of a batch.
 
+        Of rows whose outputs are not finite, nothing is noted.
+
         Args:
             indices: of the rows in the data set, such as `selection.indices`, on any device. Rows
                 of the same example in one batch weigh the same.
@@ -113,14 +120,16 @@ class Doubts:
         # Towards the host, what does not block may be read before it is there.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
         look = look_at(outputs, labels)
-        columns = self._on(device)
-        weights = columns["looks"][rows] + 1.0
-        columns["total"].index_add_(0, rows, weights * look.doubts)
+        columns, known = self._on(device), look.known
+        weights = (columns["looks"][rows] + 1.0) * known
+        columns["total"].index_add_(0, rows, weights * look.doubts.where(known, 0.0))
         columns["weight"].index_add_(0, rows, weights)
-        columns["looks"].index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
+        columns["looks"].index_add_(0, rows, known.int())
         columns["label"][rows] = labels.int()
-        columns["prediction"][rows] = look.predictions.int()
-        columns["confidence"][rows] = look.confidences
+        # To take the known rows alone, the host would have to wait for the device.
+        for name, last in (("prediction", look.predictions), ("confidence", look.confidences)):
+            column = columns[name]
+            column[rows] = last.to(column.dtype).where(known, column[rows])
 
     def on_host(self) -> dict[str, Tensor]:
         """Return what was noted, one tensor `[example]` each on the CPU; waits for the device.

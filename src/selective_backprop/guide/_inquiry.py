@@ -38,7 +38,9 @@ class Found:
         rounds: what loops and scorers took, round by round.
         cheap: the cheap scorers that were tried.
         trials: what became of them.
-        redundancy: where losses and gradients lie; None where there was no time.
+        redundancy: where losses and gradients lie; None where there was no time, or the copy
+            diverged.
+        diverged: whether the copy did, as far as was looked at.
         clock: which seconds were counted, in words.
     """
 
@@ -47,6 +49,7 @@ class Found:
     cheap: Mapping[str, CheapScorer]
     trials: Mapping[str, Trial]
     redundancy: Redundancy | None
+    diverged: bool
     clock: str
 
 
@@ -81,9 +84,8 @@ class Inquiry:
         plain = laps.traditional()
         steps = self._warm_up(plain)
         held = list(islice(subject.batches(), HELD))
-        redundancy = None
-        if budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step):
-            redundancy = look(subject, held, steps)
+        looks = budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step)
+        redundancy = look(subject, held, steps) if looks else None
         ground = ScoringGround(
             subject.model,
             lambda model, batch: subject.losses(model, batch),
@@ -108,8 +110,15 @@ class Inquiry:
             {name: calibrating(each.scorer) for name, each in self._cheap.items()},
             loading,
         )
-        clock_name = WALL_CLOCK if wall else CPU_CLOCK
-        return Found(ingredients, rounds, self._cheap, self._trials, redundancy, clock_name)
+        return Found(
+            ingredients,
+            rounds,
+            self._cheap,
+            self._trials,
+            redundancy,
+            looks and redundancy is None,
+            WALL_CLOCK if wall else CPU_CLOCK,
+        )
 
     def _time_a_step(self) -> float:
         begun = time.perf_counter()

@@ -35,6 +35,8 @@ def recommend(
     mixes: Mapping[str, Mix],
     overlaps: Mapping[str, float],
     redundancy: Redundancy | None,
+    *,
+    diverged: bool = False,
 ) -> Recommendation:
     """Return what to do.
 
@@ -43,7 +45,16 @@ def recommend(
         mixes: how the strategies are written.
         overlaps: share of the highest that each cheap scorer finds.
         redundancy: where losses lie; None where that is not known.
+        diverged: whether the model did while it was measured.
     """
+    if diverged:
+        return Recommendation(
+            None,
+            (
+                "The model diverged in a short warm-up: its losses, or their gradients, are not "
+                "finite. Lower the learning rate, and ask again.",
+            ),
+        )
     able = [
         name
         for name, mix in mixes.items()

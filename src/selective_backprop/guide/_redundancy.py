@@ -84,7 +84,7 @@ class Redundancy:
         return _mean([float(loss < mean) for loss in self.quantiles])
 
 
-def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy:
+def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy | None:
     """Look at the losses and gradients of some batches.
 
     Args:
@@ -92,8 +92,12 @@ def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy:
         batches: candidates, where the copy is.
         steps: training steps of the warm-up.
 
+    Returns:
+        What was found; None where the copy has diverged: no loss is finite, or the gradient of
+        all is not.
+
     Raises:
-        LossError: if no loss is finite.
+        LossError: if there is not one loss for each example.
     """
     with eval_mode(subject.model):
         with torch.no_grad():
@@ -108,18 +112,23 @@ def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy:
         top, random, whole = _gradients(subject, batches, highest.split(sizes), chance.split(sizes))
     finite = losses.clamp(min=0).nan_to_num(nan=0.0, posinf=0.0)
     known = losses[losses.isfinite()].cpu()
+    found = {
+        "loss_share": float(finite[highest].sum() / finite.sum().clamp(min=1e-30)),
+        "gradient_share": float(supplied(top, whole)),
+        "cosine": float(cosine(top, whole)),
+        "random_cosine": float(cosine(random, whole)),
+    }
+    if not len(known) or not all(map(math.isfinite, found.values())):
+        return None
     points = torch.linspace(0, 1, STEPS + 1)
     return Redundancy(
         steps=steps,
         examples=len(losses),
         rate=subject.rate,
-        quantiles=tuple(known.quantile(points).tolist()) if len(known) else (math.nan,),
-        loss_share=float(finite[highest].sum() / finite.sum().clamp(min=1e-30)),
-        gradient_share=float(supplied(top, whole)),
-        cosine=float(cosine(top, whole)),
-        random_cosine=float(cosine(random, whole)),
+        quantiles=tuple(known.quantile(points).tolist()),
         equal_signs=float(equal_signs(top, whole)),
         random_equal_signs=float(equal_signs(random, whole)),
+        **found,
     )
 
 

@@ -1,8 +1,9 @@
 """What a scorer costs on a model as it stands, and how far it agrees with exact scores."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ class Trial:
 
     Attributes:
         running: the scorer at work; None where it cannot be.
-        agreement: with exact scores; None where there is none.
+        agreement: with exact scores; None where there is none, of NaN where none is finite.
         remark: what was said of it, or why it is missing; None if nothing.
     """
 
@@ -67,6 +68,8 @@ class ScoringGround:
                     for each in (running, exact)
                 )
                 agreement = Agreement.between(scores, truth, rate=self.rate)
+                if not truth.isfinite().any():  # they would all agree, and it would mean nothing
+                    agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
             except Exception as error:  # a model of the user's, or a compiler, may raise anything
                 return Trial(None, None, f"{type(error).__name__}: {error}")
         said = [str(w.message) for w in caught if issubclass(w.category, SelectionWarning)]

@@ -43,8 +43,8 @@ class Suspects:
             the model believed another class more than the label. See `audit`.
         looks: how often the model was seen to look at each.
         labels: as trained on; None where only losses are known, as the next two.
-        predictions: the class that the model last found likeliest.
-        confidences: the probability that it gave that class.
+        predictions: the class that the model last found likeliest; −1 where that is not known.
+        confidences: the probability that it gave that class; NaN where that is not known.
     """
 
     examples: int
@@ -72,14 +72,14 @@ class Suspects:
         looked at it often.
 
         Args:
-            doubts: the mean over all looks at each example, in [−1, 1]; ignored where there were
-                none.
+            doubts: the mean over all looks at each example, in [−1, 1]. Where there were none, or
+                the mean is not finite, the example is left out.
             looks: how many there were.
             labels: as trained on.
             predictions: the class that the model last found likeliest.
             confidences: the probability that it gave that class.
         """
-        seen = np.flatnonzero(looks > 0)
+        seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count = looks[seen].astype(np.float64)
         suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)
         order = np.argsort(-suspicion, kind="stable")
@@ -155,7 +155,8 @@ class Suspects:
         Args:
             path: of the file.
             limit: how many examples at most; None for all.
-            class_names: what the labels stand for; without it numbers are written.
+            class_names: what the labels stand for; without it numbers are written. A prediction
+                that is not known is left empty, like its confidence.
             extra: further columns by name, one entry per line that is written.
         """
         count = len(self) if limit is None else min(limit, len(self))
@@ -168,9 +169,13 @@ class Suspects:
         }
         for title, classes in (("label", self.labels), ("prediction", self.predictions)):
             if classes is not None:
-                columns[title] = [name(each) for each in classes[:count].tolist()]
+                columns[title] = [
+                    "" if each < 0 else name(each) for each in classes[:count].tolist()
+                ]
         if self.confidences is not None:
-            columns["confidence"] = [f"{each:.4f}" for each in self.confidences[:count]]
+            columns["confidence"] = [
+                f"{each:.4f}" if np.isfinite(each) else "" for each in self.confidences[:count]
+            ]
         columns |= dict(extra or {})
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

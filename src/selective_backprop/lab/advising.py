@@ -55,7 +55,7 @@ def run_advice(
         ConfigurationError: if the model cannot be made or trained, or an option cannot work.
     """
     if is_shape(recipe.data):
-        data = made_up(recipe.data, limit or MADE_UP)
+        data = made_up(recipe.data, MADE_UP if limit is None else limit)
     else:
         data = datasets.load(recipe.data, root=root, limit=limit)
     model = recipe.precision.wrap(make_model(recipe.model, data, seed=0)).to(device)
@@ -159,8 +159,8 @@ def scorer_table(advice: sb.Advice) -> Table:
             name,
             f"{each.cost.median:.2f}",
             f"{each.cost.low:.2f}–{each.cost.high:.2f}",
-            f"{each.correlation:.3f}",
-            f"{each.overlap:.0%}",
+            "–" if math.isnan(each.correlation) else f"{each.correlation:.3f}",
+            "–" if math.isnan(each.overlap) else f"{each.overlap:.0%}",
         )
     table.caption = Text("Cost: in exact scoring. Overlap: of the highest share that is selected.")
     return table

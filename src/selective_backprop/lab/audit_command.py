@@ -11,7 +11,7 @@ from rich.table import Table
 import selective_backprop as sb
 from selective_backprop.lab import datasets
 from selective_backprop.lab._folders import make_folder
-from selective_backprop.lab.audits import Audit, audit_runs
+from selective_backprop.lab.audits import Audit, audit_runs, predicted
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.portraits import portraits
 from selective_backprop.lab.presenting import folder_of
@@ -101,8 +101,8 @@ def _top_table(audit: Audit, count: int) -> Table:
             f"{suspects.suspicion[rank]:.3f}",
             str(suspects.looks[rank]),
             names[suspects.labels[rank]],
-            names[suspects.predictions[rank]],
-            f"{suspects.confidences[rank]:.0%}",
+            predicted(int(suspects.predictions[rank]), names),
+            "–" if np.isnan(suspects.confidences[rank]) else f"{suspects.confidences[rank]:.0%}",
         )
     return table
 

@@ -110,11 +110,12 @@ def together(histories: Sequence[ExampleHistory]) -> sb.Suspects:
     """Rank examples by all looks of several runs; the surest of them says what it predicts."""
     first = histories[0]
     totals, looks = np.zeros(len(first)), np.zeros(len(first), np.int64)
-    predictions, confidences = np.full(len(first), -1), np.full(len(first), -np.inf)
+    predictions, confidences = np.full(len(first), -1), np.full(len(first), np.nan)
     for each in histories:
-        totals += np.nan_to_num(each.doubt) * each.looks  # a run weighs as many looks as it had
-        looks += each.looks
-        surer = np.nan_to_num(each.confidence, nan=-np.inf) > confidences
+        known = np.isfinite(each.doubt)
+        totals += np.where(known, each.doubt, 0.0) * each.looks  # a run weighs as many looks
+        looks += np.where(known, each.looks, 0)
+        surer = each.confidence > np.nan_to_num(confidences, nan=-np.inf)
         predictions = np.where(surer, each.prediction, predictions)
         confidences = np.where(surer, each.confidence, confidences)
     return sb.Suspects.ranked(
@@ -124,6 +125,11 @@ def together(histories: Sequence[ExampleHistory]) -> sb.Suspects:
         predictions=predictions,
         confidences=confidences,
     )
+
+
+def predicted(number: int, class_names: Sequence[str]) -> str:
+    """Return the name of a class; a dash for −1, where there was no prediction."""
+    return "–" if number < 0 else class_names[number]
 
 
 def _of_usual_labels(

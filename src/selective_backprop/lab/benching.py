@@ -14,7 +14,7 @@ from selective_backprop.lab.provenance import code_version, hardware, versions
 from selective_backprop.lab.records import utc_now
 from selective_backprop.lab.specimen import Specimen
 
-LEAST = 5  # rounds, however few seconds there are
+LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
 BASELINE = "traditional"
 Round = Mapping[str, Spent]
 

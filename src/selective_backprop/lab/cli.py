@@ -218,7 +218,7 @@ def bench(
         console,
         given(bench_recipe(data), model=model, batch_size=batch_size),
         rate=rate,
-        scorers=None if scorers is None else scorers.split(","),
+        scorers=None if scorers is None else [name.strip() for name in scorers.split(",")],
         seconds=seconds,
         device=torch.device(find_device(device)),
         root=root,

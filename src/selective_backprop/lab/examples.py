@@ -18,7 +18,7 @@ the i-th entry of an array of that length is of the data set's i-th example:
     loss_mean         float32 [n]   over all that were seen; NaN if never
     loss_max          float32 [n]   the highest seen; NaN if never
     epoch_last        int32 [n]     the epoch in which it was last seen, from 0; -1 if never
-    looks             int32 [n]     how often it was seen
+    looks             int32 [n]     how often it was seen with finite outputs
     doubt             float32 [n]   of the probability of the label and of the likeliest other
                                     class, the other's share minus the label's: the mean over all
                                     looks, the k-th of which weighs k; NaN if never seen

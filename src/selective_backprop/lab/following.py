@@ -48,7 +48,8 @@ class Follower:
         loss_last: the loss last seen; NaN if never.
         loss_max: the highest seen; NaN if never.
         epoch_last: the epoch in which it was last seen; -1 if never.
-        looks: how often it was seen.
+        looks: how often it was seen with finite outputs; other looks do not enter `prediction`,
+            `confidence` and the means.
         followed: the examples whose lives are kept, as indices, in a random order that is the
             same for all runs of a data set.
     """
@@ -192,13 +193,15 @@ class Follower:
         best, prediction = (found.cpu().numpy() for found in logs.max(1))
         index = rows.numpy()
         # Where an example occurs twice, NumPy lets the last entry stand.
-        self.prediction[index], self.confidence[index] = prediction, np.exp(best)
         self.loss_last[index] = losses
         np.fmax.at(self.loss_max, index, losses)
-        np.add.at(self._loss_sum, index, losses)
-        doubts = look_at(logits, labels).doubts.cpu().numpy()
-        np.add.at(self._doubt_sum, index, (self.looks[index] + _occurrence(index)) * doubts)
-        np.add.at(self.looks, index, 1)
+        look = look_at(logits, labels)
+        known = look.known.cpu().numpy()
+        told, doubts = index[known], look.doubts.cpu().numpy()[known]
+        self.prediction[told], self.confidence[told] = prediction[known], np.exp(best[known])
+        np.add.at(self._loss_sum, told, losses[known])
+        np.add.at(self._doubt_sum, told, (self.looks[told] + _occurrence(told)) * doubts)
+        np.add.at(self.looks, told, 1)
         lengths = [len(each.indices) for each in sights]
         epochs = np.repeat([each.epoch for each in sights], lengths)
         trained = np.repeat([each.trained for each in sights], lengths)

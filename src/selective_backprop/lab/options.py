@@ -96,7 +96,7 @@ Root = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", metavar="N", help="Train on this many examples: a fixed, stratified part."
+        "--limit", metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."
     ),
 ]
 Noise = Annotated[
@@ -332,7 +332,7 @@ Seconds = Annotated[
         "--seconds",
         metavar="N",
         min=0,
-        help="Begin no more rounds after so many seconds, unless there are fewer than five. Rounds "
+        help="Begin no more rounds after so many seconds, unless there are fewer than six. Rounds "
         "end earlier where every ratio is known within 1 %.",
     ),
 ]

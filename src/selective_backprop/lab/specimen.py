@@ -13,6 +13,7 @@ from torch.nn import functional
 import selective_backprop as sb
 from selective_backprop.lab import datasets
 from selective_backprop.lab._hub import HUB
+from selective_backprop.lab._splits import stratified_order
 from selective_backprop.lab.augment import Augmentation
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.loaders import make_loader
@@ -31,7 +32,7 @@ class Specimen:
 
     Attributes:
         recipe: of the training, without its learning-rate schedule.
-        data: as many training images as an epoch has; on a GPU they lie there.
+        data: as many training images as an epoch has, in whole windows; on a GPU they lie there.
         rate: share of them that selection keeps.
         device: where the model is.
         model: to be copied, and left alone.
@@ -121,13 +122,14 @@ def make_specimen(
         precision: of every training step.
 
     Raises:
-        ConfigurationError: if the model cannot be made, or the shape or the rate is impossible.
+        ConfigurationError: if the model cannot be made, the shape or the rate is impossible, or the
+            data set too small for a window.
     """
-    count = WINDOWS.get(device.type, WINDOWS["cpu"]) * window_of(recipe.batch_size, rate)
+    window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
     if is_shape(recipe.data):
-        data = made_up(recipe.data, count)
+        data = made_up(recipe.data, windows * window)
     else:
-        data = datasets.load(recipe.data, root=root, limit=count)
+        data = _whole_windows(datasets.load(recipe.data, root=root), window, windows, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
     if device.type == "cuda":
         # What is measured is selection: one process that loads would keep a GPU waiting.
@@ -138,6 +140,31 @@ def make_specimen(
     for number in range(STUDIED):
         pupil.step(*batches[number % len(batches)])
     return replace(specimen, model=pupil.model)
+
+
+def _whole_windows(data: ImageData, window: int, most: int, recipe: Recipe) -> ImageData:
+    """Return the data with as many training examples as fill some windows.
+
+    Args:
+        data: all of it.
+        window: candidates for a full training batch.
+        most: windows that are enough.
+        recipe: whose batches they are.
+
+    Raises:
+        ConfigurationError: if there are too few for one window.
+    """
+    total = len(data.train_labels)
+    kept = stratified_order(data.train_labels)[: min(most, total // window) * window]
+    if not len(kept):
+        raise sb.ConfigurationError(
+            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
+            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
+            "--rate"
+        )
+    images, labels = data.train_images[kept], data.train_labels[kept]
+    mean, std = datasets.channel_statistics(images)
+    return replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
 
 
 def made_up(shape: str, count: int) -> ImageData:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from selective_backprop.lab.audits import Audit
+from selective_backprop.lab.audits import Audit, predicted
 
 CSV, PAGE, PICTURES = "suspects.csv", "suspects.html", "suspects"
 
@@ -98,7 +98,8 @@ def _item(
     assert suspects.labels is not None
     assert suspects.predictions is not None
     label, prediction = (
-        html.escape(classes[each[rank]]) for each in (suspects.labels, suspects.predictions)
+        html.escape(predicted(int(each[rank]), classes))
+        for each in (suspects.labels, suspects.predictions)
     )
     picture = ""
     if index in names:
