@@ -296,7 +296,7 @@ def report(
 
 @app.command()
 def audit(
-    runs: options.Records,
+    runs: audit_options.Records,
     top: audit_options.Top = None,
     against_noise: audit_options.AgainstNoise = False,
     root: options.Root = None,
