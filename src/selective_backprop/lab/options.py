@@ -184,6 +184,7 @@ Warmup = Annotated[
     typer.Option(
         "--warmup",
         metavar="FRACTION",
+        parser=parse_rate,
         help="Fraction of a run, in [0, 1), that trains on everything before selection by score "
         "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
     ),
