@@ -1,5 +1,6 @@
 """A run with its record and its checkpoints, which may take several sittings to finish."""
 
+import errno
 import time
 import warnings
 import zlib
@@ -22,6 +23,7 @@ from selective_backprop.lab.writer import RunWriter, is_finished
 
 SECONDS = 30.0  # of training between two checkpoints, at least
 SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
+_FULL = ("ENOSPC", "EDQUOT")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Sitting:
             kept = self.checkpoints.load()
         with _told(path):
             if kept is None:
+                # What begins anew must not go on, after a crash, from where another run stood.
+                self.checkpoints.clear()
                 room = keeping.replace or bool(run.plan.probes)
                 self._writer = RunWriter.open(keeping.folder, header, replace=room)
             else:
@@ -177,7 +181,9 @@ def _told(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
+        full = errno.errorcode.get(error.errno or 0) in _FULL
+        advice = "make room" if full else "see to that, or name another folder"
         raise sb.RecordError(
             f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
-            "kept; make room, and run the same again."
+            f"kept; {advice}, and run the same again."
         ) from error
