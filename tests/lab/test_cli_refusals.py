@@ -1,5 +1,8 @@
 """What the command line refuses: with a line that says why, and a status that is not 0."""
 
+import io
+import sys
+
 import pytest
 import torch
 from fixture_command import run_command
@@ -164,6 +167,18 @@ def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "load_data", broken)
     with pytest.raises(ZeroDivisionError):
         cli.app(["train"], standalone_mode=False)
+
+
+def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):
+    out, err = (io.TextIOWrapper(io.BytesIO(), "cp1252") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "argv", ["selective-backprop", "report", "\N{MINUS SIGN}5 %"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    err.flush()
+    assert err.buffer.getvalue() == b"error: ?5 %: no such folder of records.\n"
+    assert out.errors == "replace"
 
 
 @pytest.mark.parametrize("line", ["--help", "compare --help", "train --help", "report --help"])

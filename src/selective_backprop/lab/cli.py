@@ -1,6 +1,8 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
+import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -375,4 +377,7 @@ def main() -> None:
         SystemExit: always; with 0, 2 where something cannot be done as asked, 130 after
             Ctrl-C or 143 after SIGTERM.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # of an encoding that may lack a minus sign
+            stream.reconfigure(errors="replace")
     app(prog_name=app.info.name)
