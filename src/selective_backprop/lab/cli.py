@@ -33,7 +33,7 @@ from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.rivals import run_rivals
+from selective_backprop.lab.rivals import recorded, run_rivals
 from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.study_command import study
 from selective_backprop.lab.surveying import survey, with_histories
@@ -118,7 +118,11 @@ def compare(
         for arm in parse_arms(strategies)
     ]
     place = Place(out, root, command_line(), checkpoint_every)
-    runs = _run(plans, place, again=again, jobs=jobs, threads=threads)
+    try:
+        runs = _run(plans, place, again=again, jobs=jobs, threads=threads)
+    except sb.LossError:
+        show_all(console, with_histories(recorded(plans, out)), out)
+        raise
     show_all(console, with_histories(runs), out)
 
 

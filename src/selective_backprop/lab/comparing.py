@@ -1,12 +1,13 @@
 """Several runs side by side in one process, taking turns, each into a record of its own."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.failing import in_words
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Header, Point, Run, read_run, record_path
 from selective_backprop.lab.runs import TrainingRun
@@ -16,6 +17,8 @@ from selective_backprop.lab.stopping import asked_to_stop
 Watch = Callable[[Plan, Point | None], None]
 """Told of each evaluation, those included that an interrupted run had come to before it goes on;
 and of None for a run whose finished record is there already."""
+
+_ADVICE = "Lower the learning rate: --lr of train and compare."
 
 
 def run_plans(
@@ -51,6 +54,7 @@ def run_plans(
 
     Raises:
         RecordError: if a record cannot be read or written, or a checkpoint is of another run.
+        LossError: once all others are done, of runs that met losses that are not finite, by name.
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
@@ -66,8 +70,11 @@ def run_plans(
             watch(plan, None)
         else:
             missing.append(plan)
+    failed: list[str] = []
     for rivals in groups(missing):
-        _take_turns(rivals, data, headers, watch, keeping, follows=follows)
+        failed += _take_turns(rivals, data, headers, watch, keeping, follows=follows)
+    if failed:
+        raise sb.LossError("\n".join(failed))
     return [read_run(paths[plan]) for plan in plans]
 
 
@@ -105,7 +112,9 @@ def _take_turns(
     keeping: Keeping,
     *,
     follows: bool,
-) -> None:
+) -> list[str]:
+    """Run plans, and return what is to be said of those that failed by their losses."""
+    failed: list[str] = []
     runs = [
         TrainingRun(plan, data, follows=follows) for plan in plans
     ]  # before anything is written
@@ -119,19 +128,34 @@ def _take_turns(
                 watch(run.plan, point)
         while sittings:
             sitting = min(sittings, key=lambda each: each.run.done)
-            try:
-                point = sitting.advance(stop)
-            except Exception:
-                # Those that stand still are worth keeping; where this one stands is unknown.
-                _save([each for each in sittings if each is not sitting])
-                raise
+            plan = sitting.run.plan
+            # Those that stand still are worth keeping; where this one stands is unknown.
+            with _kept([each for each in sittings if each is not sitting]):
+                try:
+                    point = sitting.advance(stop)
+                    over = sitting.run.finished
+                except sb.LossError as error:
+                    point, over = None, True
+                    failed.append(in_words(f"{plan.arm}, seed {plan.seed}", error, _ADVICE))
+            if over:
+                sittings.remove(sitting)
             if point is not None:
-                watch(sitting.run.plan, point)
-                if sitting.run.finished:
-                    sittings.remove(sitting)
+                with _kept(sittings):
+                    watch(plan, point)
             if stop.asked:
                 _save(sittings)
                 stop.leave()
+    return failed
+
+
+@contextmanager
+def _kept(sittings: Sequence[Sitting]) -> Generator[None]:
+    """Save runs that stand still, if the body raises."""
+    try:
+        yield
+    except Exception:
+        _save(sittings)
+        raise
 
 
 def _save(sittings: Iterable[Sitting]) -> None:
