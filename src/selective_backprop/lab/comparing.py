@@ -8,6 +8,7 @@ from pathlib import Path
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.failing import in_words
+from selective_backprop.lab.fingerprints import fingerprint, refuse_changed
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Header, Point, Run, read_run, record_path
 from selective_backprop.lab.runs import TrainingRun
@@ -53,14 +54,21 @@ def run_plans(
         One finished record for each plan, in their order.
 
     Raises:
-        RecordError: if a record cannot be read or written, or a checkpoint is of another run.
+        RecordError: if a record cannot be read or written, or a checkpoint is of another run, or
+            either of a model whose file has changed.
         LossError: once all others are done, of runs that met losses that are not finite, by name.
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
     keeping = Keeping(folder, every, resume, replace)
     headers = {
-        plan: Header.here(plan.config(), arm=plan.arm, seed=plan.seed, command=command)
+        plan: Header.here(
+            plan.config(),
+            arm=plan.arm,
+            seed=plan.seed,
+            command=command,
+            model_file=fingerprint(plan.recipe.model),
+        )
         for plan in plans
     }
     paths = {plan: record_path(folder, headers[plan]) for plan in plans}
@@ -82,7 +90,7 @@ def is_whole(plan: Plan, path: Path) -> bool:
     """Return whether a plan's record is finished, and holds what its probes saw.
 
     Raises:
-        RecordError: if there is one that was damaged.
+        RecordError: if there is one that was damaged, or is of a model whose file has changed.
     """
     try:
         run = read_run(path) if path.exists() else None
@@ -91,7 +99,12 @@ def is_whole(plan: Plan, path: Path) -> bool:
     if run is None or not run.finished:
         return False
     seen = {observation.probe for observation in run.observations}
-    return all(probe.words in seen for probe in plan.probes)
+    if not all(probe.words in seen for probe in plan.probes):
+        return False
+    model = plan.recipe.model
+    if run.header.model_file is not None:
+        refuse_changed(path, model, run.header.model_file, fingerprint(model))
+    return True
 
 
 def groups(plans: Iterable[Plan]) -> Iterator[list[Plan]]:

@@ -14,6 +14,7 @@ import selective_backprop as sb
 from selective_backprop.lab.checkpoints import Checkpoints
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.examples import write_examples
+from selective_backprop.lab.fingerprints import refuse_changed
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.provenance import versions
 from selective_backprop.lab.records import Header, Point, record_path
@@ -56,15 +57,15 @@ class Sitting:
         keeping: where to, and how often.
 
     Raises:
-        RecordError: if its checkpoint is of another run or version, or its record cannot be
-            written.
+        RecordError: if its checkpoint is of another run or version, or of a model that has
+            changed, or its record cannot be written.
     """
 
     def __init__(
         self, run: TrainingRun, header: Header, identity: dict[str, Any], keeping: Keeping
     ) -> None:
         self.run = run
-        self._keeping = keeping
+        self._keeping, self._model_file = keeping, header.model_file
         path = record_path(keeping.folder, header)
         self.checkpoints = Checkpoints(path, identity)
         self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
@@ -80,6 +81,9 @@ class Sitting:
                 room = keeping.replace or bool(run.plan.probes)
                 self._writer = RunWriter.open(keeping.folder, header, replace=room)
             else:
+                before = kept.get("model_file")
+                model = run.plan.recipe.model
+                refuse_changed(self.checkpoints.path, model, before, self._model_file)
                 run.load_state_dict(kept["run"])
                 self._elapsed, self._sittings = kept["elapsed"], kept["sittings"] + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
@@ -125,6 +129,7 @@ class Sitting:
                 "run": self.run.state_dict(),
                 "elapsed": self._elapsed,
                 "sittings": self._sittings,
+                "model_file": self._model_file,
             }
             try:
                 self.checkpoints.save(state)
