@@ -29,7 +29,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
-from selective_backprop._outlook import Progress, Start
+from selective_backprop._outlook import Progress
 from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
 from selective_backprop._source import open_source
@@ -254,21 +254,10 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        accord = self._parts.accord
+        accord, standing = self._parts.accord, self._standing
         if accord is None:
-            return self._parts.outlook.batches(self._start)
-        return accord.foresee(self._start) if self._running is None else accord.batches
-
-    @property
-    def _running(self) -> Start | None:
-        """Where the epoch that runs, or is to go on, began; None where the next one is whole."""
-        standing = self._standing
-        return standing.start if standing.midway is None else standing.midway.start
-
-    @property
-    def _start(self) -> Start:
-        """Where the epoch that runs, is to go on, or comes begins."""
-        return self._running or self._standing.starts_at(self._standing.next_epoch)
+            return self._parts.outlook.batches(standing.begins)
+        return accord.foresee(standing.begins) if standing.runs is None else accord.batches
 
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of so many epochs.
@@ -278,7 +267,7 @@ class SelectiveLoader:
         Raises:
             TypeError: if they cannot be known in advance.
         """
-        return self._parts.outlook.lengths(self._start, epochs)
+        return self._parts.outlook.lengths(self._standing.begins, epochs)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""

@@ -79,6 +79,16 @@ class Standing:
         count = 0 if held is None else held.count
         return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered, count)
 
+    @property
+    def runs(self) -> Start | None:
+        """Where the epoch that runs, or is to go on, started from; None where there is none."""
+        return self.start if self.midway is None else self.midway.start
+
+    @property
+    def begins(self) -> Start:
+        """Where the epoch that runs or is to go on started from, or else where the next will."""
+        return self.runs or self.starts_at(self.next_epoch)
+
     def begin(self) -> tuple[int, Midway | None]:
         """Begin the next epoch; return its number, and how it began where it goes on."""
         number, self.next_epoch = self.next_epoch, self.next_epoch + 1

@@ -22,10 +22,14 @@ CLEAN = np.arange(12) % 3
 FLIPPED = np.where(np.arange(12) % 4 == 3, (CLEAN + 1) % 3, CLEAN)
 
 
-def record(folder, arm="traditional", seed=0, *, history=None, finished=True, **config):
+TYPED = "selective-backprop train --data no-such-data"
+
+
+def record(
+    folder, arm="traditional", seed=0, *, history=None, finished=True, command=TYPED, **config
+):
     """Write the record of a run that never was, with its examples where there is a history."""
     config = {"data": "no-such-data", "model": "net", "epochs": 1} | config
-    command = "selective-backprop train --data no-such-data"
     header = fixture_header(arm, seed, config=config, command=command)
     with RunWriter.open(folder, header) as writer:
         writer.point(fixture_point())
@@ -86,6 +90,25 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
     assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
+
+
+def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
+    clean = np.arange(12) % 3
+    labels = np.where(np.arange(12) == 7, (clean + 1) % 3, clean)
+    record(tmp_path, history=fixture_history(label=labels, label_clean=clean), noise=0.1)
+    outcome = run_command(f"audit {tmp_path} --against-noise", tmp_path)
+    assert outcome.status == 0
+    assert "nan" not in outcome.text
+    shares = [line.split()[0] for line in outcome.out.splitlines() if line.count("%") == 7]
+    assert shares == ["5%", "10%", "20%", "30%"]
+
+
+def test_a_list_that_cannot_be_written_is_said_in_a_line(tmp_path):
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12)))
+    (tmp_path / "list" / "suspects.csv").mkdir(parents=True)
+    outcome = run_command("audit . --out list", tmp_path)
+    assert outcome.status == 2
+    assert "error: --out list: cannot be written (suspects.csv: Is a directory)" in outcome.err
 
 
 def test_what_a_run_records_finds_flipped_labels():
@@ -170,7 +193,7 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     outcome = run_command(f"audit {tmp_path}", tmp_path)
     assert outcome.status == 0
     for words in (
-        "nothing can be read of its examples. train and compare record it; to train it anew: "
+        "nothing can be read of its examples. To train it anew: "
         "selective-backprop train --data no-such-data --again",
         "the run did not end, and what became of its examples is written when it does. To go on "
         "with it: selective-backprop train --data no-such-data --resume",
@@ -183,6 +206,43 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     assert "12 training examples" in outcome.text
     assert "2 runs (traditional) believed" in outcome.text
     assert (tmp_path / "audit" / "suspects.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "finished", "said"),
+    [
+        ("train", False, "To go on with it: selective-backprop train --resume"),
+        ("train --seed 1 --resume", False, ": selective-backprop train --seed 1 --resume"),
+        ("train --again", False, "To go on with it: selective-backprop train --resume"),
+        ("train --resume", True, "anew: selective-backprop train --resume --again"),
+        ("compare --out 'my train runs'", False, "compare --out 'my train runs'"),
+        ("compare --again", True, "To train it anew: selective-backprop compare --again"),
+        ("reproduce fig-1", True, "it is a run of: selective-backprop reproduce fig-1"),
+        ("study develop", False, "it is a run of: selective-backprop study develop"),
+        ("compare 'half", True, "it is a run of: selective-backprop compare 'half"),
+    ],
+)
+def test_of_a_run_without_examples_it_is_said_how_to_get_them(tmp_path, command, finished, said):
+    record(tmp_path, finished=finished, command=f"selective-backprop {command}")
+    with pytest.raises(sb.RecordError) as refused:
+        audit_runs([tmp_path])
+    assert str(refused.value).endswith(said)
+    unfollowed = "only train and compare record what becomes of examples" in str(refused.value)
+    assert unfollowed is ("it is a run of" in said)
+
+
+def test_whatever_trained_on_the_same_data_is_audited(tmp_path):
+    history = doubted(np.linspace(-1, 1, 12))
+    for number, changes in enumerate(({}, {"rate": 0.25}, {"model": "other"}, {"epochs": 9})):
+        record(tmp_path / str(number), "low-k", history=history, **changes)
+    record(tmp_path / "again", "low-k", history=history)
+    left = record(tmp_path / "less", "low-k", history=fixture_history(8), limit=8)
+    audit = audit_runs(sorted(tmp_path.iterdir()))
+    assert len(audit.runs) == len({run.path for run in audit.runs}) == 5
+    assert audit.problems == (
+        f"1 record of limit 8, and not of limit none like the others, is left out: {left.name}. "
+        "Name them alone to have them.",
+    )
 
 
 def test_a_folder_without_records_of_examples_is_refused_with_what_to_do(tmp_path):

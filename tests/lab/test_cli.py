@@ -332,6 +332,7 @@ def test_by_default_the_five_arms_train_on_digits_with_three_seeds(plans):
         ("--draw bernoulli", {"settings": {"draw": sb.Draw.BERNOULLI}}),
         ("--warmup 0.3", {"settings": {"warmup": 0.3}}),
         ("--warmup 0", {"settings": {"warmup": 0.0}}),
+        ("--warmup 1/10", {"settings": {"warmup": 0.1}}),
         ("--limit 300", {"limit": 300}),
         ("--stale 5", {"settings": {"stale": 5}}),
         ("--keep 0.5", {"settings": {"keep": 0.5}}),

@@ -1,5 +1,8 @@
 """What the command line refuses: with a line that says why, and a status that is not 0."""
 
+import io
+import sys
+
 import pytest
 import torch
 from fixture_command import run_command
@@ -42,7 +45,6 @@ def refusal(line, folder):
         ("--warmup 1.5", ["warmup=1.5", "[0, 1)"]),
         ("--warmup 1", ["warmup=1.0", "[0, 1)"]),
         ("--warmup=-0.1", ["warmup=-0.1", "[0, 1)"]),
-        ("--warmup nan", ["warmup=nan", "[0, 1)"]),
         ("--stale 1", ["stale=1", "a whole number is needed, at least 2"]),
         ("--keep 0", ["keep=0.0", "(0, 1]"]),
         ("--keep 1.2", ["keep=1.2", "that pruning leaves", "(0, 1]"]),
@@ -113,6 +115,7 @@ def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
         ("compare --lr fast", "--lr"),
         ("compare --noise loud", "loud is no number such as 1/3 or 0.25"),
         ("compare --keep most", "most is no number such as 1/3 or 0.25"),
+        ("compare --warmup nan", "nan is no number such as 1/3 or 0.25"),
         ("compare --stale 2.5", "--stale"),
         ("compare --rate half", "half is no number such as 1/3 or 0.25"),
         ("compare --rate 1/0", "1/0 is no number such as 1/3 or 0.25"),
@@ -164,6 +167,18 @@ def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "load_data", broken)
     with pytest.raises(ZeroDivisionError):
         cli.app(["train"], standalone_mode=False)
+
+
+def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):
+    out, err = (io.TextIOWrapper(io.BytesIO(), "cp1252") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "argv", ["selective-backprop", "report", "\N{MINUS SIGN}5 %"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    err.flush()
+    assert err.buffer.getvalue() == b"error: ?5 %: no such folder of records.\n"
+    assert out.errors == "replace"
 
 
 @pytest.mark.parametrize("line", ["--help", "compare --help", "train --help", "report --help"])

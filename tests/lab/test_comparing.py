@@ -1,3 +1,4 @@
+import signal
 from dataclasses import replace
 
 import pytest
@@ -149,6 +150,48 @@ def test_a_comparison_that_stops_in_the_middle_keeps_all_and_goes_on_later(compa
     assert all(run.finished for run in records)
     partial = [name for name in compare.files() if name.endswith(".partial")]
     assert [name.split("-seed1-")[0] for name in partial] == ["low-k", "random-backprop"]
+
+
+def test_an_arm_whose_losses_are_finite_no_more_ends_alone_and_is_named(compare):
+    plans = [*three_arms(seed=0), *three_arms(seed=1)]
+    advice = 'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out.'
+    error = sb.LossError(f"3 of 4 losses are not finite: with losses nan. {advice}")
+    compare.fails = {("low-k", 0, 2): error, ("random-backprop", 1, 0): error}
+    with pytest.raises(sb.LossError) as failed:
+        compare(plans)
+    assert str(failed.value).splitlines() == [
+        f"{which}: 3 of 4 losses are not finite: with losses nan. Lower the learning rate: --lr of "
+        "train and compare."
+        for which in ("low-k, seed 0", "random-backprop, seed 1")
+    ]
+    kept = {(run.header.arm, run.header.seed): run for run in read_runs(compare.folder)}
+    unfinished = {which for which, run in kept.items() if not run.finished}
+    assert unfinished == {("low-k", 0), ("random-backprop", 1)}
+    assert len(kept) == 6
+
+
+def test_ctrl_c_while_an_arm_fails_is_not_forgotten(compare):
+    class Interrupted(dict):
+        def __getitem__(self, which):
+            signal.raise_signal(signal.SIGINT)
+            return super().__getitem__(which)
+
+    plans = [fixture_plan("low-k", seed=seed) for seed in (0, 1)]
+    compare.fails = Interrupted({("low-k", 0, 1): sb.LossError("not finite")})
+    with pytest.raises(KeyboardInterrupt):
+        compare(plans)
+    assert compare.happened("made") == plans[:1]
+
+
+def test_where_nobody_can_be_told_any_more_what_was_trained_is_kept(tmp_path):
+    def broken(plan, point):
+        raise UnicodeEncodeError("charmap", "-", 0, 1, "cannot be shown")
+
+    with pytest.raises(UnicodeEncodeError):
+        run_plans(three_arms(), few_digits(), tmp_path, command="", watch=broken)
+    assert [path.name.split("-seed")[0] for path in tmp_path.glob("*.checkpoint")] == [
+        "traditional"
+    ]
 
 
 def test_run_again_the_old_records_stay_beside_the_new(compare):

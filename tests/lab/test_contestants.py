@@ -54,6 +54,18 @@ def test_an_epoch_scores_and_keeps_what_its_strategy_says(found, name, scored, s
         assert scored == 0 or spent.phases["score"] > 0
 
 
+def test_a_strategy_in_which_the_model_diverges_is_named(specimen):
+    recipe = replace(specimen.recipe, learning_rate=1e6)
+
+    def diverge():
+        for arm in gather(replace(specimen, recipe=recipe), ()).arms.values():
+            for _ in range(3):
+                arm()
+
+    with pytest.raises(sb.LossError, match=r"^[a-z-]+: .*not finite.* rate of the recipe"):
+        diverge()
+
+
 def test_a_stale_cycle_tells_epochs_that_score_from_those_that_remember(found):
     for _ in range(2):
         spent = found.arms["stale-sb"]()

@@ -142,6 +142,18 @@ def test_nobody_getting_there_is_said():
     assert text == "nobody got there with more than half of the seeds."
 
 
+def test_an_arm_that_got_there_where_traditional_s_median_seed_did_not_is_said_to():
+    found = said(
+        fixture_seeds("traditional", [1.0, 6.0, 6.5]),
+        fixture_seeds("there", [3.5, 3.5, 3.5]),
+        fixture_seeds("never", [9.0, 9.0, 9.0]),
+    )
+    assert found["To 1.2 × traditional's final error, 5.40 %"] == (
+        "no ratio, since the median seed of traditional never got there: there did; not reached "
+        "by half the seeds or more: never."
+    )
+
+
 def test_without_traditional_nothing_is_claimed():
     found = said(fixture_seeds("other", [5.0, 5.0, 5.0]))
     assert list(found) == ["Nothing to compare with"]

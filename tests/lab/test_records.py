@@ -1,5 +1,5 @@
 import math
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
@@ -66,6 +66,14 @@ def test_header_end_and_path_are_read(write):
     assert (run.finished, run.path, run.name) == (True, path, "a.jsonl")
 
 
+def test_a_header_may_say_of_what_file_the_model_is_and_need_not(write):
+    header = fixture_header(model_file="0123456789abcdef")
+    assert read_run(write(*lines_of(header))).header == header
+    told = encode({"kind": "run", "schema": 1, **vars(header), "model_file": 7})
+    with pytest.raises(sb.RecordError, match="model_file is 7, expected str"):
+        read_run(write(told))
+
+
 def test_a_run_without_end_or_with_another_status_is_unfinished(write):
     assert not read_run(write(*lines_of(end=False))).finished
     failed = encode({"kind": "end", "status": "interrupted"})
@@ -116,7 +124,9 @@ def test_a_first_line_of_another_kind_is_refused(write):
         read_run(write(encode({"kind": "point"})))
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Header)])
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Header) if field.default is MISSING]
+)
 def test_a_header_that_lacks_something_is_refused(write, name):
     entry = {"kind": "run", "schema": 1, **vars(fixture_header())}
     del entry[name]

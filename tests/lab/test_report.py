@@ -279,7 +279,8 @@ def test_without_histories_a_page_says_what_is_missing_and_how_to_get_it(report)
     page = report(runs_of(10))
     assert page.data["gallery"] is None
     assert "No finished run here says what became of its examples." in page.text
-    assert "with --again runs them anew" in page.text
+    assert "reproduce and study do not" in page.text
+    assert "the same compare or train with --again runs them anew" in page.text
     assert page.of("select") == []
 
 

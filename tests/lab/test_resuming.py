@@ -7,6 +7,7 @@ import pytest
 import torch
 from fixture_lab import few_digits, fixture_plan, same_runs
 
+import selective_backprop as sb
 from selective_backprop.lab.arms import ARMS
 from selective_backprop.lab.papers.example_probes import El2nRanks, LossRanks, Selections
 from selective_backprop.lab.papers.net_probes import GradientAgreement
@@ -57,6 +58,13 @@ def test_it_is_so_of_arms_of_every_kind(arm):
     plan, data = fixture_plan(arm), few_digits()
     whole, states = states_of(plan, data, every=3)
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
+
+
+def test_weights_that_do_not_fit_are_refused_by_the_model_s_name():
+    state = TrainingRun(fixture_plan(), few_digits()).state_dict()
+    other = TrainingRun(fixture_plan(model="fixture_lab:linear_net"), few_digits())
+    with pytest.raises(sb.RecordError, match=r"'fixture_lab:linear_net' as it is made now.*anew"):
+        other.load_state_dict(state)
 
 
 PROBES = (

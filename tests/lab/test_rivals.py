@@ -1,6 +1,7 @@
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
 
+from selective_backprop.lab import presenting
 from selective_backprop.lab.examples import read_examples
 from selective_backprop.lab.places import Place
 from selective_backprop.lab.records import read_runs
@@ -60,6 +61,23 @@ def test_several_processes_record_and_tell_what_one_does(tmp_path):
         assert one.header.config == other.header.config
         assert untimed(list(one.points)) == untimed(list(other.points))
     assert "| auto |" in (tmp_path / "2" / "table.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
+    line = (
+        "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "
+        "--evaluations 2 --strategies traditional,selective-backprop --out out"
+    )
+    outcome = run_command(line, tmp_path)
+    assert outcome.status == 2
+    assert len(outcome.err.splitlines()) == 2
+    for seed in (0, 1):
+        assert f"selective-backprop, seed {seed}: 64 of 64 losses are not finite" in outcome.err
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "| selective-backprop (2 unfinished) | – |" in table
+    assert "| traditional | " in table
 
 
 def test_what_is_run_again_stays_beside_it(tmp_path):

@@ -147,6 +147,31 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
     assert untimed(record.points[:1]) == untimed(kept.points)
 
 
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "kept; make room, and run the same again"),
+        (errno.EACCES, "kept; see to that, or name another folder, and run the same again"),
+    ],
+)
+def test_room_is_asked_for_only_where_there_is_none(tmp_path, monkeypatch, number, advice):
+    def refuse(*_):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(writer.os, "fsync", refuse)
+    with pytest.raises(sb.RecordError, match=advice):
+        open_sitting(PLAN, few_digits(), tmp_path)
+
+
+def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tmp_path):
+    sit(PLAN, few_digits(), tmp_path, updates=5)
+    open_sitting(PLAN, few_digits(), tmp_path, resume=False).close()  # as a kill leaves it
+    run = sit(PLAN, few_digits(), tmp_path)
+    (record,) = read_runs(tmp_path)
+    assert record.end["sittings"] == 1
+    assert run.meter.updates == record.points[-1].updates
+
+
 def test_a_data_set_that_raises_costs_nothing_that_was_kept(tmp_path, monkeypatch):
     expected = sit(PLAN, few_digits(), tmp_path / "whole")
     getitems = ImageDataset.__getitems__

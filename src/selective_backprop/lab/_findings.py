@@ -196,7 +196,8 @@ def _sooner(summary: Summary) -> Iterable[Finding]:
     if not timed:
         return
     there = [f"{row.arm.label} {_ranged(speedup)}" for row, speedup in timed if speedup.ratio]
-    never = [row.arm.label for row, speedup in timed if not speedup.ratio]
+    timeless = [row.arm.label for row, found in timed if not found.ratio and found.got_there]
+    never = [row.arm.label for row, found in timed if not found.ratio and not found.got_there]
     if len(never) > _MOST_NAMED:
         never = [f"the other {len(never)}"]
     target = timed[0][1].target
@@ -205,11 +206,13 @@ def _sooner(summary: Summary) -> Iterable[Finding]:
     text = (
         f"{AXIS_WORDS[summary.axis]} of {label} over the arm's, median seeds, above 1 is sooner: "
     )
-    if not there:
-        text = "nobody got there with more than half of the seeds"
-    else:
+    if there:
         text += listed(there)
-    if there and never:
+    elif timeless:
+        text = f"no ratio, since the median seed of {label} never got there: {listed(timeless)} did"
+    else:
+        text = "nobody got there with more than half of the seeds"
+    if never and (there or timeless):
         text += f"; not reached by half the seeds or more: {listed(never)}"
     yield Finding(f"To {_SHOWN:g} × traditional's final error, {target:.2f} %", text + ".")
 

@@ -1,6 +1,7 @@
 """Find the folder that holds a data set, under the folder the user named."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import selective_backprop as sb
@@ -46,6 +47,22 @@ def find_folder(
         f"{name} needs {wanted}, which is in none of {', '.join(map(str, places))}. Pass the "
         f"folder that holds it with --root (root= in Python); the files are published at {source}"
     )
+
+
+@contextmanager
+def writing_out(out: Path) -> Generator[None]:
+    """Write in the body what `--out` names the place of.
+
+    Raises:
+        ConfigurationError: if it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = Path(error.filename2 or error.filename or out).name
+        raise sb.ConfigurationError(
+            f"--out {out}: cannot be written ({name}: {error.strerror or error}); name another"
+        ) from error
 
 
 def make_folder(out: Path) -> None:

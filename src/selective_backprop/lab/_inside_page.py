@@ -21,9 +21,9 @@ from selective_backprop.lab.records import Run
 
 _HOW = (
     "compare and train keep what becomes of each training example in a file beside the record, "
-    "whose name ends in .examples.npz. Records of older code have none, and neither have those of "
-    "reproduce. The same command with --again runs them anew and keeps it; the old records stay "
-    "beside the new, as .replaced."
+    "whose name ends in .examples.npz; reproduce and study do not. Records of older code have "
+    "none: the same compare or train with --again runs them anew and keeps it; the old records "
+    "stay beside the new, as .replaced."
 )
 
 

@@ -6,7 +6,7 @@ import torch
 import typer
 from rich.console import Console
 
-from selective_backprop.lab import options
+from selective_backprop.lab import bench_options, options
 from selective_backprop.lab.advising import run_advice, show_advice
 from selective_backprop.lab.asking import command_line, given, look_here
 from selective_backprop.lab.devices import find_device
@@ -34,7 +34,7 @@ TrainingEpochs = Annotated[
 
 
 def advise(
-    data: options.BenchData = "digits",
+    data: bench_options.BenchData = "digits",
     model: options.Model = None,
     rate: options.Rate = 1 / 3,
     budget: Seconds = 120.0,
@@ -45,7 +45,7 @@ def advise(
     precision: options.TrainingPrecision = Precision.FP32,
     threads: options.Threads = 1,
     device: options.Device = None,
-    json: options.Json = None,
+    json: bench_options.Json = None,
 ) -> None:
     """Say whether selection pays on a model, its data and this machine, without training it.
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,3 +24,32 @@ def given(recipe: Recipe, **options: Any) -> Recipe:
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def follows_examples(command: str) -> bool:
+    """Whether a command records what becomes of each training example."""
+    return _subcommand(command) in {"train", "compare"}
+
+
+def going_on(command: str) -> str:
+    """Return the command that goes on with what another one began: train must be told to."""
+    words = [word for word in shlex.split(command) if word != "--again"]  # which begins anew
+    return _with(words, "--resume") if _subcommand(command) == "train" else shlex.join(words)
+
+
+def anew(command: str) -> str:
+    """Return the command that does what another one did once more."""
+    return _with(shlex.split(command), "--again")
+
+
+def _subcommand(command: str) -> str:
+    """Return what a recorded command asked for; nothing where it cannot have been typed."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    return words[1] if len(words) > 1 else ""
+
+
+def _with(words: Sequence[str], option: str) -> str:
+    return shlex.join(words if option in words else [*words, option])

@@ -10,7 +10,7 @@ from rich.table import Table
 
 import selective_backprop as sb
 from selective_backprop.lab import datasets
-from selective_backprop.lab._folders import make_folder
+from selective_backprop.lab._folders import make_folder, writing_out
 from selective_backprop.lab.audits import Audit, audit_runs, predicted
 from selective_backprop.lab.noise import UniformFlip
 from selective_backprop.lab.portraits import portraits
@@ -46,7 +46,8 @@ def show_audit(
 
     Raises:
         RecordError: if no run can be audited.
-        ConfigurationError: if there are no flips to hold the list against.
+        ConfigurationError: if there are no flips to hold the list against, or the list cannot be
+            written.
     """
     audit = audit_runs(places)
     if against_noise and audit.wrong is None:
@@ -66,7 +67,8 @@ def show_audit(
         console.print(_top_table(audit, min(count, _PRINTED)))
     if against_noise:
         console.print(_cuts_table(audit))
-    written = write_sheet(audit, folder, count=count, pictures=pictures, texts=texts)
+    with writing_out(folder):
+        written = write_sheet(audit, folder, count=count, pictures=pictures, texts=texts)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
     )
@@ -124,6 +126,8 @@ def _cuts_table(audit: Audit) -> Table:
         table.add_column("\nrecall", justify="right")
     columns = [ranking.cuts(wrong, _SHARES) for ranking in rankings.values()]
     for cuts in zip(*columns, strict=True):
+        if not cuts[0].inspected:
+            continue  # of so few examples that share is none
         cells = [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
         table.add_row(f"{cuts[0].share:.0%}", *cells)
     top = audit.suspects.indices[: audit.suspects.suspicious]

@@ -5,6 +5,14 @@ from typing import Annotated
 
 import typer
 
+Records = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUNS...",
+        help="Folders of records, as compare and train write them, or single records; those of "
+        "the same data.",
+    ),
+]
 Top = Annotated[
     int | None,
     typer.Option(

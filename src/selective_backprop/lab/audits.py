@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 import selective_backprop as sb
+from selective_backprop.lab.asking import anew, follows_examples, going_on
 from selective_backprop.lab.examples import ExampleHistory
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.surveying import survey
+from selective_backprop.lab.surveying import survey_data
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     Raises:
         RecordError: if no run is left.
     """
-    found = survey(places)
+    found = survey_data(places)
     problems = list(found.problems)
     seen: list[tuple[Run, ExampleHistory]] = []
     for run in found.runs:
@@ -148,17 +149,15 @@ def _of_usual_labels(
 
 
 def _why_none(run: Run) -> str:
+    command = run.header.command
+    if not follows_examples(command):
+        return (
+            f"{run.name}: only train and compare record what becomes of examples, and it is a run "
+            f"of: {command}"
+        )
     if not run.finished:
         return (
             f"{run.name}: the run did not end, and what became of its examples is written when it "
-            f"does. To go on with it: {_going_on(run.header.command)}"
+            f"does. To go on with it: {going_on(command)}"
         )
-    return (
-        f"{run.name}: nothing can be read of its examples. train and compare record it; to train "
-        f"it anew: {run.header.command} --again"
-    )
-
-
-def _going_on(command: str) -> str:
-    """Return the command that goes on with an interrupted run: train must be told to."""
-    return f"{command} --resume" if " train " in command else command
+    return f"{run.name}: nothing can be read of its examples. To train it anew: {anew(command)}"

@@ -1,6 +1,8 @@
 """The command line: train one arm, compare several, or measure what they cost."""
 
+import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import typer
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab import audit_options, options
+from selective_backprop.lab import audit_options, bench_options, options
 from selective_backprop.lab._commands import Commands, errors
 from selective_backprop.lab._folders import make_folder
 from selective_backprop.lab.advise_command import advise
@@ -31,7 +33,7 @@ from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.presenting import folder_of, show_all, show_page
 from selective_backprop.lab.recipes import Recipe, find_recipe
 from selective_backprop.lab.records import Run
-from selective_backprop.lab.rivals import run_rivals
+from selective_backprop.lab.rivals import recorded, run_rivals
 from selective_backprop.lab.specimen import bench_recipe
 from selective_backprop.lab.study_command import study
 from selective_backprop.lab.surveying import survey, with_histories
@@ -116,7 +118,11 @@ def compare(
         for arm in parse_arms(strategies)
     ]
     place = Place(out, root, command_line(), checkpoint_every)
-    runs = _run(plans, place, again=again, jobs=jobs, threads=threads)
+    try:
+        runs = _run(plans, place, again=again, jobs=jobs, threads=threads)
+    except sb.LossError:
+        show_all(console, with_histories(recorded(plans, out)), out)
+        raise
     show_all(console, with_histories(runs), out)
 
 
@@ -193,18 +199,18 @@ def train(
 
 @app.command()
 def bench(
-    data: options.BenchData = "digits",
+    data: bench_options.BenchData = "digits",
     model: options.Model = None,
     rate: options.Rate = 1 / 3,
-    scorers: options.Scorers = None,
-    seconds: options.Seconds = 120.0,
+    scorers: bench_options.Scorers = None,
+    seconds: bench_options.Seconds = 120.0,
     root: options.Root = None,
     batch_size: options.BatchSize = None,
     precision: options.TrainingPrecision = Precision.FP32,
     threads: options.Threads = 1,
     device: options.Device = None,
-    out: options.BenchOut = Path("bench.png"),
-    json: options.Json = None,
+    out: bench_options.BenchOut = Path("bench.png"),
+    json: bench_options.Json = None,
 ) -> None:
     """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
 
@@ -296,7 +302,7 @@ def report(
 
 @app.command()
 def audit(
-    runs: options.Records,
+    runs: audit_options.Records,
     top: audit_options.Top = None,
     against_noise: audit_options.AgainstNoise = False,
     root: options.Root = None,
@@ -375,4 +381,7 @@ def main() -> None:
         SystemExit: always; with 0, 2 where something cannot be done as asked, 130 after
             Ctrl-C or 143 after SIGTERM.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # of an encoding that may lack a minus sign
+            stream.reconfigure(errors="replace")
     app(prog_name=app.info.name)

@@ -1,12 +1,14 @@
 """Several runs side by side in one process, taking turns, each into a record of its own."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab.datasets import ImageData
+from selective_backprop.lab.failing import in_words
+from selective_backprop.lab.fingerprints import fingerprint, refuse_changed
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.records import Header, Point, Run, read_run, record_path
 from selective_backprop.lab.runs import TrainingRun
@@ -16,6 +18,8 @@ from selective_backprop.lab.stopping import asked_to_stop
 Watch = Callable[[Plan, Point | None], None]
 """Told of each evaluation, those included that an interrupted run had come to before it goes on;
 and of None for a run whose finished record is there already."""
+
+_ADVICE = "Lower the learning rate: --lr of train and compare."
 
 
 def run_plans(
@@ -50,13 +54,21 @@ def run_plans(
         One finished record for each plan, in their order.
 
     Raises:
-        RecordError: if a record cannot be read or written, or a checkpoint is of another run.
+        RecordError: if a record cannot be read or written, or a checkpoint is of another run, or
+            either of a model whose file has changed.
+        LossError: once all others are done, of runs that met losses that are not finite, by name.
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
     keeping = Keeping(folder, every, resume, replace)
     headers = {
-        plan: Header.here(plan.config(), arm=plan.arm, seed=plan.seed, command=command)
+        plan: Header.here(
+            plan.config(),
+            arm=plan.arm,
+            seed=plan.seed,
+            command=command,
+            model_file=fingerprint(plan.recipe.model),
+        )
         for plan in plans
     }
     paths = {plan: record_path(folder, headers[plan]) for plan in plans}
@@ -66,8 +78,11 @@ def run_plans(
             watch(plan, None)
         else:
             missing.append(plan)
+    failed: list[str] = []
     for rivals in groups(missing):
-        _take_turns(rivals, data, headers, watch, keeping, follows=follows)
+        failed += _take_turns(rivals, data, headers, watch, keeping, follows=follows)
+    if failed:
+        raise sb.LossError("\n".join(failed))
     return [read_run(paths[plan]) for plan in plans]
 
 
@@ -75,7 +90,7 @@ def is_whole(plan: Plan, path: Path) -> bool:
     """Return whether a plan's record is finished, and holds what its probes saw.
 
     Raises:
-        RecordError: if there is one that was damaged.
+        RecordError: if there is one that was damaged, or is of a model whose file has changed.
     """
     try:
         run = read_run(path) if path.exists() else None
@@ -84,7 +99,12 @@ def is_whole(plan: Plan, path: Path) -> bool:
     if run is None or not run.finished:
         return False
     seen = {observation.probe for observation in run.observations}
-    return all(probe.words in seen for probe in plan.probes)
+    if not all(probe.words in seen for probe in plan.probes):
+        return False
+    model = plan.recipe.model
+    if run.header.model_file is not None:
+        refuse_changed(path, model, run.header.model_file, fingerprint(model))
+    return True
 
 
 def groups(plans: Iterable[Plan]) -> Iterator[list[Plan]]:
@@ -105,7 +125,9 @@ def _take_turns(
     keeping: Keeping,
     *,
     follows: bool,
-) -> None:
+) -> list[str]:
+    """Run plans, and return what is to be said of those that failed by their losses."""
+    failed: list[str] = []
     runs = [
         TrainingRun(plan, data, follows=follows) for plan in plans
     ]  # before anything is written
@@ -119,19 +141,34 @@ def _take_turns(
                 watch(run.plan, point)
         while sittings:
             sitting = min(sittings, key=lambda each: each.run.done)
-            try:
-                point = sitting.advance(stop)
-            except Exception:
-                # Those that stand still are worth keeping; where this one stands is unknown.
-                _save([each for each in sittings if each is not sitting])
-                raise
+            plan = sitting.run.plan
+            # Those that stand still are worth keeping; where this one stands is unknown.
+            with _kept([each for each in sittings if each is not sitting]):
+                try:
+                    point = sitting.advance(stop)
+                    over = sitting.run.finished
+                except sb.LossError as error:
+                    point, over = None, True
+                    failed.append(in_words(f"{plan.arm}, seed {plan.seed}", error, _ADVICE))
+            if over:
+                sittings.remove(sitting)
             if point is not None:
-                watch(sitting.run.plan, point)
-                if sitting.run.finished:
-                    sittings.remove(sitting)
+                with _kept(sittings):
+                    watch(plan, point)
             if stop.asked:
                 _save(sittings)
                 stop.leave()
+    return failed
+
+
+@contextmanager
+def _kept(sittings: Sequence[Sitting]) -> Generator[None]:
+    """Save runs that stand still, if the body raises."""
+    try:
+        yield
+    except Exception:
+        _save(sittings)
+        raise
 
 
 def _save(sittings: Iterable[Sitting]) -> None:

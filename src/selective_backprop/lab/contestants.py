@@ -1,7 +1,8 @@
 """What `bench` times: passes and steps alone, every scorer, and an epoch of every strategy."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,16 @@ import selective_backprop as sb
 from selective_backprop.guide._scoring import ScoringGround
 from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
 from selective_backprop.lab.bench_scorers import STALE, cheap_scorers, strategies
+from selective_backprop.lab.failing import in_words
 from selective_backprop.lab.loaders import ImageDataset, make_loader
 from selective_backprop.lab.precision import Precision
 from selective_backprop.lab.specimen import Pupil, Specimen
 
 FULL_FORWARD = "fp32 forward alone"
+_ADVICE = (
+    "It is trained at the learning rate of the recipe: give it smaller weights or outputs to start "
+    "with."
+)
 
 
 @dataclass
@@ -67,8 +73,19 @@ def gather(
     for name in scorers:
         _enter(found, stand, name, known[name])
     for name, strategy in strategies(specimen.rate, specimen.precision, found.scorers).items():
-        found.arms[name] = stand.epochs(name, strategy)
+        with _named(name):
+            found.arms[name] = stand.epochs(name, strategy)
+    found.arms = {name: _named(name)(arm) for name, arm in found.arms.items()}
     return found
+
+
+@contextmanager
+def _named(name: str) -> Generator[None]:
+    """Say of losses that cannot be selected by whose they are."""
+    try:
+        yield
+    except sb.LossError as error:
+        raise sb.LossError(in_words(name, error, _ADVICE)) from error
 
 
 def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractScorer) -> None:

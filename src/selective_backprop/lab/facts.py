@@ -107,6 +107,8 @@ def origins(runs: Sequence[Run]) -> Iterable[str]:
         yield "The code had uncommitted changes, so its version does not pin it down."
     if len({as_text(run.header.versions) for run in runs}) > 1:
         yield "The runs used different versions of Python or of libraries."
+    if len({run.header.model_file for run in runs} - {None}) > 1:
+        yield "The file of the model was changed between the runs."
     if len({as_text(run.header.hardware) for run in runs}) > 1:
         yield "The runs come from different hardware or thread counts: seconds do not compare."
 

@@ -142,7 +142,7 @@ def make_model(name: str, data: ImageData, *, seed: int, channels_last: bool = T
             no `torch.nn.Module` of three arguments that can be trained and turns images into one
             number for each class.
     """
-    factory = MODELS[name] if name in MODELS else _imported(name)
+    factory = find_factory(name)
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the GPUs too, and nothing would put those back.
         torch.default_generator.manual_seed(seed)
@@ -158,7 +158,15 @@ def make_model(name: str, data: ImageData, *, seed: int, channels_last: bool = T
     return model
 
 
-def _imported(name: str) -> ModelFactory:
+def find_factory(name: str) -> ModelFactory:
+    """Return what makes the nets that a name stands for, importing it if need be.
+
+    Raises:
+        ConfigurationError: if the name is unknown or cannot be imported, or names no function of
+            three arguments.
+    """
+    if name in MODELS:
+        return MODELS[name]
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute) or module_name.startswith("."):
         raise sb.ConfigurationError(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from selective_backprop.lab._folders import make_folder
+from selective_backprop.lab._folders import make_folder, writing_out
 from selective_backprop.lab.figures import draw_comparison
 from selective_backprop.lab.report import write_report
 from selective_backprop.lab.surveying import Survey
@@ -16,9 +16,10 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
     summary = summarise(found.runs)
     make_folder(out)
     console.print(comparison_table(summary, width=console.width))
-    (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-    draw_comparison(found.runs, out / "comparison.png")
-    _write_page(found, out / "report.html")
+    with writing_out(out):
+        (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
+        draw_comparison(found.runs, out / "comparison.png")
+        _write_page(found, out / "report.html")
     console.print(
         f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
     )
@@ -28,7 +29,8 @@ def show_page(console: Console, found: Survey, page: Path) -> None:
     """Print the table, and write the page alone."""
     make_folder(page.parent)
     console.print(comparison_table(summarise(found.runs), width=console.width))
-    _write_page(found, page)
+    with writing_out(page):
+        _write_page(found, page)
     console.print(f"Open {page}.", soft_wrap=True)
 
 

@@ -67,9 +67,18 @@ class Header:
     hardware: Mapping[str, Any]
     command: str
     started: str  # ISO 8601, UTC
+    model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
 
     @classmethod
-    def here(cls, config: Mapping[str, Any], *, arm: str, seed: int, command: str) -> "Header":
+    def here(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        arm: str,
+        seed: int,
+        command: str,
+        model_file: str | None = None,
+    ) -> "Header":
         """Describe a run that starts now, on this machine, with this code."""
         return cls(
             config=config,
@@ -80,6 +89,7 @@ class Header:
             hardware=hardware(),
             command=command,
             started=utc_now(),
+            model_file=model_file,
         )
 
 
@@ -211,11 +221,14 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
     kinds = {"config": dict, "versions": dict, "hardware": dict, "seed": int}
     for field in fields(Header):
         kind = kinds.get(field.name, str)
+        if field.default is None and entry.get(field.name) is None:
+            continue  # as in most records, and all of older code
         if not isinstance(entry.get(field.name), kind):
             raise sb.RecordError(
                 f"{where}: {field.name} is {entry.get(field.name)!r}, expected {kind.__name__}."
             )
-    return Header(**{field.name: entry[field.name] for field in fields(Header)})
+    values: dict[str, Any] = {field.name: entry.get(field.name) for field in fields(Header)}
+    return Header(**values)
 
 
 def _read_point(entry: dict[str, Any], where: str) -> Point:

@@ -4,6 +4,7 @@ import html
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
@@ -68,14 +69,20 @@ def write_report(
 
     Raises:
         RecordError: if the runs cannot be compared.
+        OSError: if the file cannot be written.
     """
     path = Path(path)
     page = _page(summarise(runs), histories or {}, problems)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     # What a command line held may be no text at all; a page with a "?" is better than none.
-    fresh.write_text(page, encoding="utf-8", errors="replace")
-    fresh.replace(path)
+    try:
+        fresh.write_text(page, encoding="utf-8", errors="replace")
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def _page(

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import selective_backprop as sb
 from selective_backprop.lab.comparing import Watch, groups, is_whole, run_plans
 from selective_backprop.lab.crew import carry_out
 from selective_backprop.lab.places import Place
@@ -32,19 +34,22 @@ class Rivals:
         plan = self.plans[0]
         return f"seed {plan.seed}, {plan.length.words}"
 
-    def carry_out(self, tell: Callable[[tuple[Plan, Point | None]], None]) -> None:
-        """Run them, or the rest of them."""
-        run_plans(
-            self.plans,
-            self.place.data(self.plans[0]),
-            self.place.folder,
-            command=self.place.command,
-            watch=lambda plan, point: tell((plan, point)),
-            replace=self.replace,
-            resume=self.resume,
-            every=self.place.every,
-            follows=True,
-        )
+    def carry_out(self, tell: Callable[[tuple[Plan, Point | None] | str], None]) -> None:
+        """Run them, or the rest of them, and say which failed by their losses."""
+        try:
+            run_plans(
+                self.plans,
+                self.place.data(self.plans[0]),
+                self.place.folder,
+                command=self.place.command,
+                watch=lambda plan, point: tell((plan, point)),
+                replace=self.replace,
+                resume=self.resume,
+                every=self.place.every,
+                follows=True,
+            )
+        except sb.LossError as error:
+            tell(str(error))  # raised when the other seeds and lengths are done
 
 
 def run_rivals(
@@ -72,20 +77,39 @@ def run_rivals(
         One finished record for each plan, in their order.
 
     Raises:
+        LossError: once all others are done, of runs that met losses that are not finite, by name.
         SelectiveBackpropError: what a run raised.
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
-    files = {
-        plan: place.folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)
-        for plan in plans
-    }
-    missing = []
+    missing, failed = [], []
     for plan in plans:
-        if not replace and is_whole(plan, files[plan]):
+        if not replace and is_whole(plan, _file(plan, place.folder)):
             watch(plan, None)
         else:
             missing.append(plan)
     tasks = [Rivals(tuple(group), place, replace, resume) for group in groups(missing)]
-    carry_out(tasks, jobs=jobs, threads=threads, watch=lambda _, news: news and watch(*news))
-    return [read_run(file) for file in files.values()]
+
+    def hear(_: Rivals, news: tuple[Plan, Point | None] | str | None) -> None:
+        if isinstance(news, str):
+            failed.append(news)
+        elif news is not None:
+            watch(*news)
+
+    carry_out(tasks, jobs=jobs, threads=threads, watch=hear)
+    if failed:
+        raise sb.LossError("\n".join(failed))
+    return recorded(plans, place.folder)
+
+
+def recorded(plans: Sequence[Plan], folder: Path) -> list[Run]:
+    """Return the records of plans, finished or not, in their order.
+
+    Raises:
+        RecordError: if one is missing or damaged.
+    """
+    return [read_run(_file(plan, folder)) for plan in plans]
+
+
+def _file(plan: Plan, folder: Path) -> Path:
+    return folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)

@@ -168,12 +168,21 @@ class TrainingRun:
         """Go on from the `state_dict()` of a run of the same plan and data, before the first step.
 
         What the arm needs is not prepared again where the state holds it.
+
+        Raises:
+            RecordError: if the weights are those of another model.
         """
         if self._loader is None:
             packed = state["outfit"]
             self._outfit = self._prepare() if packed is None else Outfit.unpack(packed)
             self._loader = self._wrap(self._outfit)
-        self.model.load_state_dict(state["model"])
+        try:
+            self.model.load_state_dict(state["model"])
+        except RuntimeError as error:
+            raise sb.RecordError(
+                f"the weights that were kept do not fit the model {self.plan.recipe.model!r} as it "
+                "is made now; make it as it was, or begin the run anew"
+            ) from error
         self._optimizer.load_state_dict(state["optimizer"])
         self._loader.load_state_dict(state["loader"])
         self._streams.load_state_dict(state["streams"])

@@ -1,5 +1,6 @@
 """A run with its record and its checkpoints, which may take several sittings to finish."""
 
+import errno
 import time
 import warnings
 import zlib
@@ -13,6 +14,7 @@ import selective_backprop as sb
 from selective_backprop.lab.checkpoints import Checkpoints
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.examples import write_examples
+from selective_backprop.lab.fingerprints import refuse_changed
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.provenance import versions
 from selective_backprop.lab.records import Header, Point, record_path
@@ -22,6 +24,7 @@ from selective_backprop.lab.writer import RunWriter, is_finished
 
 SECONDS = 30.0  # of training between two checkpoints, at least
 SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
+_FULL = ("ENOSPC", "EDQUOT")
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,15 @@ class Sitting:
         keeping: where to, and how often.
 
     Raises:
-        RecordError: if its checkpoint is of another run or version, or its record cannot be
-            written.
+        RecordError: if its checkpoint is of another run or version, or of a model that has
+            changed, or its record cannot be written.
     """
 
     def __init__(
         self, run: TrainingRun, header: Header, identity: dict[str, Any], keeping: Keeping
     ) -> None:
         self.run = run
-        self._keeping = keeping
+        self._keeping, self._model_file = keeping, header.model_file
         path = record_path(keeping.folder, header)
         self.checkpoints = Checkpoints(path, identity)
         self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
@@ -73,9 +76,14 @@ class Sitting:
             kept = self.checkpoints.load()
         with _told(path):
             if kept is None:
+                # What begins anew must not go on, after a crash, from where another run stood.
+                self.checkpoints.clear()
                 room = keeping.replace or bool(run.plan.probes)
                 self._writer = RunWriter.open(keeping.folder, header, replace=room)
             else:
+                before = kept.get("model_file")
+                model = run.plan.recipe.model
+                refuse_changed(self.checkpoints.path, model, before, self._model_file)
                 run.load_state_dict(kept["run"])
                 self._elapsed, self._sittings = kept["elapsed"], kept["sittings"] + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
@@ -121,6 +129,7 @@ class Sitting:
                 "run": self.run.state_dict(),
                 "elapsed": self._elapsed,
                 "sittings": self._sittings,
+                "model_file": self._model_file,
             }
             try:
                 self.checkpoints.save(state)
@@ -177,7 +186,9 @@ def _told(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
+        full = errno.errorcode.get(error.errno or 0) in _FULL
+        advice = "make room" if full else "see to that, or name another folder"
         raise sb.RecordError(
             f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
-            "kept; make room, and run the same again."
+            f"kept; {advice}, and run the same again."
         ) from error

@@ -78,12 +78,17 @@ class SpeedUp:
     seeds: int
 
     @property
+    def got_there(self) -> bool:
+        """Whether more than half of the arm's seeds did."""
+        return 2 * self.reached > self.seeds
+
+    @property
     def text(self) -> str:
         """The speed-up as a table shows it."""
         partly = f" ({self.reached} of {self.seeds})" if 0 < self.reached < self.seeds else ""
         if self.ratio is not None:
             return f"{self.ratio:.2f}×{partly}"
-        if 2 * self.reached > self.seeds or not self.seeds:
+        if self.got_there or not self.seeds:
             return "–"  # nothing to measure against: traditional never got there, or nobody ran
         return f"never{partly}"
 

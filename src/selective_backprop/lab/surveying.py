@@ -15,7 +15,8 @@ from selective_backprop.lab.examples import SUFFIX as EXAMPLES
 from selective_backprop.lab.examples import ExampleHistory, read_examples
 from selective_backprop.lab.records import SUFFIX, Run, read_run
 
-_ALIKE = ("data", "limit", "noise", "model")
+_DATA = ("data", "limit", "noise")
+_ALIKE = (*_DATA, "model")
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,9 @@ def survey(places: Sequence[str | Path]) -> Survey:
             has all that is wrong.
     """
     problems: list[str] = []
-    runs = list(_read(_files(places), problems))
-    problems += _without_record(places)
-    if not runs:
-        wrong = "".join(f"\n  {problem}" for problem in problems)
-        named = ", ".join(map(str, places))
-        raise sb.RecordError(
-            f"there is no record to show in {named}; compare and train write them.{wrong}"
-        )
-    runs = _largest(runs, _what_is_trained, _words_of_others, problems)
+    runs = _alike(
+        places, _ALIKE, "A folder of their own would let them be compared.", problems=problems
+    )
     kept: list[Run] = []
     for arm in dict.fromkeys(map(_arm, runs)):
         alike = [run for run in runs if _arm(run) == arm]
@@ -65,11 +60,58 @@ def survey(places: Sequence[str | Path]) -> Survey:
     return Survey(tuple(kept), histories, tuple(problems))
 
 
+def survey_data(places: Sequence[str | Path]) -> Survey:
+    """Read every record of the data that most of them share, of whatever was trained on it.
+
+    Args:
+        places: folders of records, or single records.
+
+    Raises:
+        RecordError: as `survey` does.
+    """
+    problems: list[str] = []
+    runs = _alike(places, _DATA, "Name them alone to have them.", problems=problems)
+    histories = _histories(runs, problems)
+    return Survey(tuple(runs), histories, tuple(problems))
+
+
 def with_histories(runs: Sequence[Run]) -> Survey:
     """Return runs that are known to belong together, with what became of their examples."""
     problems: list[str] = []
     histories = _histories(runs, problems)
     return Survey(tuple(runs), histories, tuple(problems))
+
+
+def _alike(
+    places: Sequence[str | Path], names: Sequence[str], advice: str, *, problems: list[str]
+) -> list[Run]:
+    """Return the records that most share some parts of their configurations with.
+
+    Args:
+        places: folders of records, or single records.
+        names: of those parts.
+        advice: what to do about the others.
+        problems: told of what is left out, and why.
+
+    Raises:
+        RecordError: if a place does not exist, or there is not one record.
+    """
+    runs = list(_read(_files(places), problems))
+    problems += _without_record(places)
+    if not runs:
+        wrong = "".join(f"\n  {problem}" for problem in problems)
+        named = ", ".join(map(str, places))
+        raise sb.RecordError(
+            f"there is no record to show in {named}; compare and train write them.{wrong}"
+        )
+
+    def key(run: Run) -> str:
+        return as_text([run.header.config.get(name) for name in names])
+
+    def words(left: Sequence[Run], kept: Sequence[Run]) -> str:
+        return f"{_words_of_others(left, kept, names)} {advice}"
+
+    return _largest(runs, key, words, problems)
 
 
 def _files(places: Sequence[str | Path]) -> Iterator[Path]:
@@ -128,19 +170,14 @@ def _largest(
     return chosen
 
 
-def _what_is_trained(run: Run) -> str:
-    return as_text([run.header.config.get(name) for name in _ALIKE])
-
-
-def _words_of_others(left: Sequence[Run], kept: Sequence[Run]) -> str:
+def _words_of_others(left: Sequence[Run], kept: Sequence[Run], names: Sequence[str]) -> str:
     one, other = left[0].header.config, kept[0].header.config
-    differing = [name for name in _ALIKE if as_text(one.get(name)) != as_text(other.get(name))]
+    differing = [name for name in names if as_text(one.get(name)) != as_text(other.get(name))]
     found = ", ".join(f"{name} {_value(one.get(name))}" for name in differing)
     shown = ", ".join(f"{name} {_value(other.get(name))}" for name in differing)
     return (
         f"{_counted(left)} of {found}, and not of {shown} like the others, "
-        f"{'is' if len(left) == 1 else 'are'} left out: {_named(left)}. A folder of their own "
-        "would let them be compared."
+        f"{'is' if len(left) == 1 else 'are'} left out: {_named(left)}."
     )
 
 

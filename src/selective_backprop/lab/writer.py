@@ -138,7 +138,8 @@ class RunWriter:
 
 
 def _header_line(header: Header) -> bytes:
-    return encode({"kind": "run", "schema": SCHEMA, **vars(header)})
+    known = {name: value for name, value in vars(header).items() if value is not None}
+    return encode({"kind": "run", "schema": SCHEMA, **known})
 
 
 def _point_line(point: Point) -> bytes:
