@@ -76,7 +76,7 @@ def test_no_candidates_are_no_rows():
 
 def test_the_terms_promise_no_rate_and_need_no_history():
     assert sb.Confident(0.5).terms == sb.Terms(
-        0.75, sb.Draw.BERNOULLI, history=0, reweights=True, promises=False
+        0.75, sb.Draw.BERNOULLI, history=0, reweights=True, promises=False, confidence=True
     )
 
 

@@ -117,7 +117,7 @@ def test_how_far_training_is_survives_a_file(tmp_path):
 
 def test_the_terms_say_that_the_length_of_training_is_needed_if_the_share_falls():
     assert sb.Hide(0.3, history=7).terms == sb.Terms(
-        0.7, sb.Draw.BERNOULLI, history=7, promises=False, paced=True
+        0.7, sb.Draw.BERNOULLI, history=7, promises=False, paced=True, confidence=True
     )
     assert not sb.Hide(0.3, falls=()).terms.paced
 
