@@ -233,7 +233,7 @@ def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
 
 def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
     loop = Loop(strategy(sb.Recorded()), records=False).epoch()
-    with pytest.raises(sb.LossError, match=r"none was recorded: call loader.record"):
+    with pytest.raises(sb.LossError, match=r"none was recorded: take the loss from the loader"):
         loop.epoch()
 
 
