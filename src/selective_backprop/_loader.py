@@ -178,7 +178,7 @@ class SelectiveLoader:
         return self._strategy
 
     @property
-    def loss_fn(self) -> WeighingLoss:
+    def loss_fn(self) -> Callable[[Any, Any], Any]:
         """The loss that was given, for the loop to call in its place: it weighs and records.
 
         Of targets of a batch that this loader handed out, or of a part of it, rows are weighed

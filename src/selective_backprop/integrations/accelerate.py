@@ -115,8 +115,10 @@ class AcceleratedLoader(DataLoaderStateMixin):
     @property
     def loss_fn(self) -> WeighingLoss:
         """The loss that was given, for the loop to call: as `SelectiveLoader.loss_fn`."""
-        self._loss = self._loader.loss_fn
-        return self._loss
+        loss = self._loader.loss_fn
+        assert isinstance(loss, WeighingLoss)
+        self._loss = loss
+        return loss
 
     @property
     def ledger(self) -> Ledger | None:
