@@ -45,24 +45,24 @@ def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
 def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
     direct = sb.Ledger(EXAMPLES, depth)
-    journal = Journal()
+    journal = Journal(EXAMPLES, depth)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
     for numbers, epoch, score in notes:
         indices = torch.tensor(numbers, dtype=torch.int64)
         scores = torch.tensor([score + number for number in numbers])
         journal.scored.file(indices, scores, epoch)
         journal.recorded.file(indices, scores + 1, epoch)
-        journal.count(indices)
+        journal.hand_out(indices)
         for one in range(len(numbers)):  # one at a time, since one may come twice
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
-        direct.count(indices)
-    kept = Journal()
+        direct.hand_out(indices)
+    kept = Journal(EXAMPLES, depth)
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
         shard = Shard(rank, size)
         ledger = sb.Ledger(shard.examples(EXAMPLES), depth)
-        merged = Journal()
+        merged = Journal(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
         with by_itself():
             merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])
@@ -78,6 +78,43 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
                     torch.from_numpy(other[:, rank::size].copy()).nan_to_num(-9.0),
                 )
         assert ledger.selected.tolist() == direct.selected[rank::size].tolist()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["hand out", "record", "merge"]),
+        st.lists(st.integers(0, EXAMPLES - 1), max_size=5, unique=True),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
+def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
+    direct = sb.Ledger(EXAMPLES, depth)
+    journal = Journal(EXAMPLES, depth)
+    shards = [Shard(rank, size) for rank in range(size)]
+    ledgers = [sb.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
+    for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
+        indices = torch.tensor(numbers, dtype=torch.int64)
+        if step == "hand out":
+            for each in (direct, journal):
+                each.hand_out(indices)
+        elif step == "record":
+            for each in (direct, journal):
+                each.record(indices, indices + number / 100, number // 10)
+        else:
+            state = journal.state_dict()
+            for shard, ledger in zip(shards, ledgers, strict=True):
+                journal.load_state_dict(state)
+                with by_itself():
+                    merge(journal, ledger, shard, Group(0, 1, torch.device("cpu")), [journal.sizes])
+    for shard, ledger in zip(shards, ledgers, strict=True):
+        for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
+            assert torch.equal(
+                torch.from_numpy(one).nan_to_num(-9.0),
+                torch.from_numpy(other[:, shard.rank :: size].copy()).nan_to_num(-9.0),
+            )
 
 
 def by_itself():

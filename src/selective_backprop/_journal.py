@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 from torch import Tensor
 
-from selective_backprop._ledger import Column, Ledger
+from selective_backprop._ledger import Awaited, Column, Ledger, example_bytes
 from selective_backprop._ranks import Group, Ranks
-from selective_backprop._types import RowIndices
+from selective_backprop._types import RowIndices, RowMask
 
 MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
 FEW = 2048  # examples counted at once, which keeps a count that stops at 30,000 to two bytes
@@ -21,43 +21,90 @@ class Notes:
 
     def __init__(self) -> None:
         self._rows: list[Int64[Tensor, "row 2"]] = []
+        self._settled = True
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows))
+        return len(self.rows)
 
-    def file(self, indices: RowIndices, scores: Tensor, epoch: int) -> None:
+    def file(
+        self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
+    ) -> None:
         """Note a score of each of some examples; as `Column.file`."""
         bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
-        halves = torch.stack([bits, torch.full_like(bits, epoch)], dim=1)
+        epochs = torch.full_like(bits, epoch)
+        if new is not None:  # one that replaces the one before has its epoch's complement
+            epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
+            self._settled = False
+        halves = torch.stack([bits, epochs], dim=1)
         indices = indices.to(bits.device, non_blocking=True)
         self._rows.append(torch.stack([indices, halves.view(torch.int64).flatten()], dim=1))
 
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
-        """All of it: an index, and the bits of a score with its epoch."""
-        return torch.cat(self._rows) if self._rows else torch.empty((0, 2), dtype=torch.int64)
+        """All that was not replaced: an index, and the bits of a score with its epoch."""
+        if not self._rows:
+            return torch.empty((0, 2), dtype=torch.int64)
+        if not self._settled or len(self._rows) > 1:
+            rows = torch.cat(self._rows)
+            self._rows = [rows if self._settled else _without_replaced(rows)]
+            self._settled = True
+        return self._rows[0]
 
     @rows.setter
     def rows(self, rows: Int64[Tensor, "row 2"]) -> None:
-        self._rows = [rows] if len(rows) else []
+        self._rows, self._settled = ([rows] if len(rows) else []), True
+
+
+def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
+    """Return a view of the bits of each score, and of its epoch or that epoch's complement."""
+    return rows.view(torch.int32)[:, 2:]
+
+
+def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
+    """Return the rows that no later one replaces; each replaces what the first it replaced did."""
+    if not len(rows):
+        return rows
+    indices, order = rows[:, 0].sort(stable=True)
+    epochs = _halves(rows)[order, 1]
+    goes_on = torch.zeros_like(indices, dtype=torch.bool)
+    goes_on[1:] = (indices[1:] == indices[:-1]) & (epochs[1:] < 0)
+    first = (~goes_on).nonzero().flatten()
+    last = torch.cat([first[1:], first.new_tensor([len(rows)])]) - 1
+    # the first of them says whether any replaces what is known from before
+    kept, replaces = order[last], epochs[first] < 0
+    rows = rows.clone()
+    own = _halves(rows)
+    newest = own[kept, 1].where(own[kept, 1] >= 0, ~own[kept, 1])
+    own[kept, 1] = newest.where(~replaces, ~newest)
+    return rows[kept.sort().values]
 
 
 class Journal:
     """Takes notes as a ledger does, and holds an epoch's of them until they are merged.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many scores of each are remembered.
 
     Attributes:
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, examples: int, depth: int = 1) -> None:
         self.scored = Notes()
         self.recorded = Notes()
+        self._awaited = Awaited(examples, depth)
         self._counted: list[RowIndices] = []
 
-    def count(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch, once for each time they are named."""
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch; as `Ledger.hand_out`."""
+        self._awaited.hand_out(indices)
         self._counted.append(indices)
+
+    def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
+        """Note losses that training computed; as `Ledger.record`."""
+        self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     @property
     def counted(self) -> RowIndices:
@@ -70,7 +117,7 @@ class Journal:
         return len(self.scored), len(self.recorded), sum(map(len, self._counted))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything but which examples await a loss."""
         self.scored, self.recorded, self._counted = Notes(), Notes(), []
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,6 +125,7 @@ class Journal:
         return {
             "scored": self.scored.rows.clone(),
             "recorded": self.recorded.rows.clone(),
+            "awaited": self._awaited.state_dict(),
             "counted": self.counted.clone(),
         }
 
@@ -85,6 +133,7 @@ class Journal:
         """Go on from `state_dict()`."""
         self.clear()
         self.scored.rows, self.recorded.rows = state["scored"], state["recorded"]
+        self._awaited.load_state_dict(state["awaited"])
         if len(state["counted"]):
             self._counted = [state["counted"]]
 
@@ -114,7 +163,7 @@ def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
         depth: how many scores of each are remembered.
         ranks: who trains together.
     """
-    most = examples * (2 * 6 * depth + 2)  # both columns and the counts
+    most = examples * example_bytes(depth, columns=2)
     return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
 
 
@@ -144,7 +193,7 @@ def merge(
     ):
         for _, _, rows in group.gather_rows(notes.rows, counts):
             own = rows[rows[:, 0] % shard.size == shard.rank]
-            _file(column, own[:, 0] // shard.size, own[:, 1:].contiguous().view(torch.int32))
+            _file(column, own[:, 0] // shard.size, _halves(own.contiguous()))
     for _, _, indices in group.gather_rows(journal.counted, counted):
         for part in indices[indices % shard.size == shard.rank].split(FEW):
             ledger.count(part // shard.size)
@@ -153,12 +202,15 @@ def merge(
 
 def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     scores, epochs = noted[:, 0].contiguous().view(torch.float32), noted[:, 1]
+    new = epochs >= 0
+    epochs = epochs.where(new, ~epochs)
     if not len(indices):  # another rank's examples; something was filed all the same
         column.file(indices, scores, 0)
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
         for once in in_turn(indices[places], column.depth):
-            column.file(indices[places[once]], scores[places[once]], epoch)
+            now = places[once]
+            column.file(indices[now], scores[now], epoch, new[now])
 
 
 def in_turn(indices: RowIndices, most: int) -> Iterator[RowIndices]:

@@ -8,11 +8,21 @@ from jaxtyping import Float32, Int32
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._types import RowIndices
+from selective_backprop._types import RowIndices, RowMask
 
 NEVER = -1
 MOST_IN_SHORT = 32_767
 MOST_COUNTED = 30_000
+
+
+def example_bytes(depth: int, columns: int = 1) -> int:
+    """Return the bytes that a ledger takes for each example.
+
+    Args:
+        depth: how many scores of each are remembered.
+        columns: of how many sources.
+    """
+    return 6 * depth * columns + 2 + (depth > 1)  # scores with epochs, the count, the flag
 
 
 class Observations(NamedTuple):
@@ -43,13 +53,17 @@ class Column:
         self._epochs: Tensor | None = None
         self.changes = 0
 
-    def file(self, indices: RowIndices, scores: Tensor, epoch: int) -> None:
+    def file(
+        self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
+    ) -> None:
         """Remember a score of each of some examples, and forget the oldest of each.
 
         Args:
             indices: the examples, on any device.
             scores: one for each, in the same order.
             epoch: in which they were taken.
+            new: which of them stand beside the example's newest score so far, and do not
+                replace it; by default all.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -61,7 +75,10 @@ class Column:
         indices = indices.to(device, non_blocking=True)
         if self._shape[0] > 1:
             for column in (self._scores, self._epochs):
-                column[1:, indices] = column[:-1, indices]
+                older = column[:-1, indices]
+                if new is not None:  # a mask instead of fewer indices: the host need not wait
+                    older = older.where(new.to(device, non_blocking=True), column[1:, indices])
+                column[1:, indices] = older
         self._scores[0, indices] = scores.to(device, non_blocking=True)
         self._epochs[0, indices] = epoch
         self.changes += 1
@@ -108,13 +125,60 @@ class Column:
         self.changes += 1
 
 
+class Awaited:
+    """Which examples were handed out and have no recorded loss since.
+
+    A step may evaluate its loss several times, as SAM and LBFGS do. The first loss of a hand-out
+    is a new one, which stands beside those before it; any further one replaces it. Takes a byte
+    for each example, where more than one loss of each is remembered.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many losses of each example are remembered. With one there is nothing to tell
+            apart, since every loss replaces the one before.
+    """
+
+    def __init__(self, examples: int, depth: int) -> None:
+        self._examples = examples
+        self._tracks = depth > 1
+        self._flags: Tensor | None = None
+
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch."""
+        if not self._tracks:
+            return
+        if self._flags is None:
+            self._flags = torch.zeros(self._examples, dtype=torch.bool, device=indices.device)
+        self._flags[indices.to(self._flags.device)] = True
+
+    def answer(self, indices: RowIndices) -> RowMask | None:
+        """Return of recorded losses which are the first of a hand-out; None where all count so."""
+        if not self._tracks:
+            return None
+        if self._flags is None:  # of nothing that was handed out
+            return torch.zeros_like(indices, dtype=torch.bool)
+        indices = indices.to(self._flags.device)
+        new = self._flags[indices]
+        self._flags[indices] = False
+        return new
+
+    def state_dict(self) -> Tensor | None:
+        """Return the flags, `[example]`, or None before any hand-out."""
+        return None if self._flags is None else self._flags.clone()
+
+    def load_state_dict(self, state: Tensor | None) -> None:
+        """Go on from `state_dict()`."""
+        self._flags = None if state is None else state.clone()
+
+
 class Ledger:
     """Per example: its last scores by source, their age, and how often it was trained on.
 
     Scores that a selection pass took and losses that training computed are kept apart, since
     the model was in another mode and the example perhaps augmented otherwise: whoever mixes
     them does so on purpose. Takes 6 bytes an example for each score remembered, and 2 for the
-    count: 8 where one score of one source is.
+    count: 8 where one score of one source is. Where several losses are, one more byte tells the
+    first loss of a hand-out from those that the same step computes after it.
 
     Args:
         examples: examples in the data set; at least 1.
@@ -130,6 +194,7 @@ class Ledger:
         self.examples = examples
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
+        self._awaited = Awaited(examples, depth)
         self._selected: Tensor | None = None
 
     @property
@@ -137,8 +202,26 @@ class Ledger:
         """How often anything was filed: two equal numbers, and nothing was in between."""
         return self.scored.changes + self.recorded.changes
 
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch, whose losses may be recorded."""
+        self._awaited.hand_out(indices)
+        self.count(indices)
+
+    def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
+        """Remember losses that training computed.
+
+        The first of an example since it was last handed out is a new one. Any further one, which
+        the same step computes after it, replaces it.
+
+        Args:
+            indices: the examples, on any device.
+            losses: one for each, in the same order.
+            epoch: in which they were computed.
+        """
+        self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
+
     def count(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch, once for each time they are named."""
+        """Count examples that go into a training batch, once for each time they are named."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         indices = indices.to(self._selected.device)
@@ -161,6 +244,7 @@ class Ledger:
         return {
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
+            "awaited": self._awaited.state_dict(),
             "selected": None if self._selected is None else self._selected.clone(),
         }
 
@@ -178,4 +262,5 @@ class Ledger:
             )
         self.scored.load_state_dict(state["scored"])
         self.recorded.load_state_dict(state["recorded"])
+        self._awaited.load_state_dict(state["awaited"])
         self._selected = None if selected is None else selected.clone()

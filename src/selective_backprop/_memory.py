@@ -124,7 +124,7 @@ class Memory:
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
         losses = losses.where(losses.isfinite(), torch.nan)
-        self.inbox.recorded.file(selection.indices, losses, epoch)
+        self.inbox.record(selection.indices, losses, epoch)
 
     @property
     def noted(self) -> tuple[int, int, int]:

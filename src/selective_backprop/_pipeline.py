@@ -130,7 +130,7 @@ class Pipeline:
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
-                    self.memory.inbox.count(rows.indices)
+                    self.memory.inbox.hand_out(rows.indices)
                 position.handed += 1
                 yield rows
         finally:

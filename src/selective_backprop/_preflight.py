@@ -9,12 +9,11 @@ from torch import Tensor
 from selective_backprop._assembly import Assembly
 from selective_backprop._batches import map_leaves
 from selective_backprop._funnel import Rows
+from selective_backprop._ledger import example_bytes
 from selective_backprop._source import Source
 from selective_backprop._stats import TRAINED, Stats
 from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
-
-LEDGER_BYTES = 6  # of a remembered score and its age; two more count how often it was trained on
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def _waits(source: Source, strategy: Strategy, parts: Assembly, first: Rows) -> 
         rows = shape.window or size + (source.batch_size or size)
         yield f"rows waiting ≤ {_size(rows * _bytes(first.batch) / max(1, first.count))}"
     if parts.ledger is not None and needs is not None:
-        held = parts.ledger.examples * (LEDGER_BYTES * needs.depth + 2)
+        held = parts.ledger.examples * example_bytes(needs.depth)
         yield f"ledger {_size(held)}"
 
 

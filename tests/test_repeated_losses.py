@@ -1,0 +1,186 @@
+"""A step may evaluate its loss several times; what is remembered is one loss for each hand-out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, bits, fixture_data, fresh_net
+from fixture_memory import NO_WARMUP
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+EXAMPLES = 40
+REMEMBERING = {
+    "auto": sb.auto(noise=1.0),
+    "easy-skip": sb.easy_skip(schedule=sb.Schedule(warmup_epochs=1)),
+    "infobatch": sb.infobatch(schedule=sb.Schedule(warmup_epochs=1)),
+    "kakurenbo": sb.kakurenbo(confidence=0.5),
+    "recorded-sb": sb.recorded_sb(1 / 2),
+    "highest of three": sb.Strategy(
+        "highest", sb.Recorded(highest_of=3, give_up=0.3), sb.Percentile(1.0), NO_WARMUP
+    ),
+    "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
+    "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
+}
+every_strategy = pytest.mark.parametrize("strategy", REMEMBERING.values(), ids=REMEMBERING)
+
+Train = Callable[[nn.Module, Any, Any, Any, torch.optim.Optimizer], None]
+
+
+def once(model, loss_fn, inputs, targets, optimizer) -> None:
+    optimizer.zero_grad()
+    loss_fn(model(inputs), targets).backward()
+    optimizer.step()
+
+
+def three_times(model, loss_fn, inputs, targets, optimizer) -> None:
+    outputs = model(inputs)
+    for _ in range(2):
+        loss_fn(outputs, targets)
+    optimizer.zero_grad()
+    loss_fn(outputs, targets).backward()
+    optimizer.step()
+
+
+def in_parts(model, loss_fn, inputs, targets, optimizer) -> None:
+    """Gradient accumulation: the loss of a batch, a part at a time."""
+    outputs = model(inputs)
+    optimizer.zero_grad()
+    for part in (slice(0, 2), slice(2, None)):
+        share = len(targets[part]) / len(targets)
+        (loss_fn(outputs[part], targets[part]) * share).backward(retain_graph=True)
+    optimizer.step()
+
+
+def run(strategy: sb.Strategy, train: Train, rate: float = 0.1) -> tuple[list[Any], sb.Ledger]:
+    """Train a small net; return the batches, and what is remembered in the end."""
+    model = fresh_net()
+    loader = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 6, sampler=NotedSampler(EXAMPLES)),
+        model,
+        nn.CrossEntropyLoss(),
+        strategy,
+        epochs=6,
+        generator=torch.Generator().manual_seed(1),
+        quiet=True,
+    )
+    loss_fn = loader.loss_fn
+    torch.manual_seed(5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    batches = []
+    for _ in range(6):
+        for inputs, targets in loader:
+            batches.append(inputs.clone())
+            train(model, loss_fn, inputs, targets, optimizer)
+    assert loader.ledger is not None
+    return batches, loader.ledger
+
+
+@every_strategy
+@pytest.mark.parametrize(("train", "rate"), [(three_times, 0.1), (in_parts, 0.0)])
+def test_a_batch_that_passes_through_the_loss_several_times_counts_once(strategy, train, rate):
+    one, ledger = run(strategy, once, rate)
+    several, other = run(strategy, train, rate)
+    assert bits(one) == bits(several)
+    assert bits(ledger.recorded.observe()) == bits(other.recorded.observe())
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_second_loss_of_a_hand_out_replaces_the_first_and_moves_none(depth):
+    ledger = sb.Ledger(3, depth)
+    rows = torch.tensor([0, 2])
+    for epoch in range(3):
+        ledger.hand_out(rows)
+        for loss in (5.0, 4.0, 3.0):
+            ledger.record(rows, torch.tensor([loss, -loss]) + 10 * epoch, epoch)
+    observed = ledger.recorded.observe()
+    assert observed.scores[:, 0].tolist() == [23.0, 13.0, 3.0][:depth]
+    assert observed.scores[:, 2].tolist() == [17.0, 7.0, -3.0][:depth]
+    assert observed.epochs[:, 0].tolist() == [2, 1, 0][:depth]
+
+
+def test_which_examples_await_a_loss_is_part_of_the_state():
+    ledger, other = sb.Ledger(3, depth=2), sb.Ledger(3, depth=2)
+    rows = torch.tensor([0, 1])
+    ledger.hand_out(rows)
+    ledger.record(rows[:1], torch.tensor([1.0]), 0)
+    other.load_state_dict(ledger.state_dict())
+    for each in (ledger, other):
+        each.record(rows, torch.tensor([2.0, 3.0]), 0)
+        each.hand_out(rows)
+        each.record(rows, torch.tensor([4.0, 5.0]), 1)
+        assert each.recorded.observe().scores[:, :2].tolist() == [[4.0, 5.0], [2.0, 3.0]]
+
+
+def digits() -> TensorDataset:
+    data = load_digits()
+    images = torch.from_numpy(data.data[:1400]).float() / 16
+    return TensorDataset(images, torch.from_numpy(data.target[:1400]))
+
+
+def plain_step(model, loss_fn, inputs, targets, optimizer) -> None:
+    once(model, loss_fn, inputs, targets, optimizer)
+
+
+def sam_step(model, loss_fn, inputs, targets, optimizer) -> None:
+    """Sharpness-aware minimisation: the gradient a step further up, applied here."""
+    parameters = list(model.parameters())
+    optimizer.zero_grad()
+    loss_fn(model(inputs), targets).backward()
+    norm = torch.stack([each.grad.norm() for each in parameters]).norm() + 1e-12
+    uphill = [0.05 * each.grad / norm for each in parameters]
+    with torch.no_grad():
+        for each, step in zip(parameters, uphill, strict=True):
+            each.add_(step)
+    optimizer.zero_grad()
+    loss_fn(model(inputs), targets).backward()
+    with torch.no_grad():
+        for each, step in zip(parameters, uphill, strict=True):
+            each.sub_(step)
+    optimizer.step()
+
+
+def lbfgs_step(model, loss_fn, inputs, targets, optimizer) -> None:
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def make_lbfgs(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+
+def make_sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("step", "make_optimizer"),
+    [(plain_step, make_sgd), (sam_step, make_sgd), (lbfgs_step, make_lbfgs)],
+    ids=["SGD", "SAM", "LBFGS"],
+)
+def test_no_rightly_labelled_example_is_given_up_however_a_step_is_computed(
+    seed, step, make_optimizer
+):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    data = digits()
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 32, shuffle=True), model, nn.CrossEntropyLoss(), sb.auto(), quiet=True
+    )
+    loss_fn, optimizer = loader.loss_fn, make_optimizer(model)
+    for _ in range(2):
+        for inputs, targets in loader:
+            step(model, loss_fn, inputs, targets, optimizer)
+    # Only what is given up or surely learned may be left out, and after one epoch, of which one
+    # loss is known, nothing is either: each example comes up twice, but for rows that wait.
+    assert loader.stats.kept >= 2 * len(data) - loader.stats.waiting
