@@ -135,9 +135,9 @@ FORBIDDEN = {
         "Nothing inside goes through the public face",
         "selective_backprop._stopwatch -> selective_backprop ",
     ),
-    ("lab/records.py", "from selective_backprop._errors import DataError"): (
+    ("lab/records.py", "from selective_backprop._history import History"): (
         "The lab uses the public face alone",
-        "selective_backprop.lab.records -> selective_backprop._errors ",
+        "selective_backprop.lab.records -> selective_backprop._history ",
     ),
 }
 

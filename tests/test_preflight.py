@@ -17,10 +17,10 @@ class Stream(IterableDataset):
         yield from fixture_data(60)
 
 
-def door(strategy: sb.Strategy, *, data=None, **options) -> sb.SelectiveLoader:
+def door(strategy: sb.Strategy, *, data=None, model=None, **options) -> sb.SelectiveLoader:
     torch.manual_seed(0)
     loader = DataLoader(fixture_data(60) if data is None else data, batch_size=4)
-    return sb.SelectiveLoader(loader, nn.Linear(2, 2), LOSS, strategy, **options)
+    return sb.SelectiveLoader(loader, model or nn.Linear(2, 2), LOSS, strategy, **options)
 
 
 def line(capsys: pytest.CaptureFixture[str], strategy: sb.Strategy, **options) -> str:
@@ -42,6 +42,15 @@ def test_it_says_what_is_selected_what_was_checked_what_waits_and_what_an_epoch_
         "example ok · indices ok · rows waiting ≤ 192 B · scoring ≈ 50% of the computing · epoch "
         "≈ 0.67 of plain (counted in forwards)"
     )
+
+
+def test_buffers_too_large_to_be_saved_before_every_pass_are_named(capsys):
+    model = nn.Linear(2, 2)
+    for name in ("small", "table", "mask", "other"):
+        model.register_buffer(name, torch.zeros(2**18 + (name != "small")))
+    said = line(capsys, sb.selective_backprop(1 / 3), model=model)
+    assert "buffers over 1.05 MB (table, mask and 1 more)" in said
+    assert "buffers" not in line(capsys, sb.recorded_sb(1 / 3), model=model, with_selection=True)
 
 
 def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+import selective_backprop as sb
 from selective_backprop.scorers._untouched import (
+    LARGEST_SAVED,
     KeptBuffers,
     eval_mode,
     kept_random_streams,
@@ -75,8 +77,13 @@ def test_what_training_moves_between_passes_stays_moved():
     assert model.count.tolist() == [30.0, 30.0]
 
 
-def test_a_buffer_that_begins_to_move_late_is_kept_from_then_on():
+LARGE = LARGEST_SAVED // 4 + 1  # numbers of four bytes
+
+
+def moved_late(size: int) -> list[float]:
+    """Where a buffer stands after each pass, if the first leaves it alone and the others not."""
     model = Mover()
+    model.count = torch.zeros(size)
     kept = KeptBuffers(model)
     seen = []
     for number in range(4):
@@ -84,20 +91,90 @@ def test_a_buffer_that_begins_to_move_late_is_kept_from_then_on():
             if number > 0:
                 add_in_place(model)
         seen.append(model.count[0].item())
-    assert seen == [0.0, 1.0, 1.0, 1.0]
+    return seen
 
 
-def test_only_what_moves_is_copied_after_the_first_pass(monkeypatch):
+@pytest.mark.parametrize("move", MOVES)
+def test_a_buffer_that_begins_to_move_late_is_put_back(move):
     model = Mover()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    kept = KeptBuffers(model)
+    for number in range(3):
+        with kept.kept():
+            if number > 0:
+                move(model)
+        after = dict(model.named_buffers())
+        assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_a_large_buffer_that_begins_to_move_late_is_named_and_kept_from_then_on():
+    with pytest.warns(sb.SelectionWarning, match=r"'count' of 1,048,580 bytes"):
+        assert moved_late(LARGE) == [0.0, 1.0, 1.0, 1.0]
+    assert moved_late(LARGE - 1) == [0.0] * 4
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_large_buffer_that_moves_from_the_first_pass_on_is_put_back(move):
+    model = Mover()
+    model.count = torch.zeros(LARGE)
+    kept = KeptBuffers(model)
+    for _ in range(3):
+        with kept.kept():
+            move(model)
+        if move is not write_behind_its_back:
+            assert not model.count.any()
+
+
+def test_large_buffers_that_stay_are_copied_in_the_first_pass_alone(monkeypatch):
+    model = Mover()
+    model.still = torch.zeros(LARGE)
     kept = KeptBuffers(model)
     with kept.kept():
-        add_in_place(model)
+        pass
     copied = []
     clone = torch.Tensor.clone
     monkeypatch.setattr(torch.Tensor, "clone", lambda self: copied.append(self) or clone(self))
     with kept.kept():
-        add_in_place(model)
-    assert [tensor is model.count for tensor in copied] == [True]
+        pass
+    assert not copied
+
+
+def test_buffers_that_a_waiting_graph_holds_may_be_put_back():
+    model = nn.Linear(2, 1)
+    model.register_buffer("scale", torch.tensor([2.0, 3.0], requires_grad=False))
+    loss = (model(torch.ones(1, 2)) * model.scale).sum()  # its gradient needs the scale
+    with KeptBuffers(model).kept():
+        model.scale.data.mul_(5)
+    loss.backward()
+    assert model.bias.grad.tolist() == [5.0]
+
+
+def test_buffers_of_any_type_and_shape_are_put_back():
+    model = nn.Module()
+    values = {
+        "flag": torch.tensor(True),
+        "narrow": torch.rand(3).bfloat16(),
+        "wide": torch.rand(2, dtype=torch.complex128),
+        "none": torch.empty(0),
+        "byte": torch.arange(5, dtype=torch.uint8),
+        "tiny": torch.rand(3).to(torch.float8_e4m3fn),
+        "columns": torch.rand(3, 4).t(),
+        "every_other": torch.arange(8)[::2],
+        "single": torch.arange(8)[::8],
+        "expanded": torch.zeros(1).expand(4),
+        "not_a_number": torch.tensor([torch.nan, 1.0]),
+    }
+    for name, value in values.items():
+        model.register_buffer(name, value)
+    before = {name: value.clone() for name, value in values.items()}
+    kept = KeptBuffers(model)
+    for _ in range(2):
+        with kept.kept():
+            for name, value in values.items():
+                if name != "expanded":
+                    value.copy_(torch.zeros_like(value))
+        for name, value in values.items():
+            assert str(value.tolist()) == str(before[name].tolist()), name
 
 
 def test_an_error_puts_the_buffers_back_and_the_next_pass_looks_at_all_of_them_again():
@@ -125,9 +202,11 @@ def test_buffers_of_other_layouts_and_origins_do_no_harm():
     model.register_buffer("graph", torch.eye(3).to_sparse())
     with torch.inference_mode():
         model.register_buffer("cache", torch.ones(2))
-    with KeptBuffers(model).kept():
+    with KeptBuffers(model).kept(), torch.inference_mode():
         add_in_place(model)
+        model.cache += 1
     assert model.count.tolist() == [0.0, 0.0]
+    assert model.cache.tolist() == [1.0, 1.0]
 
 
 class Picky(nn.Module):

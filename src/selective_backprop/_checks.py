@@ -1,7 +1,6 @@
 """What a door refuses before training starts."""
 
 import sys
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from selective_backprop._errors import ConfigurationError, LoaderError, SelectionWarning
+from selective_backprop._errors import ConfigurationError, LoaderError, warn
 from selective_backprop._finite import NonFinite
 from selective_backprop._losses import find_outputs, no_plain_cross_entropy
 from selective_backprop._ranks import Alone, Ranks
@@ -56,11 +55,9 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     remembers = needs is not None and needs.remembers
     regroups = draws_early or strategy.subset is not None or remembers
     if regroups and source.own_batches:
-        warnings.warn(
+        warn(
             f"{strategy.name} draws before loading and regroups what the batch sampler "
             f"({source.kind}) grouped; batches will mix its groups",
-            SelectionWarning,
-            stacklevel=3,
         )
     if needs is None:
         return
@@ -75,13 +72,11 @@ def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
     """Warn of a loss that a strategy would misread."""
     why = no_plain_cross_entropy(loss_fn) if strategy.selector.terms.confidence else None
     if why is not None:
-        warnings.warn(
+        warn(
             f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
             f"{why}: it is no plain cross-entropy, and what seems learned may not be. Train on "
             "it and record plain ones (with_selection=True, loader.record), or take another "
             "strategy, such as recorded_sb",
-            SelectionWarning,
-            stacklevel=3,
         )
 
 
@@ -159,11 +154,9 @@ def full_window(batch: int, terms: Terms) -> int:
     """
     window = max(batch, round(batch / terms.rate))
     if terms.draw is Draw.EXACT and abs(batch / window / terms.rate - 1) > 0.01:
-        warnings.warn(
+        warn(
             f"a batch of {batch} from a window of {window} candidates keeps "
             f"{batch / window:.4f} of them, not {terms.rate:.4f}",
-            SelectionWarning,
-            stacklevel=4,
         )
     return window
 
@@ -286,12 +279,10 @@ def warn_of_no_batch(stats: Stats, came: int) -> None:
         stats: as of its end.
         came: candidates that came up in it.
     """
-    warnings.warn(
+    warn(
         f"epoch {stats.epoch} yielded no training batch: of {came} candidates {stats.waiting} wait "
         f"for a full window or batch. {stats.ties:.0%} of the recent scores are ties, which are "
         "never above one another.",
-        SelectionWarning,
-        stacklevel=5,
     )
 
 

@@ -11,6 +11,12 @@ SelectiveBackpropError
 SelectionWarning           something works, but not as well as was asked (UserWarning)
 """
 
+import sys
+import warnings
+from types import FrameType
+
+PACKAGE = __name__.partition(".")[0]
+
 
 class SelectiveBackpropError(Exception):
     """Everything this package raises on purpose."""
@@ -42,3 +48,28 @@ class RecordError(SelectiveBackpropError, ValueError):
 
 class SelectionWarning(UserWarning):
     """Something works, but not as well as was asked for."""
+
+
+def warn(message: str) -> None:
+    """Give a `SelectionWarning` at the line of the user's that called into the package.
+
+    Between that line and the place that warns there may be frames of torch or of a framework, so
+    the line is the one that called the package's outermost frame.
+    """
+    found = frame = sys._getframe(1)
+    while frame is not None:
+        if _is_inside(frame) and frame.f_back is not None:
+            found = frame.f_back
+        frame = frame.f_back
+    warnings.warn_explicit(
+        message,
+        SelectionWarning,
+        found.f_code.co_filename,
+        found.f_lineno,
+        module=found.f_globals.get("__name__"),
+        registry=found.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_inside(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE

@@ -335,7 +335,8 @@ class SelectiveLoader:
     def _sum_up(self, first: Rows) -> None:
         """Say once what the first batch showed; a training that is resumed has heard it."""
         if not self._quiet and self._standing.fresh:
-            line = summarise(self._source, self._strategy, self._parts, self.stats, first)
+            model = self._wishes.model
+            line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
             print(line, file=sys.stderr)
         self._quiet = True
 

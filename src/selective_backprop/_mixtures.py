@@ -1,13 +1,12 @@
 """Whether the rows of a batch are mixtures of examples, as far as their targets tell."""
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from selective_backprop._batches import map_leaves
-from selective_backprop._errors import SelectionWarning
+from selective_backprop._errors import warn
 
 SLACK = 1e-2  # what half precision makes of a sum of many probabilities
 
@@ -19,12 +18,10 @@ def warn_of_mixtures(batch: Any) -> None:
     look like any other batch.
     """
     if mixes_examples(batch):
-        warnings.warn(
+        warn(
             "the targets look mixed from two examples each, as by MixUp or CutMix in the collate "
             "function. This strategy knows examples by index, and files what it finds of a "
             "mixture under one of the two. Mix the batches that the loader yields instead.",
-            SelectionWarning,
-            stacklevel=7,  # of the loop that iterates the loader
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from selective_backprop._assembly import Assembly
 from selective_backprop._batches import map_leaves
@@ -13,6 +13,7 @@ from selective_backprop._ledger import example_bytes
 from selective_backprop._source import Source
 from selective_backprop._stats import TRAINED, Stats
 from selective_backprop.scorers import Agreeing
+from selective_backprop.scorers._untouched import LARGEST_SAVED, large_buffers
 from selective_backprop.strategies import Strategy
 
 
@@ -57,7 +58,12 @@ class CountedCost:
 
 
 def summarise(
-    source: Source, strategy: Strategy, parts: Assembly, stats: Stats, first: Rows
+    source: Source,
+    strategy: Strategy,
+    parts: Assembly,
+    stats: Stats,
+    first: Rows,
+    model: nn.Module | None,
 ) -> str:
     """Return in one line what was checked, what waits and what selection is going to save.
 
@@ -67,10 +73,12 @@ def summarise(
         parts: the stages of the loader.
         stats: what was counted until the first batch was handed out.
         first: that batch.
+        model: the model in training.
     """
     found = [
         _selection(strategy, parts),
         *_checks(source, strategy, parts, stats),
+        *_unsaved_buffers(strategy, model),
         *_waits(source, strategy, parts, first),
         *_saving(strategy, parts),
     ]
@@ -110,6 +118,17 @@ def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -
     found = scorer.so_far if isinstance(scorer, Agreeing) else None
     if found is not None:
         yield f"cheap scores find {found.overlap:.0%} of the highest"
+
+
+def _unsaved_buffers(strategy: Strategy, model: nn.Module | None) -> Iterator[str]:
+    needs = strategy.needs
+    scores = needs is not None and needs.model and (needs.passes or needs.rescores)
+    names = large_buffers(model) if scores and isinstance(model, nn.Module) else []
+    if names:
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        which = ", ".join(names[:2]) + more
+        limit = _size(LARGEST_SAVED)
+        yield f"buffers over {limit} ({which}) are put back only if scoring moves them at once"
 
 
 def _waits(source: Source, strategy: Strategy, parts: Assembly, first: Rows) -> Iterator[str]:

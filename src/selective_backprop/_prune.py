@@ -1,6 +1,5 @@
 """Keep a part of a data set, chosen once by the scores of its examples."""
 
-import warnings
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from selective_backprop._checks import choose
 from selective_backprop._ensemble import ExampleScores
-from selective_backprop._errors import ConfigurationError, SelectionWarning
+from selective_backprop._errors import ConfigurationError, warn
 from selective_backprop._subset import Subset
 
 
@@ -137,11 +136,9 @@ def _warn_of_lost_classes(labels: Tensor, subset: Subset) -> None:
     lost = sorted(set(labels.unique().tolist()) - set(labels[subset.indices].unique().tolist()))
     if lost:
         named = ", ".join(map(str, lost[:10])) + (f" and {len(lost) - 10} more" * (len(lost) > 10))
-        warnings.warn(
+        warn(
             f"no example of class {named} is kept, so nothing can be learned of it. Keep a "
             "larger share, or choose examples by another score or window.",
-            SelectionWarning,
-            stacklevel=3,
         )
 
 

@@ -1,10 +1,9 @@
 """The callback that tells selection of Keras's epochs, and Keras's logs of selection."""
 
 import math
-import warnings
 from typing import Any
 
-from selective_backprop._errors import SelectionWarning
+from selective_backprop._errors import warn
 from selective_backprop._stats import ScoreStats, Stats
 from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_feed import Feed
@@ -109,12 +108,10 @@ class Watch(keras.callbacks.Callback):
         if kept is not None:
             unpack(kept, self.feed.loader, self.model)
         elif epoch:
-            warnings.warn(
+            warn(
                 f"training goes on with epoch {epoch}, and no state of selection as of then is "
                 "there; selection begins anew. Keras's BackupAndRestore among the callbacks keeps "
                 "one, and load_state_dict() takes one.",
-                SelectionWarning,
-                stacklevel=2,
             )
         self._earlier = None
 

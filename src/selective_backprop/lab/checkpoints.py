@@ -7,7 +7,6 @@ was there stays as the one before.
 
 import hashlib
 import io
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
+from selective_backprop._errors import warn
 from selective_backprop.lab._files import forced_to_disk, sync_folder
 from selective_backprop.lab._lines import decode, encode
 
@@ -85,7 +85,7 @@ class Checkpoints:
                 instead = (
                     "the one before it is used" if number < len(found) else "there is no other"
                 )
-                warnings.warn(f"{error}; {instead}", sb.SelectionWarning, stacklevel=2)
+                warn(f"{error}; {instead}")
                 continue
             self._check(path, content["identity"])
             return content["state"]

@@ -2,7 +2,6 @@
 
 import errno
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import selective_backprop as sb
+from selective_backprop._errors import warn
 from selective_backprop.lab.checkpoints import Checkpoints
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.examples import write_examples
@@ -134,11 +134,9 @@ class Sitting:
             try:
                 self.checkpoints.save(state)
             except sb.RecordError as error:
-                warnings.warn(
+                warn(
                     f"{error}. The run goes on; were it interrupted now, it would go on from the "
-                    "checkpoint before, or from its start",
-                    sb.SelectionWarning,
-                    stacklevel=2,
+                    "checkpoint before, or from its start"
                 )
         self._took, self._saved = self._keeping.clock() - began, self._elapsed
         if self._since is not None:

@@ -1,6 +1,5 @@
 """Hold cheap scores against exact ones now and then, and say so where they do not agree."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._agreement import Agreement, check_rate, measure
-from selective_backprop._errors import ConfigurationError, SelectionWarning
+from selective_backprop._errors import ConfigurationError, warn
 from selective_backprop._types import Scores
 
 UNKNOWN_RATE = 1 / 3
@@ -130,14 +129,12 @@ class Comparison:
         found = self.agreement = self._read(sums)
         self._sums, self._batches, self._candidates, self._resting = None, 0, 0, True
         if found.overlap < self._check.least:
-            warnings.warn(
+            warn(
                 f"{self._name} agrees with exact scoring on {found.overlap:.0%} of the highest "
                 f"{found.rate:.0%} of the candidates, less than least={self._check.least} (rank "
                 f"correlation {found.correlation:.2f}; {found.batches} batches, {found.candidates} "
                 "candidates): other examples are selected than exact scores would select. "
                 f"{self._advice}, or accept it with check=Check(least=...).",
-                SelectionWarning,
-                stacklevel=2,
             )
 
     def state_dict(self) -> dict[str, Any]:

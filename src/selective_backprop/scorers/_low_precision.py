@@ -1,14 +1,13 @@
 """Score in a shorter number format: where the hardware has it, a selection pass costs less."""
 
 import platform
-import warnings
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError, SelectionWarning
+from selective_backprop._errors import ConfigurationError, warn
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._check import Check
@@ -76,11 +75,9 @@ class LowPrecision(AbstractScorer):
                 f"torch has no autocast on {device.type}; score with {self.scorer!r} itself"
             )
         if is_slow(device, self.dtype):
-            warnings.warn(
+            warn(
                 f"this {device.type} has no fast path for {self.dtype}: LowPrecision will likely "
                 f"cost more than it saves. Score with {self.scorer!r} itself here, or time both.",
-                SelectionWarning,
-                stacklevel=2,
             )
 
         def begin(context: Context) -> Pair:

@@ -1,0 +1,169 @@
+"""Every warning points at the line of the user's program that called into the package."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "selective_backprop"
+ELSEWHERE = {  # function: what holds its warning
+    "integrations/_keras_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
+    "lab/sittings.py:save": "tests/lab/test_sittings.py",
+    "lab/checkpoints.py:load": "tests/lab/test_checkpoints.py",
+}
+
+# Each case is named by the function that warns; `# here` marks the line that is to be named.
+PROGRAM = """
+import json, sys, warnings
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, BatchSampler, RandomSampler
+import selective_backprop as sb
+from selective_backprop.scorers import _low_precision
+
+DATA = TensorDataset(torch.randn(32, 2), torch.arange(32) % 2)
+MODEL, LOSS = nn.Linear(2, 2), nn.CrossEntropyLoss()
+NOW = sb.Schedule()
+
+def wrap(strategy, data=DATA, loss_fn=LOSS, model=MODEL, batch=8, **options):
+    return sb.SelectiveLoader(  # here
+        DataLoader(data, batch), model, loss_fn, strategy, quiet=True, **options
+    )
+
+def check_fit():
+    class Grouped(BatchSampler):
+        pass
+    loader = DataLoader(DATA, batch_sampler=Grouped(RandomSampler(DATA), 8, False))
+    sb.SelectiveLoader(loader, MODEL, LOSS, sb.random_backprop(1 / 2))  # here
+
+def warn_of_loss():
+    sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, nn.MSELoss(), sb.auto())  # here
+
+def full_window():
+    wrap(sb.selective_backprop(0.3), batch=4)
+
+def warn_of_no_batch():
+    loader = sb.SelectiveLoader(
+        DataLoader(DATA, 8), MODEL, LOSS,
+        sb.selective_backprop(1 / 4, draw="bernoulli", warmup_epochs=0),
+        losses=lambda model, batch: torch.ones(len(batch[1])), quiet=True,
+    )
+    for batch in loader:  # here
+        pass
+
+def warn_of_mixtures():
+    targets = torch.tensor([[0.7, 0.3, 0.0]] * 32)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(torch.randn(32, 2), targets), 8), nn.Linear(2, 3), LOSS,
+        sb.recorded_sb(1 / 2), with_selection=True, quiet=True,
+    )
+    batches = iter(loader)
+    next(batches)  # here
+
+def _warn_of_lost_classes():
+    scores = torch.arange(4.0)
+    sb.prune(scores, keep=0.5, labels=torch.tensor([0, 0, 1, 1]))  # here
+
+def _conclude():
+    class Contrary(nn.Module):  # finds hard on small images what it finds easy on large ones
+        def forward(self, images):
+            means = images.mean((1, 2, 3)) * (1 if images.shape[-1] > 1 else -1)
+            return torch.stack([means, -means], 1)
+    images, model = torch.rand(64, 1, 4, 4), Contrary()
+    scorer = sb.LowResolution(sb.Forward(), 4, check=sb.Check(1, least=1.0))
+    strategy = sb.selective_backprop(1 / 2, scorer=scorer, warmup_epochs=0)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(images, torch.zeros(64).long()), 32), model, LOSS, strategy,
+        quiet=True,
+    )
+    for batch in loader:  # here
+        pass
+
+def start():
+    _low_precision.is_slow = lambda *of: True
+    strategy = sb.selective_backprop(1 / 2, scorer=sb.LowPrecision(sb.Forward()))
+    sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, LOSS, strategy)  # here
+
+def _warn():
+    class Late(nn.Linear):
+        passes = 0
+        def forward(self, inputs):
+            self.passes += 1
+            if self.passes > 2:
+                self.table += 1
+            return super().forward(inputs)
+    model = Late(2, 2)
+    model.register_buffer("table", torch.zeros(2**18 + 1))
+    loader = wrap(sb.selective_backprop(1 / 2, warmup_epochs=0), model=model)
+    for batch in loader:  # here
+        pass
+
+found = {}
+for name in sys.argv[1:]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        globals()[name]()
+    ours = [each for each in caught if issubclass(each.category, sb.SelectionWarning)]
+    found[name] = [(each.filename, each.lineno) for each in ours]
+print(json.dumps(found))
+"""
+
+
+def sites() -> dict[str, str]:
+    """The functions of the package that warn, each with its file."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and _warns(node):
+                found[f"{path.relative_to(PACKAGE).as_posix()}:{node.name}"] = node.name
+    return found
+
+
+def _warns(function: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "warn"
+        for node in ast.walk(function)
+    )
+
+
+def test_there_is_one_way_to_warn():
+    others = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "warnings.warn" in path.read_text()
+    ]
+    assert others == ["_errors.py"]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The lines that the warnings of a program name, run as users run theirs: unchecked."""
+    path = tmp_path_factory.mktemp("warned") / "program.py"
+    path.write_text(PROGRAM)
+    names = sorted(name for site, name in sites().items() if site not in ELSEWHERE)
+    run = subprocess.run(
+        [sys.executable, str(path), *names],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return path, json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for site, name in sites().items() if site not in ELSEWHERE)
+)
+def test_every_warning_points_at_the_callers_line(named, name):
+    path, found = named
+    lines = path.read_text().splitlines()
+    assert found[name], "it did not warn"
+    for file, line in found[name]:
+        assert Path(file) == path
+        assert lines[line - 1].endswith("# here"), lines[line - 1]
