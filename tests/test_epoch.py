@@ -2,14 +2,27 @@
 
 import gc
 import multiprocessing
+import queue
 import threading
 import traceback
 import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered, flat, numbers, select, selective
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    fixture_data,
+    flat,
+    fresh_net,
+    numbers,
+    same_tensors,
+    select,
+    selective,
+)
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
@@ -92,8 +105,92 @@ def in_a_thread(task: Any) -> Any:
     return found[0]
 
 
+NEVER_SCORE = {
+    "traditional": sb.traditional(),
+    "random-backprop": sb.random_backprop(1 / 2),
+    "recorded-sb": sb.recorded_sb(1 / 2),
+    "auto": sb.auto(noise=1.0),
+}
+SCORE = {
+    "selective-backprop": selective(),
+    "after a warm-up": sb.selective_backprop(1 / 2, warmup_epochs=1),
+    "stale-sb": sb.stale_sb(1 / 2),
+    "kath18": sb.kath18(),
+    "kakurenbo": sb.kakurenbo(),
+    "proxy": sb.proxy_sb(
+        fresh_net, lambda parameters: torch.optim.SGD(parameters, 0.1), rate=1 / 2
+    ),
+}
+
+
+def wrapped(strategy: sb.Strategy) -> tuple[nn.Module, sb.SelectiveLoader]:
+    model = fresh_net()
+    loader = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 5, sampler=NotedSampler(40)),
+        model,
+        nn.CrossEntropyLoss(),
+        strategy,
+        epochs=3,
+        generator=torch.Generator().manual_seed(1),
+        quiet=True,
+    )
+    return model, loader
+
+
+def trained(strategy: sb.Strategy, read: Callable[[Any], Iterable[Any]]) -> dict[str, Tensor]:
+    """The weights after three epochs of batches that are read in some manner."""
+    model, loader = wrapped(strategy)
+    loss_fn = loader.loss_fn
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(3)
+    for _ in range(3):
+        for inputs, targets in read(loader):
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+def ahead(loader: Iterable[Any]) -> Iterator[Any]:
+    """Read an epoch in a thread of its own, up to three batches ahead."""
+    found: queue.Queue[Any] = queue.Queue(2)
+
+    def read() -> None:
+        for batch in loader:
+            found.put(batch)
+        found.put(None)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    yield from iter(found.get, None)
+    thread.join()
+
+
+@pytest.mark.parametrize("strategy", NEVER_SCORE.values(), ids=NEVER_SCORE)
+def test_a_thread_may_read_ahead_where_nothing_is_scored(strategy):
+    assert same_tensors(trained(strategy, ahead), trained(strategy, iter))
+
+
+@pytest.mark.parametrize("strategy", SCORE.values(), ids=SCORE)
+def test_a_thread_that_reads_ahead_is_refused_at_once_where_something_is_scored(strategy):
+    model, loader = wrapped(strategy)
+    loader.loss_fn  # noqa: B018
+    stream = torch.get_rng_state()
+    error = in_a_thread(lambda: next(iter(loader)))
+    assert isinstance(error, sb.LoaderError)
+    assert "num_workers=" in str(error)
+    assert "build the SelectiveLoader in it" in str(error)
+    assert torch.equal(torch.get_rng_state(), stream)
+    assert all(module.training for module in model.modules())
+    assert len(list(loader)) > 0  # the thread that trains goes on
+
+
+def test_training_may_take_place_in_any_one_thread():
+    assert len(in_a_thread(lambda: list(wrapped(selective())[1]))) > 0
+
+
 def test_a_second_thread_is_refused_and_the_first_goes_on():
-    batches = iter(select(DataLoader(Numbered(32), 4), selective()))
+    batches = iter(select(DataLoader(Numbered(32), 4), sb.random_backprop(1 / 2)))
     next(batches)
     error = in_a_thread(lambda: next(batches))
     assert isinstance(error, sb.LoaderError)
@@ -101,8 +198,8 @@ def test_a_second_thread_is_refused_and_the_first_goes_on():
     assert len(list(batches)) == 3
 
 
-def test_the_thread_that_asks_first_is_the_one():
-    batches = iter(select(DataLoader(Numbered(32), 4), selective()))
+def test_where_nothing_is_scored_the_thread_that_asks_first_is_the_one():
+    batches = iter(select(DataLoader(Numbered(32), 4), sb.random_backprop(1 / 2)))
     assert len(in_a_thread(lambda: next(batches))[1]) == 4
     with pytest.raises(sb.LoaderError, match="second thread"):
         next(batches)

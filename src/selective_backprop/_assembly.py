@@ -135,9 +135,9 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         batch_size=batch or 1,
         window=shape.window,
         model=wishes.model,
-        losses=None
-        if needs is None or not (needs.passes or needs.rescores)
-        else find_losses(wishes.loss_fn, wishes.losses, wishes.outputs),
+        losses=find_losses(wishes.loss_fn, wishes.losses, wishes.outputs)
+        if strategy.scores
+        else None,
         outputs=find_outputs(wishes.losses, wishes.outputs),
         device=wishes.device,
         examples=source.examples,

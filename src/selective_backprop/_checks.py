@@ -221,7 +221,7 @@ def must_see_alike(
         ConfigurationError: if they must, and this strategy does not see to it.
     """
     needs = strategy.needs
-    if isinstance(ranks, Alone) or needs is None or not (needs.passes or needs.rescores):
+    if isinstance(ranks, Alone) or needs is None or not strategy.scores:
         return False
     parts = list(scorer_parts(strategy.scorer))
     why = _waits_for_ranks(model, parts) if needs.model else None

@@ -13,11 +13,17 @@ class Epoch(Iterator[Any]):
 
     Args:
         begin: called once, with this pass; returns its batches.
+        scores_in: the thread that alone may ask, since scoring changes the model's modes and
+            the random streams for a moment; None where nothing is scored, and the thread that
+            asks first is the one.
     """
 
-    def __init__(self, begin: Callable[["Epoch"], Generator[Any]]) -> None:
+    def __init__(
+        self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None = None
+    ) -> None:
         self._begin = begin
         self._batches: Generator[Any] | None = None
+        self._scores_in = scores_in
         self._thread = 0
         self._superseded = False
 
@@ -25,20 +31,29 @@ class Epoch(Iterator[Any]):
         """Return the next batch.
 
         Raises:
-            LoaderError: if another pass has begun since, or another thread asks.
+            LoaderError: if another pass has begun since, another thread has asked before, or
+                this one must not.
         """
         if self._superseded:
             raise LoaderError(
                 "another iteration of this SelectiveLoader has begun since; two at a time would "
                 "share rows that wait. Wrap the loader twice to iterate it twice."
             )
-        if self._batches is None:
-            self._thread = threading.get_ident()
-            self._batches = self._begin(self)
-        elif threading.get_ident() != self._thread:
+        thread = threading.get_ident()
+        if self._scores_in not in (None, thread):
             raise LoaderError(
-                "next() was called from a second thread; scoring runs the model, so only the "
-                "thread that trains may ask for batches"
+                f"thread {threading.current_thread().name!r} asked for a batch, and the loader was "
+                "built in another one. This strategy scores with the model, which would switch "
+                "modes and random streams under the thread that trains. To read ahead, give the "
+                "data loader workers (num_workers=, prefetch_factor=) in place of a thread; to "
+                "train in another thread, build the SelectiveLoader in it."
+            )
+        if self._batches is None:
+            self._thread = thread
+            self._batches = self._begin(self)
+        elif thread != self._thread:
+            raise LoaderError(
+                "next() was called from a second thread; one thread takes all batches of an epoch"
             )
         return next(self._batches)
 

@@ -1,6 +1,7 @@
 """The door: a data loader that yields full batches of the examples worth training on."""
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Any
@@ -51,7 +52,8 @@ class SelectiveLoader:
     before anything is loaded, so that what they skip is never read.
 
     Scoring leaves the model's modes and buffers, and every random stream, as they were. The
-    loader that was passed in is not changed and can be used beside this one.
+    loader that was passed in is not changed and can be used beside this one. With a strategy that
+    scores, batches are taken by the thread in which this loader was built: the one that trains.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -150,6 +152,7 @@ class SelectiveLoader:
             process_group=process_group,
         )
         self._source, self._strategy, self._wishes = source, strategy, wishes
+        self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, wishes)
         self._standing = Standing(self._parts, self._built(), wishes.device)
@@ -282,7 +285,7 @@ class SelectiveLoader:
         """
         if self._loss is None and not self._wishes.with_selection:
             check_use(self._strategy)
-        return Epoch(self._begin)
+        return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(self, selection: Selection, losses: Tensor) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.

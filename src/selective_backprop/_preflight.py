@@ -122,7 +122,7 @@ def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -
 
 def _unsaved_buffers(strategy: Strategy, model: nn.Module | None) -> Iterator[str]:
     needs = strategy.needs
-    scores = needs is not None and needs.model and (needs.passes or needs.rescores)
+    scores = strategy.scores and needs is not None and needs.model
     names = large_buffers(model) if scores and isinstance(model, nn.Module) else []
     if names:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""

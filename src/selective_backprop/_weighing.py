@@ -103,14 +103,14 @@ class WeighingLoss:
     def selection_of(self, batch: Any) -> Selection | None:
         """Return the selection of a batch that was handed out lately, or None."""
         tensors = _tensors_in(batch)
-        for handed in self._handed:
+        for handed in tuple(self._handed):
             if tensors and handed.tensors[0]() is tensors[0]:
                 return handed.selection
         return None
 
     def _part_of(self, targets: Any) -> Selection:
         wanted = _tensors_in(targets)
-        for handed in self._handed:
+        for handed in tuple(self._handed):  # a thread that reads ahead may add to it meanwhile
             for ref in handed.tensors:
                 whole = ref()
                 for tensor in wanted:
@@ -121,7 +121,8 @@ class WeighingLoss:
         raise LossError(
             "the targets belong to no batch that this loader handed out lately: they were made "
             "anew from it, as one-hot targets are, come from elsewhere, or were handed out before "
-            "loader.loss_fn was taken: take it before the loop. Evaluate with gradients off "
+            f"loader.loss_fn was taken, or more than {AHEAD} batches ago: take it before the loop, "
+            f"and fetch at most {AHEAD} batches ahead. Evaluate with gradients off "
             "(torch.no_grad()), or with the loss itself. For targets made anew, pass "
             "with_selection=True, train on (selection.weights * losses).mean(), and call "
             "loader.record(selection, losses)."

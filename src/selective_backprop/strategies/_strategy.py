@@ -69,6 +69,12 @@ class Strategy:
         """What the scorer needs; None where there is none."""
         return None if self.scorer is None else self.scorer.needs
 
+    @property
+    def scores(self) -> bool:
+        """Whether any candidate is ever scored by a pass."""
+        needs = self.needs
+        return needs is not None and (needs.passes or needs.rescores)
+
     def within(self, subset: Subset) -> "Strategy":
         """Return the strategy for a part of the data set alone, such as `prune` returns.
 
