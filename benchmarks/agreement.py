@@ -47,27 +47,18 @@ class Beside(sb.AbstractScorer):
         return _Both(self.scorer.start(context), sb.Forward().start(context), self.found)
 
 
-class _Both(sb.RunningScorer, sb.Learning):
+class _Both(sb.scorers.Delegating):
     def __init__(
         self, cheap: sb.RunningScorer, exact: sb.RunningScorer, found: list[sb.Agreement]
     ) -> None:
-        self._cheap, self._exact, self._found = cheap, exact, found
+        super().__init__(cheap)
+        self._exact, self._found = exact, found
 
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
-        scores = self._cheap.score(batch, indices)
+        scores = self.inner.score(batch, indices)
         exact = self._exact.score(batch, indices)
         self._found.append(sb.Agreement.between(scores, exact, rate=RATE))
         return scores
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._cheap, sb.Learning):
-            self._cheap.learn(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._cheap.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._cheap.load_state_dict(state)
 
 
 def scorers(recipe: Recipe, classes: int) -> dict[str, sb.AbstractScorer]:

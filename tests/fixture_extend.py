@@ -17,7 +17,7 @@ def documented() -> dict[str, Any]:
 
 
 NAMES = documented()
-SCORERS = [NAMES["Margin"]()]
+SCORERS = [NAMES["Margin"](), NAMES["EveryOther"](NAMES["Margin"]())]
 SELECTORS = [
     NAMES["Gentle"](1 / 4),
     NAMES["Gentle"](1 / 3, floor=0.01),

@@ -1,9 +1,11 @@
 """What ranks are asked to do with real models: DDP, FSDP, and the digits."""
 
+import copy
 import os
 import runpy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from fixture_doors import NumberedStream, numbers, select
@@ -94,6 +96,20 @@ def _train_small(model: nn.Module, examples: int) -> int:
             LOSS(model(batch), targets).backward()
             optimizer.step()
     return door.stats.batches
+
+
+@final
+@dataclass(frozen=True)
+class OfACopy(sb.AbstractScorer):
+    """A user's scorer, which scores with a copy that only rank 0 brings up to date."""
+
+    @property
+    def needs(self) -> sb.Needs:
+        return sb.Needs()
+
+    def start(self, context: sb.Context) -> sb.RunningScorer:
+        twin = copy.deepcopy(context.model)
+        return sb.Forward().start(replace(context, model=twin))
 
 
 def score_sharded(strategy: sb.Strategy, examples: tuple[int, int], options: Any) -> None:

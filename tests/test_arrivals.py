@@ -38,7 +38,7 @@ class Elsewhere(sb.AbstractScorer):
         return _RunningElsewhere(self)
 
 
-class _RunningElsewhere(sb.RunningScorer, sb.Deferring):
+class _RunningElsewhere(sb.RunningScorer):
     def __init__(self, spec: Elsewhere) -> None:
         self._spec = spec
 

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop.scorers._abstract import Delegating
 from selective_backprop.scorers._check import Comparison
 from selective_backprop.scorers._stand_in import Pair, StandIn, stand_in
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -182,13 +182,13 @@ def test_a_model_that_the_scorer_does_not_use_is_neither_compiled_nor_copied(wra
             wrap(scorer)
 
 
-class Steps(RunningWrapper):
+class Steps(Delegating):
     def __init__(self, inner: sb.RunningScorer, steps: int) -> None:
         super().__init__(inner)
         self.steps = steps
 
     def score(self, batch, indices):
-        return (self._inner.score(batch, indices) * self.steps).floor() / self.steps
+        return (self.inner.score(batch, indices) * self.steps).floor() / self.steps
 
 
 FORWARD = sb.Forward()

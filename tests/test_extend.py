@@ -6,6 +6,7 @@ import fixture_extend
 import fixture_tasks as tasks
 import pytest
 import torch
+from fixture_doors import Numbered, select
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -15,7 +16,7 @@ Margin, Gentle = fixture_extend.NAMES["Margin"], fixture_extend.NAMES["Gentle"]
 
 
 def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
-    scorer, selector = fixture_extend.EXAMPLES[:2]
+    scorer, _, selector = fixture_extend.EXAMPLES[:3]
     for code, name in ((scorer, "Margin"), (selector, "Gentle")):
         [shown] = [node for node in ast.parse(code).body if getattr(node, "name", "") == name]
         assert code.splitlines()[shown.lineno - 1] == f"class {name}(sb.Abstract" + (
@@ -115,3 +116,19 @@ def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
     assert cheap.tolist() == pytest.approx(exact.tolist(), abs=1e-5)  # pooled all the same
     strategy = sb.selective_backprop(rate=1 / 2, scorer=Margin(), warmup_epochs=0)
     assert len(sb.SelectiveStep(pooled, nn.CrossEntropyLoss(), strategy)(batch).rows) == 8
+
+
+def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
+    data = Numbered(40)
+    scorer = fixture_extend.NAMES["EveryOther"](sb.Forward())
+    strategy = sb.Strategy("every other", scorer, sb.Top(1 / 4))
+    door = select(DataLoader(data, 8), strategy, batch_size=2)
+    scored, read = [], []
+    for _ in range(4):
+        before = door.stats
+        data.reads.zero_()
+        list(door)
+        scored.append(door.stats.since(before).scored)
+        read.append(int(data.reads.sum()))
+    assert scored == [40, 0, 40, 0]
+    assert read == [40, 10, 40, 10]

@@ -11,7 +11,7 @@ from selective_backprop._memory import Knowledge, Memory
 NAN, INF = math.nan, math.inf
 
 
-class Recalling(sb.Remembering):
+class Recalling(sb.RunningScorer):
     """Knows what it is told to know, and counts how often it was asked."""
 
     def __init__(self, *known: float) -> None:
@@ -21,6 +21,15 @@ class Recalling(sb.Remembering):
     def recall(self, ledger: sb.Ledger, epoch: int) -> torch.Tensor | None:
         self.asked += 1
         return self.known
+
+    def score(self, batch: object, indices: torch.Tensor | None) -> torch.Tensor:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, object]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        pass
 
 
 def knowledge(*known: float, examples: int = 4, tracks: bool = False) -> Knowledge:

@@ -207,7 +207,9 @@ def test_what_cannot_score_what_was_left_out_is_refused(rescore):
 def test_what_it_needs():
     assert sb.Recorded().needs == sb.Needs(False, True, True, recordings=True)
     inner = sb.Recorded(rescore=sb.Forward("error-norm")).needs
-    assert inner == sb.Needs(False, True, True, outputs=True, recordings=True, rescores=True)
+    assert inner == sb.Needs(
+        False, True, True, outputs=True, recordings=True, rescores=True, plain_forward=True
+    )
 
 
 def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded():

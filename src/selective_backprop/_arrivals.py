@@ -19,7 +19,7 @@ from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
 from selective_backprop._streams import Streams
 from selective_backprop._types import Scores
-from selective_backprop.scorers import Deferring
+from selective_backprop.scorers import RunningScorer
 
 END = object()
 
@@ -84,7 +84,7 @@ class Arrivals:
         candidates: DataLoader[Any],
         draw: IndexDraw | None,
         clock: PhaseClock,
-        scorer: Deferring | None,
+        scorer: RunningScorer | None,
         *,
         layout: Layout,
         counts: bool,

@@ -30,7 +30,8 @@ from selective_backprop._source import Source
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._turns import SharedHistory, Turns
 from selective_backprop._types import LossesOf, OutputsOf
-from selective_backprop.scorers import Deferring, Needs, Remembering, RunningScorer
+from selective_backprop.scorers import Needs, RunningScorer
+from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
 
@@ -120,7 +121,8 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
     Raises:
         ConfigurationError: if the sizes or the losses do not fit together.
     """
-    terms, needs, schedule = strategy.selector.terms, strategy.needs, strategy.schedule
+    terms, schedule = strategy.selector.terms, strategy.schedule
+    needs = strategy.needs or Needs(passes=False)
     batch = full_batch(source, wishes.batch_size, terms)
     window = full_window(batch or 1, terms)
     shape = Shape(
@@ -145,11 +147,11 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         rate=terms.rate,
     )
     selector = strategy.selector.start(context)
-    scorer = None if strategy.scorer is None else strategy.scorer.start(context)
+    scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
     history = History(max(terms.history, window) * ranks.size) if terms.history else None
     turns, filing = None, None
     if isinstance(ranks, Group):
-        ranked = history is not None and needs is not None and needs.passes
+        ranked = history is not None and needs.passes
         filing = SharedHistory(history, window, wishes.device) if ranked else None
         turns = Turns(Exchange(ranks, window if ranked else 0), filing)
     interludes = Interludes(schedule.plain_every, batch_size=batch or 1, window=window)
@@ -160,25 +162,20 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         selector, shape, history=history, filing=filing, layout=wishes.layout, seed=(*seed, 1)
     )
     memory = None
-    if (
-        needs is not None
-        and needs.remembers
-        and isinstance(scorer, Remembering)
-        and source.examples is not None
-    ):
+    if scorer is not None and needs.remembers and source.examples is not None:
         memory = _remember(source.examples, scorer, needs, ranks)
     draw = None
     if source.indexed:
         first = early if scorer is None or memory is not None else None
         size = source.batch_size or batch or 1
         draw = IndexDraw(source.indices(), clock, first, wishes.leftovers, batch_size=size)
-    tries = needs is not None and needs.passes
+    tries = needs.passes
     counts = wishes.with_selection or scorer is not None
     arrivals = Arrivals(
         source.copy_with(draw),
         draw,
         clock,
-        scorer if isinstance(scorer, Deferring) else None,
+        scorer if needs.defers else None,
         layout=wishes.layout,
         counts=counts or not (terms.keeps_everything and shape.unchanged),
         device=wishes.device,
@@ -196,7 +193,8 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         leftovers=wishes.leftovers,
         turns=turns,
         tries=tries,
-        attributes=needs is not None and needs.indices,
+        attributes=needs.indices,
+        learns=needs.learns,
         device=wishes.device,
         stopwatch=wishes.stopwatch,
     )
@@ -226,7 +224,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
     return Assembly(shape, clock, selector, early, history, pipeline, outlook, ranks, accord)
 
 
-def _remember(examples: int, scorer: Remembering, needs: Needs, ranks: Ranks) -> Memory:
+def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> Memory:
     """Return what a scorer remembers, or this rank's part of it."""
     if isinstance(ranks, Alone):
         return Memory(Ledger(examples, needs.depth), scorer, needs)

@@ -15,7 +15,6 @@ from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stats import Stats
-from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Synced
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 
@@ -239,9 +238,8 @@ def must_see_alike(
         "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": (
             nonfinite is NonFinite.SKIP
         ),
-        "scores with a part or a copy of the model; use Forward()": any(
-            isinstance(part, (Compiled, EarlyExit, Int8, Pipelined, Synced)) for part in parts
-        ),
+        "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "
+        "Forward()": not needs.plain_forward,
     }
     for what, applies in refusals.items():
         if applies:

@@ -39,7 +39,6 @@ from selective_backprop._stats import ScoreStats, Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop._weighing import WeighingLoss
-from selective_backprop.scorers import Agreeing
 from selective_backprop.strategies import Strategy
 
 
@@ -218,7 +217,7 @@ class SelectiveLoader:
     def agreement(self) -> Agreement | None:
         """What the last check of a cheap scorer found; None before, or where none is checked."""
         scorer = self._parts.scorer
-        return scorer.agreement if isinstance(scorer, Agreeing) else None
+        return None if scorer is None else scorer.agreement
 
     @property
     def ledger(self) -> Ledger | None:

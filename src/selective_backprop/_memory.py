@@ -16,7 +16,7 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._losses import check_losses
 from selective_backprop._ranks import Group
 from selective_backprop._selection import Selection
-from selective_backprop.scorers import Needs, Remembering
+from selective_backprop.scorers import Needs, RunningScorer
 
 WHOLE = Shard()
 LOOKED_AT = 2  # batches that may be handed out without a loss: those that somebody looked at
@@ -45,7 +45,7 @@ class Memory:
     def __init__(
         self,
         ledger: Ledger,
-        scorer: Remembering,
+        scorer: RunningScorer,
         needs: Needs,
         *,
         journal: Journal | None = None,

@@ -22,7 +22,7 @@ from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
 from selective_backprop._turns import Turns
 from selective_backprop._types import Scores
-from selective_backprop.scorers import Agreeing, Learning, RunningScorer
+from selective_backprop.scorers import RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
@@ -86,6 +86,7 @@ class Pipeline:
         tries: whether the first batch is scored whatever its phase.
         attributes: whether what is known of a row is known by its index, so that it must be one
             example's.
+        learns: whether the scorer is trained beside the model.
         device: where candidates are, or None for anywhere.
         stopwatch: charged with the seconds of each stage, or None.
     """
@@ -102,6 +103,7 @@ class Pipeline:
     turns: Turns | None
     tries: bool
     attributes: bool
+    learns: bool
     device: torch.device | None
     stopwatch: Stopwatch | None
 
@@ -126,7 +128,7 @@ class Pipeline:
         batches = self._fill(position, count)
         try:
             for rows in self._take(begin, batches):
-                if isinstance(self.scorer, Learning):
+                if self.scorer is not None and self.learns:
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
@@ -275,7 +277,7 @@ class Pipeline:
 
     @property
     def _checked(self) -> int:
-        return self.scorer.checked if isinstance(self.scorer, Agreeing) else 0
+        return 0 if self.scorer is None else self.scorer.checked
 
     def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
         while True:

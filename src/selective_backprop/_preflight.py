@@ -12,7 +12,6 @@ from selective_backprop._funnel import Rows
 from selective_backprop._ledger import example_bytes
 from selective_backprop._source import Source
 from selective_backprop._stats import TRAINED, Stats
-from selective_backprop.scorers import Agreeing
 from selective_backprop.scorers._untouched import LARGEST_SAVED, large_buffers
 from selective_backprop.strategies import Strategy
 
@@ -115,7 +114,7 @@ def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -
     elif parts.pipeline.arrivals.counts:
         yield "indices ok"
     scorer = parts.scorer
-    found = scorer.so_far if isinstance(scorer, Agreeing) else None
+    found = None if scorer is None else scorer.so_far
     if found is not None:
         yield f"cheap scores find {found.overlap:.0%} of the highest"
 
@@ -151,7 +150,7 @@ def _saving(strategy: Strategy, parts: Assembly) -> Iterator[str]:
     if shape.window is not None and shape.batch_size is not None and not terms.keeps_everything:
         rate = shape.batch_size / shape.window
     cost = CountedCost.of(strategy, rate)
-    cheap = isinstance(parts.scorer, Agreeing) and parts.scorer.checked > 0
+    cheap = parts.scorer is not None and parts.scorer.checked > 0
     about = "≤" if cheap else "≈"
     if cost.scoring:
         yield f"scoring {about} {cost.share:.0%} of the computing"

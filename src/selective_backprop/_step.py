@@ -36,7 +36,7 @@ from selective_backprop._selection import Draw
 from selective_backprop._stats import StepStats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
-from selective_backprop.scorers import Agreeing, Learning
+from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.strategies import Strategy
 
 STATE_VERSION = 2
@@ -163,7 +163,7 @@ class SelectiveStep:
             rate=terms.rate,
         )
         self._words = repr(strategy)
-        self._scorer = None if scorer is None else scorer.start(context)
+        self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(guarded, self._layout)
@@ -185,7 +185,7 @@ class SelectiveStep:
     @property
     def agreement(self) -> Agreement | None:
         """What the last check of a cheap scorer found; None before, or where none is checked."""
-        return self._scorer.agreement if isinstance(self._scorer, Agreeing) else None
+        return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
         """Select rows of a batch and return their losses, to be trained on.
@@ -208,7 +208,7 @@ class SelectiveStep:
                 held = 0 if tape is None else tape.count_bytes(self._model)
             with self._stopwatch.phase("select"):
                 chosen = self._select(batch, candidates, scores)
-        if isinstance(self._scorer, Learning):
+        if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         with self._stopwatch.phase("forward"):
             losses, tally = self._train(chosen, tape, noted)

@@ -49,6 +49,7 @@ def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
             {},
             r"use Forward\(\)",
         ),
+        (sb.selective_backprop(1 / 2, scorer=tasks.OfACopy()), {}, "plain_forward=True"),
     ],
 )
 def test_what_would_score_unequally_is_refused_for_a_sharded_model(

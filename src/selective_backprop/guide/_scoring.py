@@ -16,6 +16,7 @@ from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf
 from selective_backprop.guide._spending import Spent, timed, total_of
 from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
+from selective_backprop.scorers._abstract import start_scorer
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +111,7 @@ class ScoringGround:
             examples=self.examples,
             rate=self.rate,
         )
-        return scorer.start(context)
+        return start_scorer(scorer, context)
 
 
 def calibrating(scorer: AbstractScorer) -> float:

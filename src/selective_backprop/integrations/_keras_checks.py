@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from selective_backprop._checks import scorer_parts
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses
 from selective_backprop._types import LossesOf
@@ -14,23 +13,23 @@ from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_feed import Recording
 from selective_backprop.integrations._keras_losses import CompiledLoss, apply
 from selective_backprop.integrations._keras_untouched import all_modules
-from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Synced
 from selective_backprop.scorers._untouched import eval_mode, kept_random_streams
 from selective_backprop.strategies import Strategy
 
 
 def check_scorer(strategy: Strategy) -> None:
-    """Refuse scorers that copy a model or take it apart, as only torch's own modules let them.
+    """Refuse scorers that copy a model or take it apart, as torch's own modules alone let them.
 
     Raises:
         ConfigurationError: if the strategy has one.
     """
-    for part in scorer_parts(strategy.scorer):
-        if isinstance(part, (Compiled, EarlyExit, Int8, Pipelined, Synced)):
-            raise ConfigurationError(
-                f"{type(part).__name__}() works on a copy or a part of the model, and Keras keeps "
-                "weights in variables of its own; use Forward(), LowPrecision() or LowResolution()"
-            )
+    needs = strategy.needs
+    if strategy.scores and needs is not None and needs.model and not needs.plain_forward:
+        raise ConfigurationError(
+            f"{strategy.scorer!r} does not score by one whole forward pass of the model "
+            "(Needs(plain_forward=True)), and Keras keeps weights in variables of its own, which a "
+            "copy or a part of the model has not; use Forward(), LowPrecision() or LowResolution()"
+        )
 
 
 def check_model(model: Any, callbacks: Any) -> None:

@@ -1,14 +1,6 @@
 """Scorers: one number per candidate, by which selectors choose."""
 
-from selective_backprop.scorers._abstract import (
-    AbstractScorer,
-    Agreeing,
-    Deferring,
-    Learning,
-    Needs,
-    Remembering,
-    RunningScorer,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._compiled import Compiled
@@ -31,18 +23,16 @@ from selective_backprop.scorers._synced import Synced
 __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
-    "Agreeing",
     "Average",
     "Check",
     "Compiled",
     "Crossing",
-    "Deferring",
+    "Delegating",
     "EarlyExit",
     "Excess",
     "Forward",
     "GaussianProcess",
     "Int8",
-    "Learning",
     "LowPrecision",
     "LowResolution",
     "Measure",
@@ -53,7 +43,6 @@ __all__ = [
     "Proxy",
     "Recorded",
     "ReferenceLosses",
-    "Remembering",
     "RunningScorer",
     "Stale",
     "Synced",

@@ -3,19 +3,25 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
+from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 
 
 class RunningScorer(ABC):
-    """A scorer at work in one training."""
+    """A scorer at work in one training.
+
+    What it can do besides to score, it does by overriding one of the methods that have a default
+    here, and its `Needs` say so: `recall` goes with `remembers`, `learn` with `learns`, `begin`
+    with `defers`.
+    """
 
     @abstractmethod
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
@@ -37,13 +43,8 @@ class RunningScorer(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
 
-
-class Remembering(ABC):
-    """What a running scorer can do besides, if it knows scores before examples are loaded."""
-
-    @abstractmethod
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        """Return every example's score as of the start of an epoch.
+        """Return every example's score as of the start of an epoch, before any is loaded.
 
         Args:
             ledger: what is remembered.
@@ -53,55 +54,16 @@ class Remembering(ABC):
             On the host. NaN where an example must be loaded and scored anew, infinity where
             nothing is known and the example is to be trained on; None if all of it is NaN.
         """
+        return None
 
-
-class Learning(ABC):
-    """What a running scorer can do besides, if it is trained beside the model."""
-
-    @abstractmethod
-    def learn(self, batch: Any) -> None:
+    def learn(self, batch: Any) -> None:  # noqa: B027
         """Take a step on a batch that is about to be trained on."""
 
-
-class Agreeing(ABC):
-    """What a running scorer can do besides, if it knows how far it agrees with an exact one."""
-
     @property
-    @abstractmethod
-    def agreement(self) -> Agreement | None:
-        """What the last check found; None before the first has ended, or if there is none."""
-
-    @property
-    @abstractmethod
-    def checked(self) -> int:
-        """How many candidates were scored a second time, exactly, so far."""
-
-    @property
-    def so_far(self) -> Agreement | None:
-        """What a check that still runs has found, else what the last found; waits for the device.
-
-        None before any batch was compared, or if there is no check.
-        """
-        return self.agreement
-
-
-class Approximate(ABC):
-    """What a running scorer can do besides, if it, or what is inside, stands in for another."""
-
-    @abstractmethod
-    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch without what makes scoring cheap."""
-
-
-class Deferring(ABC):
-    """What a running scorer can do besides, if it scores while something else goes on."""
-
-    @property
-    @abstractmethod
     def ahead(self) -> int:
         """How many batches to begin before the first is waited for; 0 to defer nothing."""
+        return 0
 
-    @abstractmethod
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         """Begin to score the candidates of one batch, which stay as they are meanwhile.
 
@@ -113,6 +75,30 @@ class Deferring(ABC):
             What waits for the scores and returns them. Batches are answered in the order in
             which they were begun; one that nobody waits for is let go.
         """
+        scores = self.score(batch, indices)
+        return lambda: scores
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score the candidates of one batch without what makes scoring cheap."""
+        return self.score(batch, indices)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check against exact scores found; None before, or if there is none."""
+        return None
+
+    @property
+    def checked(self) -> int:
+        """How many candidates were scored a second time, exactly, so far."""
+        return 0
+
+    @property
+    def so_far(self) -> Agreement | None:
+        """What a check that still runs has found, else what the last found; waits for the device.
+
+        None before any batch was compared, or if there is no check.
+        """
+        return self.agreement
 
 
 @dataclass(frozen=True)
@@ -123,15 +109,19 @@ class Needs:
         passes: whether candidates are scored as they come, by a forward pass or otherwise;
             if not, `score` is never called.
         indices: whether it must know examples by their indices in the data set.
-        remembers: whether it answers from memory where it can; its running scorer is then
-            `Remembering`.
+        remembers: whether it answers from memory where it can; its running scorer then has
+            `recall`.
         outputs: whether it needs the model's outputs, and not only losses.
         recordings: whether it lives on the losses that `SelectiveLoader.record` is given.
         depth: how many scores of each example must be remembered.
         rescores: whether examples left out are scored at the epoch's end.
         model: whether it scores with the model in training, and not with one of its own.
-        learns: whether it is trained beside the model; its running scorer is then `Learning`.
-        defers: whether it scores while training goes on; its running scorer is then `Deferring`.
+        learns: whether it is trained beside the model; its running scorer then has `learn`.
+        defers: whether it scores while training goes on; its running scorer then has `begin`.
+        plain_forward: whether each call of `score` runs the model in training forward exactly
+            once, whole and as it is. Under FSDP, or with SyncBatchNorm in training mode, a
+            forward pass waits for all ranks, so that other scorers are refused there: one that
+            scores with a part or a copy of the model leaves it False.
         fresh: the share of an epoch's candidates that passes score, in the mean of epochs and in
             (0, 1]; what a scorer that answers from memory saves.
     """
@@ -146,6 +136,7 @@ class Needs:
     model: bool = True
     learns: bool = False
     defers: bool = False
+    plain_forward: bool = False
     fresh: float = 1.0
 
 
@@ -160,3 +151,107 @@ class AbstractScorer(ABC):
     @abstractmethod
     def start(self, context: Context) -> RunningScorer:
         """Return the scorer at work in the training that `context` describes."""
+
+
+class Delegating(RunningScorer):
+    """A running scorer around others, in which all there is to remember and to learn is.
+
+    Args:
+        inner: the scorer inside.
+        beside: another one, which learns too.
+
+    Attributes:
+        inner: as given.
+        passes_on: methods that do here what they do inside: of these, nothing is declared here.
+    """
+
+    passes_on: ClassVar[frozenset[str]] = frozenset({"learn"})
+
+    def __init__(self, inner: RunningScorer, beside: RunningScorer | None = None) -> None:
+        self.inner = inner
+        self.parts = (inner,) if beside is None else (inner, beside)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """That of the scorer inside."""
+        return self.inner.agreement
+
+    @property
+    def checked(self) -> int:
+        """Those of the scorer inside."""
+        return self.inner.checked
+
+    @property
+    def so_far(self) -> Agreement | None:
+        """That of the scorer inside."""
+        return self.inner.so_far
+
+    def learn(self, batch: Any) -> None:
+        """Let the scorers inside learn."""
+        for part in self.parts:
+            part.learn(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the scorer inside must remember."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the scorer inside go on from `state_dict()`."""
+        self.inner.load_state_dict(state)
+
+
+class PassingOn(Delegating):
+    """A running scorer whose scores are those of the scorer inside, taken when it takes them."""
+
+    passes_on = Delegating.passes_on | {"begin"}
+
+    @property
+    def ahead(self) -> int:
+        """Those of the scorer inside."""
+        return self.inner.ahead
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score as the scorer inside does."""
+        return self.inner.score(batch, indices)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        """Begin as the scorer inside does."""
+        return self.inner.begin(batch, indices)
+
+
+ABILITIES = {"remembers": "recall", "learns": "learn", "defers": "begin"}
+
+
+def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
+    """Return the scorer at work in the training that `context` describes.
+
+    Raises:
+        ConfigurationError: if what the scorer says it can do and what it does contradict each
+            other, or it cannot work in this training.
+    """
+    running = scorer.start(context)
+    name = type(running).__name__
+    if not isinstance(running, RunningScorer):
+        raise ConfigurationError(
+            f"start() of {scorer!r} returned a {name}; a RunningScorer is needed"
+        )
+    for flag, method in ABILITIES.items():
+        declared, has = getattr(scorer.needs, flag), _has(running, method)
+        if declared and not has:
+            raise ConfigurationError(
+                f"{scorer!r} says Needs({flag}=True), and {name} has no {method}(): write it, or "
+                f"leave out {flag}=True"
+            )
+        if has and not declared:
+            raise ConfigurationError(
+                f"{name} has {method}(), which is never called unless the needs of {scorer!r} say "
+                f"so: add {flag}=True to its Needs, or leave out {method}()"
+            )
+    return running
+
+
+def _has(running: RunningScorer, method: str) -> bool:
+    """Return whether a running scorer has a method that is more than the default."""
+    if isinstance(running, Delegating) and method in running.passes_on:
+        return any(_has(part, method) for part in running.parts)
+    return getattr(type(running), method) is not getattr(RunningScorer, method)

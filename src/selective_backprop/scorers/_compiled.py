@@ -8,12 +8,17 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    start_scorer,
+)
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers._untouched import unwrapped
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -57,8 +62,8 @@ class Compiled(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs."""
-        return self.scorer.needs
+        """What the scorer inside needs, of a compiled form of the model."""
+        return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer.
@@ -81,16 +86,16 @@ class Compiled(AbstractScorer):
             raise ConfigurationError(f"the model cannot be compiled: {error}") from error
 
         def begin(context: Context) -> Pair:
-            cheap = self.scorer.start(replace(context, model=compiled))
-            exact = self.scorer.start(replace(context, checks=False))
+            cheap = start_scorer(self.scorer, replace(context, model=compiled))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithCompiled(cheap), exact, shared=False)
 
         advice = "Score with the model as it is, since compiling must not change what it computes"
         return stand_in(self, self.check, context, begin, advice=advice)
 
 
-class _WithCompiled(RunningWrapper):
+class _WithCompiled(Delegating):
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        scores = self._inner.score(batch, indices)
+        scores = self.inner.score(batch, indices)
         # The next replay of a CUDA graph would overwrite what a model returns as its losses.
         return scores.clone() if scores.is_cuda else scores

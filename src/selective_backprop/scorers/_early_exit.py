@@ -16,12 +16,7 @@ from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._losses import check_losses
 from selective_backprop._recording import stop_recording
 from selective_backprop._types import LossesOf, RowIndices, Scores
-from selective_backprop.scorers._abstract import (
-    AbstractScorer,
-    Learning,
-    Needs,
-    RunningScorer,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._blocks import FirstBlocks
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._forward import Forward
@@ -228,7 +223,7 @@ def likely_weights(losses: Scores, rate: float) -> Scores:
     return ((ranks + 0.5) / losses.shape[0]) ** (1.0 / rate - 1.0)
 
 
-class _RunningEarlyExit(RunningScorer, Learning):
+class _RunningEarlyExit(RunningScorer):
     def __init__(
         self,
         model: _Exit,

@@ -12,13 +12,12 @@ from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Approximate,
+    Delegating,
     Needs,
     RunningScorer,
+    start_scorer,
 )
 from selective_backprop.scorers._stale import check_inner
-from selective_backprop.scorers._stand_in import score_exactly
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -114,19 +113,19 @@ class Excess(AbstractScorer):
                 f"there are reference losses of {len(self.reference)} examples, and the data set "
                 f"has {context.examples}"
             )
-        return _RunningExcess(self.reference.losses, self.scorer.start(context))
+        return _RunningExcess(self.reference.losses, start_scorer(self.scorer, context))
 
 
-class _RunningExcess(RunningWrapper, Approximate):
+class _RunningExcess(Delegating):
     def __init__(self, reference: Tensor, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._reference = reference
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._above_reference(self._inner.score(batch, indices), indices)
+        return self._above_reference(self.inner.score(batch, indices), indices)
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._above_reference(score_exactly(self._inner, batch, indices), indices)
+        return self._above_reference(self.inner.score_exactly(batch, indices), indices)
 
     def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
         if self._reference.device != scores.device:

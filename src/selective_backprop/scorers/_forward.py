@@ -79,7 +79,7 @@ class Forward(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """A pass, and the outputs for another measure than the loss."""
-        return Needs(outputs=self.measure is not Measure.LOSS)
+        return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer.

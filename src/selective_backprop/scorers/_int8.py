@@ -9,7 +9,13 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    start_scorer,
+)
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._compiled import Compiled
 from selective_backprop.scorers._forward import Forward
@@ -19,7 +25,6 @@ from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers._synced import Synced
 from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 FIRST_GAP = 1  # scored batches from the first calibration to the second
 UNNOTICED = 16  # scored batches after which weights are copied though nothing seems to change
@@ -103,8 +108,8 @@ class Int8(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs."""
-        return self.scorer.needs
+        """What the scorer inside needs, of a copy."""
+        return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a copy of the model.
@@ -132,8 +137,8 @@ class Int8(AbstractScorer):
             twin = Int8Copy(model)
 
         def begin(context: Context) -> Pair:
-            inner = self.scorer.start(replace(context, model=twin.model))
-            exact = self.scorer.start(replace(context, checks=False))
+            inner = start_scorer(self.scorer, replace(context, model=twin.model))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithIntegers(inner, twin, self), exact, shared=False)
 
         stride = 1 if self.check is None else -(-self.recalibrate_every // self.check.batches)
@@ -141,7 +146,7 @@ class Int8(AbstractScorer):
         return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
 
 
-class _WithIntegers(RunningWrapper):
+class _WithIntegers(Delegating):
     def __init__(self, inner: RunningScorer, twin: Int8Copy, spec: Int8) -> None:
         super().__init__(inner)
         self._twin = twin
@@ -161,9 +166,9 @@ class _WithIntegers(RunningWrapper):
             self._twin.update()
             if calibrating:
                 anew = self._since == 0
-                self._calibrate(lambda: self._inner.score(batch, indices), anew=anew)
+                self._calibrate(lambda: self.inner.score(batch, indices), anew=anew)
             self._twin.quantise()
-        scores = self._inner.score(batch, indices)
+        scores = self.inner.score(batch, indices)
         self._scored += 1
         self._since += 1
         return scores
@@ -183,10 +188,10 @@ class _WithIntegers(RunningWrapper):
         return self._scored % UNNOTICED == 0 or self._twin.is_behind()
 
     def _calibrate(self, score: Callable[[], Scores], *, anew: bool) -> None:
-        before = self._inner.state_dict()
+        before = self.inner.state_dict()
         self._twin.observe(anew=anew)
         score()  # for the ranges alone: scores of two precisions would not rank together
-        self._inner.load_state_dict(before)
+        self.inner.load_state_dict(before)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -196,7 +201,7 @@ class _WithIntegers(RunningWrapper):
             "moved": self._moved,
             "copy": self._twin.weights(),
             "ranges": [list(span) for span in self._twin.ranges()],
-            "scorer": self._inner.state_dict(),
+            "scorer": self.inner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -204,4 +209,4 @@ class _WithIntegers(RunningWrapper):
         self._before = state["moved"]
         self._twin.mark()
         self._twin.resume(state["copy"], [(low, high) for low, high in state["ranges"]])
-        self._inner.load_state_dict(state["scorer"])
+        self.inner.load_state_dict(state["scorer"])

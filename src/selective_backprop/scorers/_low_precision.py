@@ -9,12 +9,17 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, warn
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    start_scorer,
+)
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, stand_in
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -81,13 +86,13 @@ class LowPrecision(AbstractScorer):
             )
 
         def begin(context: Context) -> Pair:
-            exact = self.scorer.start(context)
+            exact = start_scorer(self.scorer, context)
             return Pair(_UnderAutocast(exact, device.type, self.dtype), exact, shared=True)
 
         return stand_in(self, self.check, context, begin, advice="Score in full precision")
 
 
-class _UnderAutocast(RunningWrapper):
+class _UnderAutocast(Delegating):
     def __init__(self, inner: RunningScorer, kind: str, dtype: torch.dtype) -> None:
         super().__init__(inner)
         self._kind = kind
@@ -96,7 +101,7 @@ class _UnderAutocast(RunningWrapper):
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         # Weights cast under no_grad have no gradient: training must not meet them in a cache.
         with torch.autocast(self._kind, dtype=self._dtype, cache_enabled=False):
-            scores = self._inner.score(batch, indices)
+            scores = self.inner.score(batch, indices)
         return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 

@@ -12,11 +12,16 @@ from selective_backprop._batches import map_leaves
 from selective_backprop._context import Context
 from selective_backprop._errors import BatchError, ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    start_scorer,
+)
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, stand_in
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 
 @final
@@ -70,7 +75,7 @@ class LowResolution(AbstractScorer):
         """Return the running scorer."""
 
         def begin(context: Context) -> Pair:
-            exact = self.scorer.start(context)
+            exact = start_scorer(self.scorer, context)
             paths = None if self.paths is None else frozenset(self.paths)
             return Pair(_OnSmallImages(exact, int(self.factor), paths), exact, shared=True)
 
@@ -78,7 +83,7 @@ class LowResolution(AbstractScorer):
         return stand_in(self, self.check, context, begin, advice=advice)
 
 
-class _OnSmallImages(RunningWrapper):
+class _OnSmallImages(Delegating):
     def __init__(self, inner: RunningScorer, factor: int, paths: frozenset[str] | None) -> None:
         super().__init__(inner)
         self._factor = factor
@@ -88,7 +93,7 @@ class _OnSmallImages(RunningWrapper):
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         small = shrink_images(batch, self._factor, self._paths)
         try:
-            scores = self._inner.score(small, indices)
+            scores = self.inner.score(small, indices)
         except RuntimeError as error:
             if not self._worked:
                 error.add_note(

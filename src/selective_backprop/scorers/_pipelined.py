@@ -11,12 +11,7 @@ from torch import multiprocessing, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import (
-    AbstractScorer,
-    Deferring,
-    Needs,
-    RunningScorer,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._lane import Lane
 from selective_backprop.scorers._stale import check_inner
@@ -111,7 +106,7 @@ class Pipelined(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """What the scorer inside needs, and that batches are begun ahead."""
-        return replace(self.scorer.needs, defers=True)
+        return replace(self.scorer.needs, defers=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer; the copy is made at the first scored batch.
@@ -139,7 +134,7 @@ class Pipelined(AbstractScorer):
             )
 
         def begin(context: Context) -> Pair:
-            exact = self.scorer.start(replace(context, checks=False))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
             running = _RunningPipelined(open_lane, every=int(self.every), ahead=ahead)
             return Pair(running, exact, shared=False)
 
@@ -199,7 +194,7 @@ class Pipelined(AbstractScorer):
 OpenLane = Callable[[Any, int], Lane]
 
 
-class _RunningPipelined(RunningScorer, Deferring):
+class _RunningPipelined(RunningScorer):
     def __init__(self, open_lane: OpenLane, *, every: int, ahead: int) -> None:
         self._open = open_lane
         self._every = every

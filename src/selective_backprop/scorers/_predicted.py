@@ -12,13 +12,13 @@ from selective_backprop._ledger import Ledger
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
-    Remembering,
+    PassingOn,
     RunningScorer,
+    start_scorer,
 )
 from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._stale import check_epochs, check_inner, expired, forget
-from selective_backprop.scorers._wrapping import PassingOn
 
 
 @final
@@ -64,10 +64,10 @@ class Predicted(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
-        return _RunningPredicted(self, self.scorer.start(context))
+        return _RunningPredicted(self, start_scorer(self.scorer, context))
 
 
-class _RunningPredicted(PassingOn, Remembering):
+class _RunningPredicted(PassingOn):
     def __init__(self, spec: Predicted, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec

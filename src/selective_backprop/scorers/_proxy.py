@@ -13,12 +13,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses
 from selective_backprop._types import LossesOf, RowIndices, Scores
-from selective_backprop.scorers._abstract import (
-    AbstractScorer,
-    Learning,
-    Needs,
-    RunningScorer,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._makers import check_maker, name_of
 from selective_backprop.scorers._untouched import kept_random_streams
@@ -61,7 +56,7 @@ class Proxy(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """What a forward pass needs, but for the model in training."""
-        return replace(self.forward.needs, model=False, learns=True)
+        return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device.
@@ -84,7 +79,7 @@ class Proxy(AbstractScorer):
         )
 
 
-class _RunningProxy(RunningScorer, Learning):
+class _RunningProxy(RunningScorer):
     def __init__(
         self,
         scorer: RunningScorer,

@@ -1,7 +1,7 @@
 """Select by the losses that training computed anyway: no selection pass at all."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -15,13 +15,13 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
+    Delegating,
     Needs,
-    Remembering,
     RunningScorer,
+    start_scorer,
 )
 from selective_backprop.scorers._predictor import check_depth
 from selective_backprop.scorers._stale import check_epochs, check_inner, merged
-from selective_backprop.scorers._wrapping import RunningWrapper
 
 EVEN = math.log(2.0)  # the loss of even chances
 GIVEN_UP = -np.inf  # a score below any loss
@@ -77,20 +77,21 @@ class Recorded(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """Indices and recorded losses, and passes only where something is rescored."""
-        inner = self.rescore
-        return Needs(
+        inner = Needs() if self.rescore is None else self.rescore.needs
+        return replace(
+            inner,
             passes=False,
             indices=True,
             remembers=True,
-            outputs=inner is not None and inner.needs.outputs,
             recordings=True,
             depth=self.highest_of,
-            rescores=inner is not None,
+            rescores=self.rescore is not None,
+            defers=False,
         )
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
-        inner = _TakesNone() if self.rescore is None else self.rescore.start(context)
+        inner = _TakesNone() if self.rescore is None else start_scorer(self.rescore, context)
         return _RunningRecorded(self, inner)
 
 
@@ -105,13 +106,13 @@ class _TakesNone(RunningScorer):
         pass
 
 
-class _RunningRecorded(RunningWrapper, Remembering):
+class _RunningRecorded(Delegating):
     def __init__(self, spec: Recorded, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._inner.score(batch, indices)
+        return self.inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scored, recorded = ledger.scored.observe(), ledger.recorded.observe()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from selective_backprop._context import Context
 from selective_backprop._errors import LoaderError, SelectionWarning
-from selective_backprop.scorers._abstract import AbstractScorer
+from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 from selective_backprop.scorers._shared_memory import Place, read
 from selective_backprop.scorers._synced import overwrite, tensors_of
 
@@ -86,7 +86,7 @@ class Desk:
         random.seed(order.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
-            self.scorer = order.scorer.start(order.context)
+            self.scorer = start_scorer(order.scorer, order.context)
 
 
 class Request(ABC):

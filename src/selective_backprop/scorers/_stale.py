@@ -14,10 +14,10 @@ from selective_backprop._ledger import Ledger, Observations
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
-    Remembering,
+    PassingOn,
     RunningScorer,
+    start_scorer,
 )
-from selective_backprop.scorers._wrapping import PassingOn
 
 
 @final
@@ -63,10 +63,10 @@ class Stale(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer."""
-        return _RunningStale(self, self.scorer.start(context))
+        return _RunningStale(self, start_scorer(self.scorer, context))
 
 
-class _RunningStale(PassingOn, Remembering):
+class _RunningStale(PassingOn):
     def __init__(self, spec: Stale, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec

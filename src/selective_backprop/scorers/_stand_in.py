@@ -1,6 +1,6 @@
 """A cheap scorer at work in the place of an exact one, and now and then beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -8,16 +8,8 @@ from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._types import RowIndices, Scores
-from selective_backprop.scorers._abstract import (
-    AbstractScorer,
-    Agreeing,
-    Approximate,
-    Deferring,
-    Learning,
-    RunningScorer,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, PassingOn, RunningScorer
 from selective_backprop.scorers._check import Check, Comparison
-from selective_backprop.scorers._wrapping import ahead_of, begin_with
 
 
 @dataclass(frozen=True)
@@ -66,7 +58,7 @@ def stand_in(
 
 
 @final
-class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
+class StandIn(PassingOn):
     """A running scorer that scores cheaply, and at times exactly too.
 
     Args:
@@ -75,44 +67,32 @@ class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
     """
 
     def __init__(self, pair: Pair, comparison: Comparison | None) -> None:
+        super().__init__(pair.cheap, None if pair.shared else pair.exact)
         self._pair = pair
         self._comparison = comparison
 
     @property
     def agreement(self) -> Agreement | None:
         """What the last check found; of a scorer inside, where this one is not checked."""
-        if self._comparison is not None:
-            return self._comparison.agreement
-        cheap = self._pair.cheap
-        return cheap.agreement if isinstance(cheap, Agreeing) else None
+        return (self._comparison or self.inner).agreement
 
     @property
     def so_far(self) -> Agreement | None:
         """What the check that runs has found so far, here or inside."""
-        if self._comparison is not None:
-            return self._comparison.so_far
-        cheap = self._pair.cheap
-        return cheap.so_far if isinstance(cheap, Agreeing) else None
+        return (self._comparison or self.inner).so_far
 
     @property
     def checked(self) -> int:
         """Candidates scored a second time so far, here or inside."""
-        cheap = self._pair.cheap
-        inside = cheap.checked if isinstance(cheap, Agreeing) else 0
-        return inside + (0 if self._comparison is None else self._comparison.checked)
+        return self.inner.checked + (0 if self._comparison is None else self._comparison.checked)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         """Score cheaply, and exactly too where a check is due."""
-        return self._followed(self._pair.cheap.score(batch, indices), batch, indices)
-
-    @property
-    def ahead(self) -> int:
-        """Those of the cheap scorer."""
-        return ahead_of(self._pair.cheap)
+        return self._followed(self.inner.score(batch, indices), batch, indices)
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         """Begin to score cheaply; a check that is due is made when the scores are asked for."""
-        wait = begin_with(self._pair.cheap, batch, indices)
+        wait = self.inner.begin(batch, indices)
         return lambda: self._followed(wait(), batch, indices)
 
     def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
@@ -122,38 +102,24 @@ class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
         """Score as the scorer does that this one stands in for."""
-        return score_exactly(self._pair.exact, batch, indices)
-
-    def learn(self, batch: Any) -> None:
-        """Let both learn."""
-        for part in self._parts().values():
-            if isinstance(part, Learning):
-                part.learn(batch)
+        return self._pair.exact.score_exactly(batch, indices)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what both must remember, and where the check stands."""
-        state: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._named()}
         if self._comparison is not None:
             state["check"] = self._comparison.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
-        for name, part in self._parts().items():
+        for name, part in self._named():
             part.load_state_dict(state[name])
         if self._comparison is not None:
             self._comparison.load_state_dict(state["check"])
 
-    def _parts(self) -> dict[str, RunningScorer]:
-        parts = {"cheap": self._pair.cheap}
-        return parts if self._pair.shared else parts | {"exact": self._pair.exact}
-
-
-def score_exactly(running: RunningScorer, batch: Any, indices: RowIndices | None) -> Scores:
-    """Score a batch as what is exact within a running scorer does."""
-    if isinstance(running, Approximate):
-        return running.score_exactly(batch, indices)
-    return running.score(batch, indices)
+    def _named(self) -> Iterator[tuple[str, RunningScorer]]:
+        return zip(("cheap", "exact"), self.parts, strict=False)
 
 
 def check_check(check: Any) -> None:

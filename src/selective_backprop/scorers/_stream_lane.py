@@ -13,7 +13,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import ExampleLosses
 from selective_backprop._types import LossesOf, RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer
+from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 from selective_backprop.scorers._lane import Lane
 from selective_backprop.scorers._synced import overwrite, tensors_of, update
 
@@ -61,8 +61,8 @@ class StreamLane(Lane):
         for part in (self._twin, self._staged):
             _keep_for(self._side, list(tensors_of(part).values()))
         losses = context.losses if home == away else _losses_on(away, context.losses)
-        self._inner = scorer.start(
-            replace(context, model=self._twin, losses=losses, device=away, checks=False)
+        self._inner = start_scorer(
+            scorer, replace(context, model=self._twin, losses=losses, device=away, checks=False)
         )
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:

@@ -7,16 +7,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Agreeing,
-    Learning,
+    Delegating,
     Needs,
     RunningScorer,
+    start_scorer,
 )
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._stale import check_inner
@@ -62,8 +61,8 @@ class Synced(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs."""
-        return self.scorer.needs
+        """What the scorer inside needs, of a copy."""
+        return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a copy of the model as it is now.
@@ -82,8 +81,8 @@ class Synced(AbstractScorer):
             ) from error
 
         def begin(context: Context) -> Pair:
-            inner = self.scorer.start(replace(context, model=twin))
-            exact = self.scorer.start(replace(context, checks=False))
+            inner = start_scorer(self.scorer, replace(context, model=twin))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
 
         stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
@@ -92,36 +91,20 @@ class Synced(AbstractScorer):
         )
 
 
-class _WithCopy(RunningScorer, Learning, Agreeing):
+class _WithCopy(Delegating):
     def __init__(self, inner: RunningScorer, model: nn.Module, twin: nn.Module, every: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._model = model
         self._twin = twin
         self._every = every
         self._scored = 0
 
-    @property
-    def agreement(self) -> Agreement | None:
-        return self._inner.agreement if isinstance(self._inner, Agreeing) else None
-
-    @property
-    def checked(self) -> int:
-        return self._inner.checked if isinstance(self._inner, Agreeing) else 0
-
-    @property
-    def so_far(self) -> Agreement | None:
-        return self._inner.so_far if isinstance(self._inner, Agreeing) else None
-
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         if self._scored % self._every == 0:
             update(self._twin, self._model)
-        scores = self._inner.score(batch, indices)
+        scores = self.inner.score(batch, indices)
         self._scored += 1
         return scores
-
-    def learn(self, batch: Any) -> None:
-        if isinstance(self._inner, Learning):
-            self._inner.learn(batch)
 
     def state_dict(self) -> dict[str, Any]:
         # A copy that is about to be brought up to date need not be kept.
@@ -130,14 +113,14 @@ class _WithCopy(RunningScorer, Learning, Agreeing):
         return {
             "scored": self._scored,
             "copy": weights if stays else None,
-            "scorer": self._inner.state_dict(),
+            "scorer": self.inner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._scored = state["scored"]
         if state["copy"] is not None:
             overwrite(tensors_of(self._twin), state["copy"])
-        self._inner.load_state_dict(state["scorer"])
+        self.inner.load_state_dict(state["scorer"])
 
 
 def update(twin: nn.Module, model: nn.Module) -> None:
