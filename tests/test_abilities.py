@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
-
 NOTHING = sb.Needs()
 
 

@@ -1,7 +1,7 @@
 """Scores that are predicted from earlier ones, once for each epoch."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -76,5 +76,6 @@ def test_what_predicts_nothing_is_refused():
 
 
 def test_it_needs_as_many_scores_as_its_predictor_looks_at():
-    needs = sb.Predicted(sb.Forward("error-norm"), sb.Average(depth=5)).needs
-    assert needs == sb.Needs(indices=True, remembers=True, outputs=True, depth=5, fresh=1 / 3)
+    inner = sb.Forward("error-norm")
+    needs = sb.Predicted(inner, sb.Average(depth=5)).needs
+    assert needs == replace(inner.needs, indices=True, remembers=True, depth=5, fresh=1 / 3)

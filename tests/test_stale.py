@@ -1,6 +1,7 @@
 """Which remembered scores are still good, against a plain twin written from the paper."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_a_recorded_loss_that_is_not_a_number_is_no_score():
 
 
 def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
-    expected = sb.Needs(indices=True, remembers=True, fresh=1 / 4)
+    expected = replace(sb.Forward().needs, indices=True, remembers=True, fresh=1 / 4)
     assert sb.Stale(sb.Forward(), epochs=4).needs == expected
     assert sb.Stale(sb.Forward("error-norm")).needs.outputs
 
