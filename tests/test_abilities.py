@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, losses_by_number, select
+from fixture_doors import Numbered, NumberedStream, losses_by_number, select
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -64,7 +64,7 @@ def door(scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
     return select(DataLoader(Numbered(32), 8), strategy, batch_size=2)
 
 
-MEMORY = sb.Needs(remembers=True, indices=True)
+MEMORY = sb.Needs(remembers=True)
 CONTRADICTIONS = {
     "remembers without recall": (Plain, MEMORY, r"remembers=True.*Plain has no recall\(\)"),
     "learns without learn": (Plain, sb.Needs(learns=True), r"learns=True.*Plain has no learn\(\)"),
@@ -123,3 +123,9 @@ def test_a_scorer_that_defers_is_begun_ahead():
     next(iter(loader))
     assert loader.stats.scored == 8
     assert [len(numbers) for _, numbers in loader] == [2] * 4
+
+
+def test_a_scorer_that_remembers_refuses_a_stream():
+    strategy = sb.Strategy("own", Spec(Recalls(), MEMORY), sb.Top(1 / 4))
+    with pytest.raises(sb.LoaderError, match="knows examples by index"):
+        select(DataLoader(NumberedStream(32), 8), strategy, batch_size=2)

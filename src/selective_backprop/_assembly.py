@@ -193,7 +193,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         leftovers=wishes.leftovers,
         turns=turns,
         tries=tries,
-        attributes=needs.indices,
+        attributes=needs.indices or needs.remembers,
         learns=needs.learns,
         device=wishes.device,
         stopwatch=wishes.stopwatch,

@@ -42,7 +42,8 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     """
     needs, terms = strategy.needs, strategy.selector.terms
     draws_early = not terms.keeps_everything and (needs is None or not needs.passes)
-    if not source.indexed and (draws_early or (needs is not None and needs.indices)):
+    by_index = needs is not None and (needs.indices or needs.remembers)
+    if not source.indexed and (draws_early or by_index):
         why = "selects examples by index before they are loaded"
         if not draws_early:
             why = "knows examples by index"

@@ -199,7 +199,6 @@ def test_what_remembers_is_told_by_index_and_says_so(scorer):
     running = begin(scorer, Restless())
     recalls = type(running).recall is not sb.RunningScorer.recall
     assert recalls == scorer.needs.remembers
-    assert scorer.needs.indices or not scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
 
 

@@ -109,8 +109,8 @@ class Needs:
         passes: whether candidates are scored as they come, by a forward pass or otherwise;
             if not, `score` is never called.
         indices: whether it must know examples by their indices in the data set.
-        remembers: whether it answers from memory where it can; its running scorer then has
-            `recall`.
+        remembers: whether it answers from memory where it can, by index; its running scorer then
+            has `recall`.
         outputs: whether it needs the model's outputs, and not only losses.
         recordings: whether it lives on the losses that `SelectiveLoader.record` is given.
         depth: how many scores of each example must be remembered.
