@@ -12,6 +12,7 @@ from selective_backprop._batches import map_tensors
 from selective_backprop._ensemble import Ensemble, ExampleScores, MakeModel, Progress, Train
 from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._losses import ExampleLosses, LossFunction, apply_to_pair, error_norms
+from selective_backprop._options import check_whole
 from selective_backprop._types import LossesOf, OutputsOf
 
 GRADIENT_BYTES = 2**28  # of all examples' gradients that are held at once, where not said otherwise
@@ -117,8 +118,8 @@ def grand_scores(
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 2, averaged over models as there.
     """
-    if chunk is not None and (chunk < 1 or chunk % 1):
-        raise ConfigurationError(f"chunk={chunk}: gradients of at least 1 example are held")
+    what = "the number of examples whose gradients are held"
+    chunk = check_whole("chunk", chunk, what, optional=True)
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
     def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:

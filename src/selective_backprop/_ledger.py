@@ -8,6 +8,7 @@ from jaxtyping import Float32, Int32
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole
 from selective_backprop._types import RowIndices
 
 NEVER = -1
@@ -127,7 +128,8 @@ class Ledger:
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
-        self.examples = examples
+        self.examples = examples = int(check_whole("examples", examples, least=0))
+        depth = int(check_whole("depth", depth, "the number of remembered scores"))
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
         self._selected: Tensor | None = None

@@ -15,10 +15,10 @@ from selective_backprop._batches import Layout
 from selective_backprop._checks import (
     check_fit,
     check_length,
+    check_pad,
     check_paths,
     check_strategy,
     check_use,
-    choose,
     find_device,
     warn_of_loss,
     warn_of_no_batch,
@@ -29,6 +29,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
+from selective_backprop._options import check_flag, check_number, check_whole, choose
 from selective_backprop._outlook import Progress
 from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
@@ -133,6 +134,8 @@ class SelectiveLoader:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
         warn_of_loss(strategy, loss_fn)
+        what = "the length of training"
+        epochs = check_number("epochs", epochs, what, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
         wishes = Wishes(
             model=model,
@@ -141,8 +144,8 @@ class SelectiveLoader:
             outputs=outputs,
             batch_size=batch_size,
             leftovers=choose(Leftovers, "leftovers", leftovers),
-            with_selection=with_selection,
-            layout=Layout(check_paths("whole", whole), dict(pad or {})),
+            with_selection=check_flag("with_selection", with_selection),
+            layout=Layout(check_paths("whole", whole), check_pad(pad)),
             device=find_device(model, device),
             seed=generator.initial_seed() if generator else torch.initial_seed(),
             nonfinite=choose(NonFinite, "nonfinite", nonfinite),
@@ -155,7 +158,7 @@ class SelectiveLoader:
         self._standing = Standing(self._parts, self._built(), wishes.device)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
-        self._quiet = quiet or self._parts.ranks.rank > 0
+        self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
 
     @property
     def dataset(self) -> Any:
@@ -243,6 +246,7 @@ class SelectiveLoader:
 
         The rest of another epoch that was to go on is left out.
         """
+        epoch = check_whole("epoch", epoch, "the number of the next epoch", least=0)
         if epoch != self._standing.next_epoch:
             self._standing.midway = None
         self._standing.next_epoch = epoch
@@ -267,6 +271,7 @@ class SelectiveLoader:
         Raises:
             TypeError: if they cannot be known in advance.
         """
+        epochs = check_whole("epochs", epochs, least=0)
         return self._parts.outlook.lengths(self._standing.begins, epochs)
 
     def __bool__(self) -> bool:

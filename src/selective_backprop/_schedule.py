@@ -7,6 +7,7 @@ from enum import Enum
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._gate import AbstractGate
+from selective_backprop._options import check_instance, check_number, check_whole, store
 
 
 class Phase(Enum):
@@ -50,22 +51,22 @@ class Schedule:
     gate: AbstractGate | None = None
 
     def __post_init__(self) -> None:
-        if not self.warmup_epochs >= 0 or self.warmup_epochs % 1:
-            raise ConfigurationError(
-                f"warmup_epochs counts whole epochs, got {self.warmup_epochs}; "
-                "use start= for a fraction of training"
-            )
-        if not 0.0 <= self.start < self.end <= 1.0:
+        warm, part = "the warm-up", "use start= for a fraction of training"
+        every, none = "one batch in so many: it", "with 1 nothing would ever be selected"
+        store(
+            self,
+            warmup_epochs=check_whole("warmup_epochs", self.warmup_epochs, warm, part, least=0),
+            start=check_number("start", self.start, "a fraction of training", below=1),
+            end=check_number("end", self.end, "a fraction of training", above=0, most=1),
+            plain_every=check_whole(
+                "plain_every", self.plain_every, every, none, least=2, optional=True
+            ),
+        )
+        if not self.start < self.end:
             raise ConfigurationError(
                 f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
             )
-        if self.plain_every is not None and (not self.plain_every >= 2 or self.plain_every % 1):
-            raise ConfigurationError(
-                f"plain_every={self.plain_every}: one batch in at least 2 can be unselective; "
-                "with 1 nothing would ever be selected. Use None for no such batch."
-            )
-        if self.gate is not None and not isinstance(self.gate, AbstractGate):
-            raise ConfigurationError(f"gate={self.gate!r} is no gate, such as VarianceGate()")
+        check_instance("gate", self.gate, AbstractGate, "VarianceGate()", optional=True)
 
     @property
     def uses_fractions(self) -> bool:

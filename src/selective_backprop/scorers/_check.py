@@ -8,8 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from selective_backprop._agreement import Agreement, check_rate, measure
-from selective_backprop._errors import ConfigurationError, SelectionWarning
+from selective_backprop._agreement import Agreement, measure
+from selective_backprop._errors import SelectionWarning
+from selective_backprop._options import check_number, check_whole, store
 from selective_backprop._types import Scores
 
 UNKNOWN_RATE = 1 / 3
@@ -42,22 +43,18 @@ class Check:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.batches >= 1 or self.batches % 1:
-            raise ConfigurationError(
-                f"batches={self.batches}: a check takes a whole number of batches, at least 1; "
-                "check=None checks nothing"
-            )
-        if self.every is not None and (not self.every > self.batches or self.every % 1):
-            raise ConfigurationError(
-                f"every={self.every}: checks of {self.batches} batches each can begin again after "
-                f"{self.batches + 1} scored batches or more, a whole number; None checks once"
-            )
-        if not 0.0 <= self.least <= 1.0:
-            raise ConfigurationError(
-                f"least={self.least}: the overlap to be warned below must be in [0, 1]"
-            )
-        if self.rate is not None:
-            check_rate(self.rate)
+        again = "the number of scored batches from check to check"
+        batches = check_whole("batches", self.batches, hint="check=None checks nothing")
+        what = "the share of candidates that counts as the highest"
+        store(
+            self,
+            batches=batches,
+            every=check_whole(
+                "every", self.every, again, "None checks once", least=batches + 1, optional=True
+            ),
+            least=check_number("least", self.least, "the overlap to warn below", most=1),
+            rate=check_number("rate", self.rate, what, above=0, most=1, optional=True),
+        )
 
 
 class Comparison:

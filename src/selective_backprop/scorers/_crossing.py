@@ -6,8 +6,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Observations
+from selective_backprop._options import check_number, store
 from selective_backprop.scorers._lags import (
     Box,
     check_installed,
@@ -50,13 +50,13 @@ class Crossing(AbstractPredictor):
     points: int = 4096
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rate <= 1.0:
-            raise ConfigurationError(
-                f"rate={self.rate}: the share of examples that counts as the highest must be in "
-                "(0, 1]"
-            )
-        check_depth(self.depth, least=2)
-        check_points(self.points)
+        what = "the share of examples that counts as the highest"
+        store(
+            self,
+            rate=check_number("rate", self.rate, what, above=0, most=1),
+            depth=check_depth(self.depth, least=2),
+            points=check_points(self.points),
+        )
         check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:

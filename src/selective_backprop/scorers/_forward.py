@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses, error_norms
+from selective_backprop._options import check_flag, choose, store
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._untouched import (
@@ -70,11 +71,12 @@ class Forward(AbstractScorer):
     inference_mode: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "measure", Measure(self.measure))
-        except ValueError:
-            known = " and ".join(repr(str(measure)) for measure in Measure)
-            raise ConfigurationError(f"measure={self.measure!r}: there are {known}") from None
+        store(
+            self,
+            measure=choose(Measure, "measure", self.measure),
+            training=check_flag("training", self.training),
+            inference_mode=check_flag("inference_mode", self.inference_mode),
+        )
 
     @property
     def needs(self) -> Needs:

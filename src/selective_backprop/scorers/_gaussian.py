@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from selective_backprop._ledger import Observations
+from selective_backprop._options import store
 from selective_backprop.scorers._lags import (
     Box,
     check_installed,
@@ -56,8 +57,7 @@ class GaussianProcess(AbstractPredictor):
     depth: int = 3
 
     def __post_init__(self) -> None:
-        check_points(self.points)
-        check_depth(self.depth, least=2)
+        store(self, points=check_points(self.points), depth=check_depth(self.depth, least=2))
         check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int32, Int64
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole
 
 FEWEST = 8
 """Pairs below which nothing is learned: a handful says more about chance than about scores."""
@@ -100,17 +101,13 @@ def in_chunks(examples: int) -> Iterator[slice]:
         yield slice(start, start + _CHUNK)
 
 
-def check_points(points: float) -> None:
-    """Refuse what is no number of examples to learn from.
+def check_points(points: int) -> int:
+    """Return how many examples are learned from.
 
     Raises:
         ConfigurationError: if it is no whole number from `FEWEST`.
     """
-    if not points >= FEWEST or points % 1:
-        raise ConfigurationError(
-            f"points={points}: a whole number of examples to learn from is needed, at least "
-            f"{FEWEST}"
-        )
+    return check_whole("points", points, "the number of examples to learn from", least=FEWEST)
 
 
 def check_installed(predictor: str) -> None:

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from jaxtyping import Float32
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Observations
+from selective_backprop._options import check_whole
 
 
 class AbstractPredictor(ABC):
@@ -31,13 +31,10 @@ class AbstractPredictor(ABC):
         """
 
 
-def check_depth(depth: float, *, least: int, name: str = "depth") -> None:
-    """Refuse what is no number of scores.
+def check_depth(depth: int, *, least: int = 1, name: str = "depth") -> int:
+    """Return how many of the last scores are looked at.
 
     Raises:
         ConfigurationError: if it is no whole number from `least`.
     """
-    if not depth >= least or depth % 1:
-        raise ConfigurationError(
-            f"{name}={depth}: a whole number of last scores is needed, at least {least}"
-        )
+    return check_whole(name, depth, "the number of last scores", least=least)

@@ -12,6 +12,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
+from selective_backprop._options import check_number, store
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -66,13 +67,25 @@ class Recorded(AbstractScorer):
     give_up: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_age is not None:
-            check_epochs("max_age", self.max_age)
-        check_depth(self.highest_of, least=1, name="highest_of")
+        what, hint = (
+            "the share of examples that recover",
+            "0.05 is one in twenty; None gives up none",
+        )
+        store(
+            self,
+            max_age=check_epochs("max_age", self.max_age, optional=True),
+            highest_of=check_depth(self.highest_of, name="highest_of"),
+            give_up=check_number(
+                "give_up", self.give_up, what, hint, above=0, below=1, optional=True
+            ),
+        )
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
-        if self.give_up is not None:
-            _check_give_up(self.give_up, self.highest_of)
+        if self.give_up is not None and self.highest_of < 2:
+            raise ConfigurationError(
+                f"give_up={self.give_up} with highest_of={self.highest_of}: whether examples "
+                "recover is seen by at least two losses of each; write highest_of=2"
+            )
 
     @property
     def needs(self) -> Needs:
@@ -163,16 +176,3 @@ def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
     hopeless[:-1] &= losses[:-1] != losses[1:]  # of equals, all or none
     (ends,) = np.nonzero(hopeless)
     return float(losses[ends[-1]]) if len(ends) else np.inf
-
-
-def _check_give_up(give_up: float, highest_of: int) -> None:
-    if not 0.0 < give_up < 1.0:
-        raise ConfigurationError(
-            f"give_up={give_up}: the share of examples that recover must be in (0, 1), or None to "
-            "give up none; 0.05 is one in twenty"
-        )
-    if highest_of < 2:
-        raise ConfigurationError(
-            f"give_up={give_up} with highest_of={highest_of}: whether examples recover is seen by "
-            "at least two losses of each; write highest_of=2"
-        )

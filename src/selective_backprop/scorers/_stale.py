@@ -11,6 +11,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger, Observations
+from selective_backprop._options import check_flag, check_instance, check_whole, store
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -53,7 +54,12 @@ class Stale(AbstractScorer):
 
     def __post_init__(self) -> None:
         check_inner(self.scorer, may_defer=True)
-        check_epochs("epochs", self.epochs)
+        store(
+            self,
+            epochs=check_epochs("epochs", self.epochs),
+            spread=check_flag("spread", self.spread),
+            recorded=check_flag("recorded", self.recorded),
+        )
 
     @property
     def needs(self) -> Needs:
@@ -127,8 +133,7 @@ def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
     Raises:
         ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
     """
-    if not isinstance(scorer, AbstractScorer):
-        raise ConfigurationError(f"scorer={scorer!r} is no scorer, such as Forward()")
+    check_instance("scorer", scorer, AbstractScorer, "Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(
             f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
@@ -140,14 +145,11 @@ def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
         )
 
 
-def check_epochs(name: str, epochs: float) -> None:
-    """Refuse what is no number of epochs.
+def check_epochs(name: str, epochs: Any, *, optional: bool = False) -> Any:
+    """Return for how many epochs a score is good.
 
     Raises:
         ConfigurationError: if it is no whole number from 1.
     """
-    if not epochs >= 1 or epochs % 1:
-        raise ConfigurationError(
-            f"{name}={epochs}: a score is good for a whole number of epochs, at least 1, the one "
-            "in which it was taken"
-        )
+    what = "the number of epochs that a score is good for, the one in which it was taken included,"
+    return check_whole(name, epochs, what, optional=optional)

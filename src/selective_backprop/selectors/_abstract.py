@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_number, check_rate, check_whole, store
 from selective_backprop._selection import Choice, Draw
 from selective_backprop._types import Scores
 
@@ -86,6 +86,13 @@ class Terms:
     paced: bool = False
     confidence: bool = False
 
+    def __post_init__(self) -> None:
+        store(
+            self,
+            rate=check_rate(self.rate),
+            history=check_whole("history", self.history, "recent scores", least=0),
+        )
+
 
 class AbstractSelector(ABC):
     """A selector's specification: immutable, reusable, started once per training."""
@@ -122,54 +129,20 @@ class Stateless(RunningSelector):
         """Go on from an empty state."""
 
 
-def check_rate(rate: float) -> float:
-    """Return the rate if it is in (0, 1].
+def check_floor(floor: float) -> float:
+    """Return the least odds of being kept.
 
     Raises:
-        ConfigurationError: if it is not.
+        ConfigurationError: if they are not in (0, 1].
     """
-    if not 0.0 < rate <= 1.0:
-        raise ConfigurationError(
-            f"rate={rate}: the share of candidates to keep must be in (0, 1]; 1/3 keeps a third"
-        )
-    return float(rate)
-
-
-def check_floor(floor: float) -> None:
-    """Refuse least odds of being kept that are not in (0, 1].
-
-    Raises:
-        ConfigurationError: if they are not.
-    """
-    if not 0.0 < floor <= 1.0:
-        raise ConfigurationError(
-            f"floor={floor}: the least odds of being kept must be in (0, 1]; 0.25 keeps "
-            "at least one in four"
-        )
+    what, hint = "the least odds of being kept", "0.25 keeps at least one in four"
+    return check_number("floor", floor, what, hint, above=0, most=1)
 
 
 def check_history(history: int) -> int:
-    """Return the number of remembered scores if it is a whole one.
+    """Return the number of recent losses that are ranked against.
 
     Raises:
-        ConfigurationError: if it is not, or less than 1.
+        ConfigurationError: if it is no whole number from 1.
     """
-    if not history >= 1 or history % 1:
-        raise ConfigurationError(
-            f"history={history}: a whole number of recent losses is needed, at least 1"
-        )
-    return history
-
-
-def check_draw(draw: Draw | str) -> Draw:
-    """Return the draw that a name stands for.
-
-    Raises:
-        ConfigurationError: if there is no such draw.
-    """
-    try:
-        return Draw(draw)
-    except ValueError:
-        raise ConfigurationError(
-            f"draw={draw!r}: there are {' and '.join(repr(str(known)) for known in Draw)}"
-        ) from None
+    return check_whole("history", history, "the number of recent losses")

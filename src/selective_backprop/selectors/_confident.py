@@ -7,6 +7,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._history import History
+from selective_backprop._options import store
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
 from selective_backprop.selectors._abstract import (
@@ -42,7 +43,7 @@ class Confident(AbstractSelector):
     floor: float = 0.25
 
     def __post_init__(self) -> None:
-        check_floor(self.floor)
+        store(self, floor=check_floor(self.floor))
 
     @property
     def terms(self) -> Terms:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_number, store
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -66,18 +66,15 @@ class NoiseBudget(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.noise <= 1.0:
-            raise ConfigurationError(
-                f"noise={self.noise}: the variance that skipping may add must be in (0, 1], as a "
-                "share of what there is; 0.1 is a tenth"
-            )
-        check_floor(self.floor)
-        if not 0.0 <= self.correction <= 1.0:
-            raise ConfigurationError(
-                f"correction={self.correction}: must be in [0, 1]; 1 weighs rows so "
-                "that their mean is unbiased, 0 weighs all alike"
-            )
-        check_history(self.history)
+        what, hint = "the variance that skipping may add", "0.1 is a tenth of what there is"
+        unbiased = "1 weighs rows so that their mean is unbiased, 0 weighs all alike"
+        store(
+            self,
+            noise=check_number("noise", self.noise, what, hint, above=0, most=1),
+            floor=check_floor(self.floor),
+            correction=check_number("correction", self.correction, "it", unbiased, most=1),
+            history=check_history(self.history),
+        )
 
     @property
     def terms(self) -> Terms:
