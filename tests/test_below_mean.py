@@ -112,5 +112,5 @@ def test_a_probability_that_leaves_nothing_to_weigh_is_refused(probability):
 
 
 def test_a_history_without_room_is_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"history=0: .* a whole number"):
+    with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
         sb.BelowMean(history=0)

@@ -155,5 +155,5 @@ def test_falls_out_of_order_or_range_are_refused(falls):
 
 
 def test_a_history_without_room_is_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"history=0: .* a whole number"):
+    with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
         sb.Hide(history=0)

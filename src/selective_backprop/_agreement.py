@@ -43,7 +43,7 @@ class Agreement:
             ConfigurationError: if the scores are not of equally many candidates, or of none, or
                 the rate is out of its range.
         """
-        rate = check_rate(rate)
+        rate = check_rate("rate", rate)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(
                 f"{len(scores)} scores are held against {len(exact)} exact ones; both must be of "

@@ -22,6 +22,8 @@ from selective_backprop.scorers import Compiled, EarlyExit, Int8, Pipelined, Syn
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 
+MOST_CANDIDATES = 2**53  # of a window: beyond, a float no longer counts them one by one
+
 
 def check_strategy(strategy: Any) -> Strategy:
     """Return the strategy if it is one.
@@ -141,7 +143,7 @@ def full_batch(source: Source, batch_size: int | None, terms: Terms) -> int | No
         ConfigurationError: if it is not known and selection needs it.
     """
     if batch_size is not None:
-        return int(check_whole("batch_size", batch_size, "the rows of a training batch"))
+        return int(check_whole("batch_size", batch_size))
     if source.batch_size is None and not terms.keeps_everything:
         raise ConfigurationError(
             "the loader does not say how many examples are in its batches; pass batch_size= for "
@@ -154,7 +156,15 @@ def full_window(batch: int, terms: Terms) -> int:
     """Return the candidates from which a full training batch is drawn.
 
     Warns where whole numbers cannot come within 1 % of the rate.
+
+    Raises:
+        ConfigurationError: if there are more than any training has.
     """
+    if not batch / terms.rate < MOST_CANDIDATES:
+        raise ConfigurationError(
+            f"rate={terms.rate:g}: a batch of {batch} would be drawn from {batch / terms.rate:g} "
+            "candidates; keep a larger share"
+        )
     window = max(batch, round(batch / terms.rate))
     if terms.draw is Draw.EXACT and abs(batch / window / terms.rate - 1) > 0.01:
         warnings.warn(
@@ -178,7 +188,7 @@ def find_device(
     if isinstance(model, nn.Module):
         _check_numbers(model)
     if device is not None:
-        return check_device(device)
+        return check_device("device", device)
     if not isinstance(model, nn.Module):
         return None
     devices = {tensor.device for tensor in model.parameters()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from selective_backprop._options import check_number, check_whole, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._types import LossesOf, OutputsOf
 
@@ -42,14 +42,10 @@ class Context:
     checks: bool = True
 
     def __post_init__(self) -> None:
-        share = "the share of candidates to keep"
-        store(
-            self,
-            batch_size=check_whole("batch_size", self.batch_size),
-            window=check_whole("window", self.window, optional=True),
-            examples=check_whole("examples", self.examples, least=0, optional=True),
-            rate=check_number("rate", self.rate, share, above=0, most=1, optional=True),
-        )
+        settle(self, check_whole, "batch_size")
+        settle(self, check_whole, "window", optional=True)
+        settle(self, check_whole, "examples", least=0, optional=True)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
         """Return how many of `candidates` rows an exact draw takes: in proportion, at least 1."""

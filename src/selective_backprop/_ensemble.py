@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from selective_backprop._batches import map_tensors, move_batch
 from selective_backprop._checks import find_device
 from selective_backprop._errors import ConfigurationError, LoaderError, LossError
-from selective_backprop._options import check_device, check_whole, store
+from selective_backprop._options import check_device, check_whole, settle
 from selective_backprop._source import Source, open_source
 from selective_backprop.scorers._untouched import KeptBuffers, eval_mode, kept_random_streams
 
@@ -74,11 +74,8 @@ class Ensemble:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        store(
-            self,
-            models=int(check_whole("models", self.models)),
-            device=None if self.device is None else check_device(self.device),
-        )
+        settle(self, check_whole, "models")
+        settle(self, check_device, "device")
         if isinstance(self.make_model, nn.Module):
             raise ConfigurationError(
                 f"make_model is a model ({type(self.make_model).__name__}); each one is trained "

@@ -118,8 +118,7 @@ def grand_scores(
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 2, averaged over models as there.
     """
-    what = "the number of examples whose gradients are held"
-    chunk = check_whole("chunk", chunk, what, optional=True)
+    chunk = check_whole("chunk", chunk, optional=True)
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
     def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, final
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._options import check_number, check_whole, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import Scores
 
 
@@ -73,13 +73,9 @@ class VarianceGate(AbstractGate):
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        what, hint = "the share of the average that is kept", "with 1 it would never move"
-        store(
-            self,
-            smoothing=check_number("smoothing", self.smoothing, what, hint, below=1),
-            probe_every=check_whole("probe_every", self.probe_every),
-            threshold=check_number("threshold", self.threshold, above=0, optional=True),
-        )
+        settle(self, check_number, "smoothing", below=1, hint="with 1 it would never move")
+        settle(self, check_whole, "probe_every")
+        settle(self, check_number, "threshold", above=0, optional=True)
 
     def start(self, context: Context) -> RunningGate:
         """Return the running gate."""

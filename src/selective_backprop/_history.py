@@ -24,7 +24,7 @@ class History:
     """
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = int(check_whole("capacity", capacity, "the number of scores"))
+        self.capacity = int(check_whole("capacity", capacity))
         self._ring: torch.Tensor | None = None
         self._filed = 0
         self._forget_answers()

@@ -129,7 +129,7 @@ class Ledger:
 
     def __init__(self, examples: int, depth: int = 1) -> None:
         self.examples = examples = int(check_whole("examples", examples, least=0))
-        depth = int(check_whole("depth", depth, "the number of remembered scores"))
+        depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
         self._selected: Tensor | None = None

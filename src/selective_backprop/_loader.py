@@ -134,8 +134,7 @@ class SelectiveLoader:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
         warn_of_loss(strategy, loss_fn)
-        what = "the length of training"
-        epochs = check_number("epochs", epochs, what, above=0, optional=True)
+        epochs = check_number("epochs", epochs, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
         wishes = Wishes(
             model=model,
@@ -143,12 +142,12 @@ class SelectiveLoader:
             losses=losses,
             outputs=outputs,
             batch_size=batch_size,
-            leftovers=choose(Leftovers, "leftovers", leftovers),
+            leftovers=choose("leftovers", leftovers, Leftovers),
             with_selection=check_flag("with_selection", with_selection),
             layout=Layout(check_paths("whole", whole), check_pad(pad)),
             device=find_device(model, device),
             seed=generator.initial_seed() if generator else torch.initial_seed(),
-            nonfinite=choose(NonFinite, "nonfinite", nonfinite),
+            nonfinite=choose("nonfinite", nonfinite, NonFinite),
             stopwatch=stopwatch,
             process_group=process_group,
         )
@@ -246,7 +245,7 @@ class SelectiveLoader:
 
         The rest of another epoch that was to go on is left out.
         """
-        epoch = check_whole("epoch", epoch, "the number of the next epoch", least=0)
+        epoch = check_whole("epoch", epoch, least=0)
         if epoch != self._standing.next_epoch:
             self._standing.midway = None
         self._standing.next_epoch = epoch

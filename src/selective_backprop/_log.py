@@ -54,7 +54,7 @@ class Log:
     """
 
     def __init__(self, to: Any, *, every: int = 100, prefix: str = "selection/") -> None:
-        self._every = check_whole("every", every, "the number of batches from entry to entry")
+        self._every = check_whole("every", every)
         self._write = _nowhere if to is None and not _writes() else _writer(to, prefix)
         self._prefix = prefix
         self._last = Stats()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -11,84 +12,83 @@ import torch
 
 from selective_backprop._errors import ConfigurationError
 
-Number = TypeVar("Number")
 Named = TypeVar("Named", bound=StrEnum)
 
 
 def check_number(
     name: str,
-    value: Number,
-    what: str = "it",
+    value: Any,
     hint: str = "",
     *,
     least: float = 0,
     above: float = -math.inf,
     below: float = math.inf,
     most: float = math.inf,
+    whole: bool = False,
     optional: bool = False,
-) -> Number:
-    """Return a finite number within its range, as an int or float of Python's own.
+) -> Any:
+    """Return a finite number within its bounds, as an int or float of Python's own.
 
-    Those of NumPy, and tensors without axes, are numbers too; a bool is none.
+    Those of NumPy, and tensors without axes, are numbers too; a bool is none. A whole number may
+    be a float, such as 3.0, and stays one.
 
     Args:
         name: of the option.
         value: what was given for it.
-        what: the option is, for the message.
         hint: on what to write, for the message.
-        least: it may be.
-        above: which it must be.
-        below: which it must be.
-        most: it may be.
+        least: the lowest value that is taken.
+        above: the value that it must exceed.
+        below: the value that it must stay below.
+        most: the highest value that is taken.
+        whole: whether it must be a whole number.
         optional: whether None is taken, and returned.
 
     Raises:
         ConfigurationError: if it is no such number.
     """
-    left, from_least = (
-        (f"({above:g}", f"above {above:g}")
-        if above >= least
-        else (f"[{least:g}", f"at least {least:g}")
-    )
-    right = f"{below:g})" if below < most else f"{most:g}]"
-    bounded = math.isfinite(min(below, most))
-    bounds = f"a number in {left}, {right}" if bounded else f"a finite number, {from_least}"
 
     def fits(number: float) -> bool:
-        return least <= number <= most and above < number < below
+        inside = least <= number <= most and above < number < below
+        return inside and (not whole or number % 1 == 0)
 
-    return _check(name, value, fits, f"{what} must be {bounds}", hint, optional)
+    if value is None and optional:
+        return None
+    number = _number(_unwrapped(value))
+    if number is not None and fits(number):
+        return number
+    found = f"{name}={value!r:.60}"
+    if number is None and value is not None:
+        found += f" of type {type(value).__name__}"
+    low, high = max(least, above), min(below, most)
+    kind, bounds = "whole" if whole else "finite", ""
+    if math.isfinite(high):
+        bounds = f" in {'[('[above >= least]}{low:g}, {high:g}{'])'[below <= most]}"
+    elif math.isfinite(low):
+        bounds = f" {'above' if above >= least else 'of at least'} {low:g}"
+    if isinstance(value, str) and _reads(value, fits):
+        hint = f"write {name}={value.strip()}, without quotes"
+    raise ConfigurationError(
+        f"{found}: a {kind} number{bounds} is needed{f'; {hint}' * bool(hint)}"
+    )
 
 
-def check_whole(
-    name: str,
-    value: Number,
-    what: str = "it",
-    hint: str = "",
-    *,
-    least: float = 1,
-    most: float = math.inf,
-    optional: bool = False,
-) -> Number:
-    """Return a whole number within its range; arguments are as of `check_number`.
+check_whole = partial(check_number, whole=True, least=1)
 
-    A float such as 3.0 is one, and stays what it is.
+
+def check_rate(name: str, value: Any) -> float:
+    """Return the share of candidates to keep, as a float.
 
     Raises:
-        ConfigurationError: if it is no such number.
+        ConfigurationError: if it is not in (0, 1], or so small that its reciprocal is infinite.
     """
-    bounds = (f"at least {least:g}", least), (f"at most {most:g}", most)
-    needed = ", ".join(text for text, bound in bounds if math.isfinite(bound))
-    needed = f"{what} must be a whole number{', ' * bool(needed)}{needed}"
-
-    def fits(number: float) -> bool:
-        return least <= number <= most and number % 1 == 0
-
-    return _check(name, value, fits, needed, hint, optional)
+    rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
+    if math.isinf(1 / rate):
+        raise ConfigurationError(f"{name}={rate} is too small to be told from 0; 1/3 keeps a third")
+    return rate
 
 
 def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Return a truth value: of a word such as "no", nobody knows what it is taken for.
+    """Return a truth value; words such as "no", which Python takes for true, are none.
 
     Raises:
         ConfigurationError: if it is neither True nor False, nor None where that is taken.
@@ -99,7 +99,7 @@ def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
     raise ConfigurationError(f"{name}={value!r:.60}: there are True and False")
 
 
-def choose(kind: type[Named], option: str, value: Named | str) -> Named:
+def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
     """Return the member of an enumeration that a name stands for.
 
     Raises:
@@ -109,7 +109,21 @@ def choose(kind: type[Named], option: str, value: Named | str) -> Named:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(choice)) for choice in kind)
-        raise ConfigurationError(f"{option}={value!r}: there are {known}") from None
+        raise ConfigurationError(f"{name}={value!r}: there are {known}") from None
+
+
+def check_device(name: str, value: torch.device | str | int | None) -> torch.device | None:
+    """Return the device that a name or number stands for; None for None.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError("a bool is no device")
+        return None if value is None else torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(f"{name}={value!r:.60}: {error}") from error
 
 
 def check_instance(
@@ -117,15 +131,8 @@ def check_instance(
 ) -> None:
     """Refuse what is no object of a kind.
 
-    Args:
-        name: of the option.
-        value: what was given for it.
-        kind: of which it must be.
-        example: of such an object, for the message.
-        optional: whether None is taken.
-
     Raises:
-        ConfigurationError: if it is another.
+        ConfigurationError: if it is none, nor None where that is taken; an example is named.
     """
     if not isinstance(value, kind) and not (optional and value is None):
         _, _, interface = kind.__name__.partition("Abstract")
@@ -133,53 +140,11 @@ def check_instance(
         raise ConfigurationError(f"{name}={value!r} is no {noun}, such as {example}")
 
 
-def check_device(device: torch.device | str | int) -> torch.device:
-    """Return the device that a name or number stands for.
-
-    Raises:
-        ConfigurationError: if there is none.
-    """
-    try:
-        if isinstance(device, bool):
-            raise TypeError("a bool is no device")
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigurationError(f"device={device!r:.60}: {error}") from error
-
-
-def check_rate(rate: Any) -> float:
-    """Return a share of candidates as a float.
-
-    Raises:
-        ConfigurationError: if it is not in (0, 1], or so small that its reciprocal is infinite.
-    """
-    what, hint = "the share of candidates to keep", "1/3 keeps a third"
-    share = float(check_number("rate", rate, what, hint, above=0, most=1))
-    if math.isinf(1 / share):  # as if it were 0
-        raise ConfigurationError(f"rate={rate}: {what} is too small; {hint}")
-    return share
-
-
-def store(specification: object, **checked: Any) -> None:
-    """Set checked values of a frozen specification."""
-    for name, value in checked.items():
-        object.__setattr__(specification, name, value)
-
-
-def _check(
-    name: str, value: Any, fits: Callable[[float], bool], needed: str, hint: str, optional: bool
-) -> Any:
-    if value is None and optional:
-        return None
-    number = _number(_unwrapped(value))
-    if number is not None and fits(number):
-        return number
-    found = f"{name}={value!r:.60}"
-    if number is None and value is not None:
-        found = f"{found} of type {type(value).__name__}"
-    if isinstance(value, str) and _read(value, fits):
-        hint = f"write {name}={value.strip()}, without quotes"
-    raise ConfigurationError(f"{found}: {needed}{f'; {hint}' * bool(hint)}")
+def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:
+    """Set fields of a frozen specification to what a check returns of them."""
+    for name in names:
+        checked = check(name, getattr(specification, name), **bounds)
+        object.__setattr__(specification, name, checked)
 
 
 def _unwrapped(value: Any) -> Any:
@@ -193,7 +158,7 @@ def _number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) else float(value)
 
 
-def _read(text: str, fits: Callable[[float], bool]) -> bool:
+def _reads(text: str, fits: Callable[[float], bool]) -> bool:
     """Return whether a string reads as a number that would do."""
     try:
         return fits(float(Fraction(text)))

@@ -68,7 +68,7 @@ def prune(
         >>> prune(torch.tensor([0.1, 0.9, 0.5, 0.7]), which="window", window=(0, 0.75)).indices
         tensor([0, 2, 3])
     """
-    which = choose(Keep, "which", which)
+    which = choose("which", which, Keep)
     source, cost = "given scores", 0.0
     if isinstance(scores, ExampleScores):
         source, cost, scores = scores.source, scores.cost, scores.scores
@@ -100,8 +100,7 @@ def _share(keep: Any, window: tuple[float, float] | None, which: Keep) -> float:
             f"window={window} is for which='window', and this is which={str(which)!r}. Write "
             f"prune(scores, which='window', window={window}), or keep= alone."
         )
-    what = "the share of examples to keep"
-    return check_number("keep", keep, what, "0.5 keeps a half", above=0, most=1)
+    return check_number("keep", keep, "0.5 keeps a half", above=0, most=1)
 
 
 def _window(

@@ -7,7 +7,7 @@ from enum import Enum
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._gate import AbstractGate
-from selective_backprop._options import check_instance, check_number, check_whole, store
+from selective_backprop._options import check_instance, check_number, check_whole, settle
 
 
 class Phase(Enum):
@@ -51,17 +51,12 @@ class Schedule:
     gate: AbstractGate | None = None
 
     def __post_init__(self) -> None:
-        warm, part = "the warm-up", "use start= for a fraction of training"
-        every, none = "one batch in so many: it", "with 1 nothing would ever be selected"
-        store(
-            self,
-            warmup_epochs=check_whole("warmup_epochs", self.warmup_epochs, warm, part, least=0),
-            start=check_number("start", self.start, "a fraction of training", below=1),
-            end=check_number("end", self.end, "a fraction of training", above=0, most=1),
-            plain_every=check_whole(
-                "plain_every", self.plain_every, every, none, least=2, optional=True
-            ),
-        )
+        hint = "use start= for a fraction of training"
+        settle(self, check_whole, "warmup_epochs", least=0, hint=hint)
+        settle(self, check_number, "start", below=1)
+        settle(self, check_number, "end", above=0, most=1)
+        hint = "with 1 nothing would ever be selected"
+        settle(self, check_whole, "plain_every", least=2, optional=True, hint=hint)
         if not self.start < self.end:
             raise ConfigurationError(
                 f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"

@@ -66,6 +66,9 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the weights' device, found without a host synchronisation.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of candidates.
     """
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
@@ -96,6 +99,9 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of rows.
     """
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
@@ -134,6 +140,9 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
 
     Returns:
         Row positions, ascending. The number is `count` whatever rounding does to the sum.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of rows.
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
     if odds.device.type == "cpu":

@@ -148,7 +148,7 @@ class SelectiveStep:
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
-        guarded = choose(NonFinite, "nonfinite", nonfinite)
+        guarded = choose("nonfinite", nonfinite, NonFinite)
         if must_see_alike(strategy, model, NonFinite.RAISE, self._ranks) and reuse_activations:
             raise ConfigurationError(
                 "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "

@@ -13,7 +13,7 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError, DataError
-from selective_backprop._options import check_number, check_whole, store
+from selective_backprop._options import check_number, check_whole, settle
 
 KIND = "selective_backprop.Subset"
 VERSION = 1
@@ -60,16 +60,11 @@ class Subset:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        examples = check_whole("examples", self.examples, "the size of the data set")
-        what, hint = "the number of passes of training", "0 where it is unknown"
-        store(
-            self,
-            indices=_ascending(self.indices, examples),
-            examples=examples,
-            scores=_finite(self.scores, examples),
-            cost=check_number("cost", self.cost, what, hint),
-        )
-        store(self, digest=self._digest())
+        settle(self, check_whole, "examples")
+        object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
+        object.__setattr__(self, "scores", _finite(self.scores, self.examples))
+        settle(self, check_number, "cost", hint="0 where it is unknown")
+        object.__setattr__(self, "digest", self._digest())
 
     def __len__(self) -> int:
         return self.indices.shape[0]

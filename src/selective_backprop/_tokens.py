@@ -9,7 +9,7 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from selective_backprop._errors import LossError
-from selective_backprop._options import check_rate, check_whole, store
+from selective_backprop._options import check_rate, check_whole, settle
 
 
 class SelectedTokens(NamedTuple):
@@ -62,8 +62,8 @@ class TokenSelection:
     ignored: int = -100
 
     def __post_init__(self) -> None:
-        ignored = check_whole("ignored", self.ignored, "a class number", least=-math.inf)
-        store(self, rate=check_rate(self.rate), ignored=ignored)
+        settle(self, check_rate, "rate")
+        settle(self, check_whole, "ignored", least=-math.inf)
 
     def __call__(
         self, losses: Tensor, targets: Tensor | None = None, *, reference: Tensor | None = None

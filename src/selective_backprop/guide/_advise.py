@@ -131,9 +131,9 @@ def advise(
         LossError: if there is not one loss for each example.
     """
     time_left = Budget(budget)
-    epochs = check_whole("epochs", epochs, "the number of epochs", optional=True)
-    examples = check_whole("examples", examples, "the candidates of an epoch", optional=True)
-    rate = check_rate(rate)
+    epochs = check_whole("epochs", epochs, optional=True)
+    examples = check_whole("examples", examples, optional=True)
+    rate = check_rate("rate", rate)
     source = open_source(loader)
     where = find_device(model, device)
     example_losses = find_losses(loss_fn, losses, outputs)

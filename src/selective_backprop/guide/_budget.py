@@ -23,8 +23,7 @@ class Budget:
     """
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
-        what, hint = "the number of seconds", "3600 is an hour"
-        self.seconds = check_number("budget", seconds, what, hint, above=0)
+        self.seconds = check_number("budget", seconds, "3600 is an hour", above=0)
         self.left_out: list[str] = []
         self._now, self._begun = now, now()
 

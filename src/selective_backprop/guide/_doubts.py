@@ -87,7 +87,7 @@ class Doubts:
     """
 
     def __init__(self, examples: int) -> None:
-        self.examples = int(check_whole("examples", examples, "the length of the data set"))
+        self.examples = int(check_whole("examples", examples))
         self._columns: dict[str, Tensor] = {}
 
     def note(

@@ -160,7 +160,7 @@ class Suspects:
                 that is not known is left empty, like its confidence.
             extra: further columns by name, one entry per line that is written.
         """
-        limit = check_whole("limit", limit, "the number of examples", least=0, optional=True)
+        limit = check_whole("limit", limit, least=0, optional=True)
         count = len(self) if limit is None else min(limit, len(self))
         name = (lambda label: label) if class_names is None else class_names.__getitem__
         columns: dict[str, Sequence[object]] = {
@@ -185,6 +185,5 @@ class Suspects:
             writer.writerows(zip(*columns.values(), strict=True))
 
     def _count(self, share: float) -> int:
-        what, hint = "the share of the data set", "0.05 is a twentieth"
-        share = check_number("share", share, what, hint, most=1)
+        share = check_number("share", share, "0.05 is a twentieth", most=1)
         return round(share * self.examples)

@@ -152,7 +152,7 @@ def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:
     Raises:
         ConfigurationError: if either would be empty.
     """
-    share = check_number("validation_split", share, "a share of the examples", most=1)
+    share = check_number("validation_split", share, most=1)
     count = len(keras.tree.flatten(parts)[0])
     stop = math.floor(count * (1.0 - share))
     if not 0 < stop < count:

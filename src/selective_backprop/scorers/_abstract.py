@@ -11,7 +11,7 @@ from torch import Tensor
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_number, check_whole, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 
 
@@ -150,12 +150,8 @@ class Needs:
     fresh: float = 1.0
 
     def __post_init__(self) -> None:
-        what = "the share of candidates that passes score"
-        store(
-            self,
-            depth=check_whole("depth", self.depth, "the number of remembered scores"),
-            fresh=check_number("fresh", self.fresh, what, above=0, most=1),
-        )
+        settle(self, check_whole, "depth")
+        settle(self, check_number, "fresh", above=0, most=1)
 
 
 class AbstractScorer(ABC):

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from selective_backprop._ledger import Observations
-from selective_backprop._options import check_number, store
-from selective_backprop.scorers._predictor import AbstractPredictor, check_depth
+from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop.scorers._predictor import AbstractPredictor
 
 
 @final
@@ -29,12 +29,8 @@ class Average(AbstractPredictor):
     depth: int = 4
 
     def __post_init__(self) -> None:
-        what = "a score's weight relative to the next newer one"
-        store(
-            self,
-            decay=check_number("decay", self.decay, what, below=1),
-            depth=check_depth(self.depth),
-        )
+        settle(self, check_number, "decay", below=1)
+        settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the average of what there is."""

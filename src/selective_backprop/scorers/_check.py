@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._agreement import Agreement, measure
 from selective_backprop._errors import SelectionWarning
-from selective_backprop._options import check_number, check_whole, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import Scores
 
 UNKNOWN_RATE = 1 / 3
@@ -43,18 +43,11 @@ class Check:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        again = "the number of scored batches from check to check"
-        batches = check_whole("batches", self.batches, hint="check=None checks nothing")
-        what = "the share of candidates that counts as the highest"
-        store(
-            self,
-            batches=batches,
-            every=check_whole(
-                "every", self.every, again, "None checks once", least=batches + 1, optional=True
-            ),
-            least=check_number("least", self.least, "the overlap to warn below", most=1),
-            rate=check_number("rate", self.rate, what, above=0, most=1, optional=True),
-        )
+        settle(self, check_whole, "batches", hint="check=None checks nothing")
+        again = self.batches + 1
+        settle(self, check_whole, "every", least=again, optional=True, hint="None checks once")
+        settle(self, check_number, "least", most=1)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
 
 
 class Comparison:

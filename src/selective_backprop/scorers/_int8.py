@@ -8,7 +8,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_whole, store
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._check import Check
@@ -69,13 +69,8 @@ class Int8(AbstractScorer):
         check_inner(self.scorer)
         check_own_model("Int8", self.scorer)
         check_check(self.check)
-        batches = self.calibration_batches
-        store(
-            self,
-            every=check_whole("every", self.every, optional=True),
-            recalibrate_every=check_whole("recalibrate_every", self.recalibrate_every),
-            calibration_batches=check_whole("calibration_batches", batches),
-        )
+        settle(self, check_whole, "every", optional=True)
+        settle(self, check_whole, "recalibrate_every", "calibration_batches")
         if self.calibration_batches > self.recalibrate_every:
             raise ConfigurationError(
                 f"calibration_batches={self.calibration_batches} of every recalibrate_every="

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float, Float64, Int32, Int64
 
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_whole
 
 FEWEST = 8
 """Pairs below which nothing is learned: a handful says more about chance than about scores."""
@@ -99,15 +98,6 @@ def in_chunks(examples: int) -> Iterator[slice]:
     """Yield all examples piece by piece, so that what is computed of one stays small."""
     for start in range(0, examples, _CHUNK):
         yield slice(start, start + _CHUNK)
-
-
-def check_points(points: int) -> int:
-    """Return how many examples are learned from.
-
-    Raises:
-        ConfigurationError: if it is no whole number from `FEWEST`.
-    """
-    return check_whole("points", points, "the number of examples to learn from", least=FEWEST)
 
 
 def check_installed(predictor: str) -> None:

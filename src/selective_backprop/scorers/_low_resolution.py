@@ -11,7 +11,7 @@ from torch.nn import functional
 from selective_backprop._batches import map_leaves
 from selective_backprop._context import Context
 from selective_backprop._errors import BatchError, ConfigurationError
-from selective_backprop._options import check_whole, store
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._check import Check
@@ -49,15 +49,14 @@ class LowResolution(AbstractScorer):
     def __post_init__(self) -> None:
         check_inner(self.scorer)
         check_check(self.check)
-        what = "the number of pixels along the side of a square"
-        store(self, factor=check_whole("factor", self.factor, what, least=2))
+        settle(self, check_whole, "factor", least=2)
         if isinstance(self.paths, str) or (self.paths is not None and not self.paths):
             raise ConfigurationError(
                 f"paths={self.paths!r}: a collection of paths is needed, such as ['0'], or None "
                 "for the first images in the batch"
             )
         if self.paths is not None:
-            store(self, paths=tuple(sorted(set(self.paths))))
+            object.__setattr__(self, "paths", tuple(sorted(set(self.paths))))
 
     @property
     def needs(self) -> Needs:

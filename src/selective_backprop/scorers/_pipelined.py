@@ -10,7 +10,7 @@ from torch import multiprocessing, nn
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_device, check_whole, store
+from selective_backprop._options import check_device, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -80,13 +80,9 @@ class Pipelined(AbstractScorer):
         check_own_model("Pipelined", self.scorer)
         check_check(self.check)
         self._check_inside()
-        store(
-            self,
-            every=check_whole("every", self.every),
-            ahead=check_whole("ahead", self.ahead, optional=True),
-            device=None if self.device is None else check_device(self.device),
-            threads=check_whole("threads", self.threads),
-        )
+        settle(self, check_whole, "every", "threads")
+        settle(self, check_whole, "ahead", optional=True)
+        settle(self, check_device, "device")
         methods = multiprocessing.get_all_start_methods()
         if self.start_method is not None and self.start_method not in methods:
             raise ConfigurationError(

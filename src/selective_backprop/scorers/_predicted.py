@@ -8,7 +8,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_instance, check_whole, store
+from selective_backprop._options import check_instance, check_whole, settle
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -47,8 +47,7 @@ class Predicted(AbstractScorer):
     def __post_init__(self) -> None:
         check_inner(self.scorer, may_defer=True)
         check_instance("predictor", self.predictor, AbstractPredictor, "Average()")
-        what, hint = "the number of epochs that a score is good for", "with 1 it predicts nothing"
-        store(self, epochs=check_whole("epochs", self.epochs, what, hint, least=2))
+        settle(self, check_whole, "epochs", least=2, hint="with 1 nothing is predicted")
 
     @property
     def needs(self) -> Needs:

@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Float32
 
 from selective_backprop._ledger import Observations
-from selective_backprop._options import check_whole
 
 
 class AbstractPredictor(ABC):
@@ -29,12 +28,3 @@ class AbstractPredictor(ABC):
             A higher score is more worth training on; of any unit, since only ranks count. NaN
             where nothing was observed.
         """
-
-
-def check_depth(depth: int, *, least: int = 1, name: str = "depth") -> int:
-    """Return how many of the last scores are looked at.
-
-    Raises:
-        ConfigurationError: if it is no whole number from `least`.
-    """
-    return check_whole(name, depth, "the number of last scores", least=least)

@@ -12,7 +12,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_number, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -20,8 +20,7 @@ from selective_backprop.scorers._abstract import (
     Remembering,
     RunningScorer,
 )
-from selective_backprop.scorers._predictor import check_depth
-from selective_backprop.scorers._stale import check_epochs, check_inner, merged
+from selective_backprop.scorers._stale import check_inner, merged
 from selective_backprop.scorers._wrapping import RunningWrapper
 
 EVEN = math.log(2.0)  # the loss of even chances
@@ -67,18 +66,10 @@ class Recorded(AbstractScorer):
     give_up: float | None = None
 
     def __post_init__(self) -> None:
-        what, hint = (
-            "the share of examples that recover",
-            "0.05 is one in twenty; None gives up none",
-        )
-        store(
-            self,
-            max_age=check_epochs("max_age", self.max_age, optional=True),
-            highest_of=check_depth(self.highest_of, name="highest_of"),
-            give_up=check_number(
-                "give_up", self.give_up, what, hint, above=0, below=1, optional=True
-            ),
-        )
+        settle(self, check_whole, "max_age", optional=True)
+        settle(self, check_whole, "highest_of")
+        hint = "0.05 is one in twenty, None gives up none"
+        settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
         if self.give_up is not None and self.highest_of < 2:

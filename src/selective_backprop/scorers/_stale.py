@@ -11,7 +11,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger, Observations
-from selective_backprop._options import check_flag, check_instance, check_whole, store
+from selective_backprop._options import check_flag, check_instance, check_whole, settle
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -54,12 +54,8 @@ class Stale(AbstractScorer):
 
     def __post_init__(self) -> None:
         check_inner(self.scorer, may_defer=True)
-        store(
-            self,
-            epochs=check_epochs("epochs", self.epochs),
-            spread=check_flag("spread", self.spread),
-            recorded=check_flag("recorded", self.recorded),
-        )
+        settle(self, check_whole, "epochs")
+        settle(self, check_flag, "spread", "recorded")
 
     @property
     def needs(self) -> Needs:
@@ -143,13 +139,3 @@ def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
             f"{scorer!r} scores beside the training, which would wait for it in there; write it "
             "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
         )
-
-
-def check_epochs(name: str, epochs: Any, *, optional: bool = False) -> Any:
-    """Return for how many epochs a score is good.
-
-    Raises:
-        ConfigurationError: if it is no whole number from 1.
-    """
-    what = "the number of epochs that a score is good for, the one in which it was taken included,"
-    return check_whole(name, epochs, what, optional=optional)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LoaderError
-from selective_backprop._options import check_whole, store
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -55,8 +55,7 @@ class Synced(AbstractScorer):
         check_inner(self.scorer)
         check_own_model("Synced", self.scorer)
         check_check(self.check)
-        what = "the number of scored batches from one update of the copy to the next"
-        store(self, every=check_whole("every", self.every, what))
+        settle(self, check_whole, "every")
 
     @property
     def needs(self) -> Needs:

@@ -9,9 +9,11 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._history import History
-from selective_backprop._options import check_number, check_rate, check_whole, store
+from selective_backprop._options import check_rate, check_whole, settle
 from selective_backprop._selection import Choice, Draw
 from selective_backprop._types import Scores
+
+FLOOR = "0.25 keeps at least one in four"
 
 
 class RunningSelector(ABC):
@@ -87,11 +89,8 @@ class Terms:
     confidence: bool = False
 
     def __post_init__(self) -> None:
-        store(
-            self,
-            rate=check_rate(self.rate),
-            history=check_whole("history", self.history, "recent scores", least=0),
-        )
+        settle(self, check_rate, "rate")
+        settle(self, check_whole, "history", least=0)
 
 
 class AbstractSelector(ABC):
@@ -127,22 +126,3 @@ class Stateless(RunningSelector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from an empty state."""
-
-
-def check_floor(floor: float) -> float:
-    """Return the least odds of being kept.
-
-    Raises:
-        ConfigurationError: if they are not in (0, 1].
-    """
-    what, hint = "the least odds of being kept", "0.25 keeps at least one in four"
-    return check_number("floor", floor, what, hint, above=0, most=1)
-
-
-def check_history(history: int) -> int:
-    """Return the number of recent losses that are ranked against.
-
-    Raises:
-        ConfigurationError: if it is no whole number from 1.
-    """
-    return check_whole("history", history, "the number of recent losses")

@@ -10,7 +10,7 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
-from selective_backprop._options import check_number, store
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
 from selective_backprop.selectors._abstract import (
@@ -18,7 +18,6 @@ from selective_backprop.selectors._abstract import (
     Paced,
     RunningSelector,
     Terms,
-    check_history,
 )
 
 
@@ -61,17 +60,10 @@ class Hide(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
+        settle(self, check_number, "share", above=0, below=1, hint="0.3 hides up to 30 %")
         # Only a class with at least half of the probability is known to be the one predicted.
-        what, hint = "the confidence of what is hidden", "0.7 is the paper's"
-        share_hint = "0.3 hides up to 30 %"
-        store(
-            self,
-            share=check_number(
-                "share", self.share, "the share to hide", share_hint, above=0, below=1
-            ),
-            confidence=check_number("confidence", self.confidence, what, hint, least=0.5, below=1),
-            history=check_history(self.history),
-        )
+        settle(self, check_number, "confidence", least=0.5, below=1, hint="0.7 is the paper's")
+        settle(self, check_whole, "history")
         _check_falls(self.falls)
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._history import History, share_below
-from selective_backprop._options import check_number, choose, store
+from selective_backprop._options import check_number, check_whole, choose, settle
 from selective_backprop._selection import (
     Choice,
     Draw,
@@ -26,8 +26,9 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_history,
 )
+
+BETA = "2 keeps about a third"
 
 
 @final
@@ -58,12 +59,9 @@ class Percentile(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        store(
-            self,
-            beta=_check_beta(self.beta),
-            draw=choose(Draw, "draw", self.draw),
-            history=check_history(self.history),
-        )
+        settle(self, check_number, "beta", hint=BETA)
+        settle(self, choose, "draw", kind=Draw)
+        settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:
@@ -121,8 +119,4 @@ def selection_probability(
         >>> selection_probability(torch.tensor([0.05, 0.25, 0.9]), recent, beta=2)
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    return share_below(losses, history).pow(_check_beta(beta))
-
-
-def _check_beta(beta: float) -> float:
-    return check_number("beta", beta, "selectivity", "2 keeps about a third")
+    return share_below(losses, history).pow(check_number("beta", beta, BETA))

@@ -7,7 +7,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._history import History
-from selective_backprop._options import check_number, store
+from selective_backprop._options import check_number, settle
 from selective_backprop._selection import Choice
 from selective_backprop._types import Odds, RowIndices, Scores
 from selective_backprop.selectors._abstract import (
@@ -48,16 +48,9 @@ class Proportional(AbstractSelector):
     bias: float = 1.0
 
     def __post_init__(self) -> None:
-        what, hint = (
-            "the number of candidates per row",
-            "a batch is drawn from more candidates than it has rows",
-        )
-        exponent, unbiased = "the weights' exponent", "1 is unbiased, 0 leaves every row weighing 1"
-        store(
-            self,
-            presample=check_number("presample", self.presample, what, hint, above=1),
-            bias=check_number("bias", self.bias, exponent, unbiased, most=1),
-        )
+        hint = "a batch is drawn from more candidates than it has rows"
+        settle(self, check_number, "presample", above=1, hint=hint)
+        settle(self, check_number, "bias", most=1, hint="1 is unbiased, 0 weighs all alike")
 
     @property
     def terms(self) -> Terms:

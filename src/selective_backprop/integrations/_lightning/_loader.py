@@ -90,7 +90,7 @@ class LightningLoader:
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
         open_source(loader)  # refuses now what could not be wrapped later
-        self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
+        self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
         _check_module(module, self._strategy, net, losses, outputs)
         self._loader, self._module, self._net = loader, module, net
         self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
@@ -98,7 +98,7 @@ class LightningLoader:
         self._make = partial(
             SelectiveLoader,
             batch_size=check_whole("batch_size", batch_size, optional=True),
-            leftovers=choose(Leftovers, "leftovers", leftovers),
+            leftovers=choose("leftovers", leftovers, Leftovers),
             pad=pad,
             whole=whole,
             generator=generator,
