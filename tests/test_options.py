@@ -1,6 +1,7 @@
 """Numbers are checked where they are given to the public face, and named where they are wrong."""
 
 import collections.abc
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterator
@@ -214,6 +215,18 @@ def test_every_public_name_takes_options_or_is_known_to_take_none():
     tables = [set(TAKES), GIVEN, OTHERS]
     assert set().union(*tables) == set(PUBLIC)
     assert sum(map(len, tables)) == len(PUBLIC)
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "keras", "lightning", "transformers"])
+def test_the_numbers_that_an_adapter_takes_are_known(framework):
+    try:
+        adapter = importlib.import_module(f"selective_backprop.integrations.{framework}")
+    except (ImportError, sb.ConfigurationError) as missing:
+        pytest.skip(str(missing))
+    things = [getattr(adapter, name) for name in adapter.__all__]
+    found = {(each.__name__, name) for each in things if callable(each) for name in numeric(each)}
+    known = {("LightningLoader", "batch_size"), ("LightningLoader", "pad")}
+    assert found <= known | {("SelectiveTrainer", "pad")}
 
 
 @pytest.mark.parametrize("name", sorted(set(TAKES) - {"advise"}))

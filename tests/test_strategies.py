@@ -393,7 +393,10 @@ def test_values_out_of_range_are_refused_by_the_method(make, message):
 
 @pytest.mark.parametrize("make", [sb.pruned, lambda subset: sb.diet_sb(subset, rate=1 / 3)])
 def test_a_method_of_a_subset_without_one_is_refused(make):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="there is none; pass one such as"):
+    with (
+        unhooked(),
+        pytest.raises(sb.ConfigurationError, match="subset=None is no Subset, such as"),
+    ):
         make(None)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_rate
+from selective_backprop._options import check_number
 from selective_backprop._types import Scores
 
 
@@ -43,7 +43,7 @@ class Agreement:
             ConfigurationError: if the scores are not of equally many candidates, or of none, or
                 the rate is out of its range.
         """
-        rate = check_rate("rate", rate)
+        rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(
                 f"{len(scores)} scores are held against {len(exact)} exact ones; both must be of "

@@ -128,7 +128,6 @@ def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
         steps = [(check_number("", at), check_number("", factor)) for at, factor in falls]
         pairs = pairwise([(0.0, 1.0), *steps, (1.0, -math.inf)])
         descend = all(earlier < later and high > low for (earlier, high), (later, low) in pairs)
-        descend = descend and all(factor >= 0.0 for _, factor in steps)
     except (TypeError, ValueError):  # no pairs of numbers
         descend = False
     if not descend:

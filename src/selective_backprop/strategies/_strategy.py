@@ -66,9 +66,5 @@ class Strategy:
         Raises:
             ConfigurationError: if it is no part of a data set.
         """
-        if subset is None:
-            raise ConfigurationError(
-                f"{self.name} trains on a subset, and there is none; pass one such as "
-                "prune(scores, keep=0.5)"
-            )
+        check_instance("subset", subset, Subset, "prune(scores, keep=0.5)")
         return replace(self, subset=subset)

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._checks import check_strategy
+from selective_backprop._checks import check_pad, check_strategy
 from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers
@@ -99,7 +99,7 @@ class LightningLoader:
             SelectiveLoader,
             batch_size=check_whole("batch_size", batch_size, optional=True),
             leftovers=choose("leftovers", leftovers, Leftovers),
-            pad=pad,
+            pad=check_pad(pad),
             whole=whole,
             generator=generator,
             nonfinite=self._nonfinite,
