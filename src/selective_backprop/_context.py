@@ -28,6 +28,9 @@ class Context:
         rate: the share of the candidates that selection is meant to keep; None if unknown.
         checks: whether cheap scorers may hold themselves against exact ones; not so within
             another one that does.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     batch_size: int

@@ -56,7 +56,8 @@ def el2n_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if no new model is made, or `train` returns no number of epochs.
+        ConfigurationError: if there is no whole number of models from 1, no new model is made, or
+            `train` returns no number of epochs.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:
@@ -111,8 +112,9 @@ def grand_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if no new model is made, if a model has no trainable parameters, if
-            its gradients cannot be taken example by example, or if `train` returns no number.
+        ConfigurationError: if a number is out of its range, no new model is made, a model has no
+            trainable parameters, its gradients cannot be taken example by example, or `train`
+            returns no number.
         LossError: if there is not one finite loss per example.
 
     Source:

@@ -21,6 +21,9 @@ class History:
 
     Args:
         capacity: how many scores are remembered, R; at least 1.
+
+    Raises:
+        ConfigurationError: if the capacity is no whole number from 1.
     """
 
     def __init__(self, capacity: int) -> None:

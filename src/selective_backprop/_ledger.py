@@ -125,6 +125,9 @@ class Ledger:
         examples: as given.
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
+
+    Raises:
+        ConfigurationError: if either is no whole number, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:

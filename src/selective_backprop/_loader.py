@@ -244,6 +244,9 @@ class SelectiveLoader:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside.
 
         The rest of another epoch that was to go on is left out.
+
+        Raises:
+            ConfigurationError: if it is no whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
         if epoch != self._standing.next_epoch:
@@ -268,6 +271,7 @@ class SelectiveLoader:
         The first is the one that comes, or the one that runs or is to go on, as `len()` has it.
 
         Raises:
+            ConfigurationError: if it is no whole number from 0.
             TypeError: if they cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)

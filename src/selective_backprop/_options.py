@@ -53,7 +53,7 @@ def check_number(
 
     if value is None and optional:
         return None
-    number = _number(_unwrapped(value))
+    number = value if type(value) in (int, float) else _number(_unwrapped(value))
     if number is not None and fits(number):
         return number
     found = f"{name}={value!r:.60}"

@@ -159,6 +159,9 @@ class Suspects:
             class_names: what the labels stand for; without it numbers are written. A prediction
                 that is not known is left empty, like its confidence.
             extra: further columns by name, one entry per line that is written.
+
+        Raises:
+            ConfigurationError: if the limit is no whole number from 0.
         """
         limit = check_whole("limit", limit, least=0, optional=True)
         count = len(self) if limit is None else min(limit, len(self))

@@ -135,6 +135,9 @@ class Needs:
         defers: whether it scores while training goes on; its running scorer is then `Deferring`.
         fresh: the share of an epoch's candidates that passes score, in the mean of epochs and in
             (0, 1]; what a scorer that answers from memory saves.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     passes: bool = True

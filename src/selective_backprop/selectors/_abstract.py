@@ -75,6 +75,9 @@ class Terms:
             `Paced`, and its rule changes on the way.
         confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
             probability that the model gives the true class.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     rate: float
