@@ -77,7 +77,7 @@ def test_scores_of_any_precision_are_compared():
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, 1.1, math.nan])
 def test_a_share_that_is_none_is_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=r"must be in \(0, 1\]"):
+    with pytest.raises(sb.ConfigurationError, match=r"rate=.* in \(0, 1\]"):
         sb.Agreement.between(torch.ones(2), torch.ones(2), rate=rate)
 
 

@@ -35,7 +35,7 @@ def test_scorers_that_bring_another_form_of_the_model_refuse_it(
         ({"after": ""}, "after='': the name of a module is needed.*write Forward"),
         ({"after": None}, "after=None: the name of a module"),
         ({"make_head": nn.Linear(8, 3)}, "make_head=Linear: a function that makes one"),
-        ({"check": 3}, "check=3: write check=Check"),
+        ({"check": 3}, "check=3 is no Check"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(given: dict[str, Any], message: str) -> None:

@@ -73,7 +73,7 @@ def test_training_that_says_no_cost_is_left_out_and_that_is_said(returns):
 
 @pytest.mark.parametrize("spent", ["ten", -1.0, float("nan"), [1]])
 def test_a_cost_that_is_no_number_of_epochs_is_refused(spent):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"train returned .* None"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"train\(\)=.* None"):
         costs(lambda seed: spent)
 
 

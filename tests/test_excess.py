@@ -93,7 +93,7 @@ def test_references_compare_by_value_and_are_a_copy():
 def test_parts_that_are_something_else_are_refused():
     with unhooked():
         for reference in (None, torch.ones(3)):
-            with pytest.raises(sb.ConfigurationError, match="reference losses are needed"):
+            with pytest.raises(sb.ConfigurationError, match="is no ReferenceLosses"):
                 sb.Excess(reference, sb.Forward())
         for scorer in (None, sb.Recorded(), sb.Stale(sb.Forward())):
             with pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):

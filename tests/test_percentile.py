@@ -180,7 +180,7 @@ def test_nothing_is_left_out_where_nothing_is_known():
 
 @pytest.mark.parametrize("beta", [-1.0, math.nan, math.inf])
 def test_a_selectivity_that_means_nothing_is_refused(beta):
-    with pytest.raises(sb.ConfigurationError, match=f"beta={beta}: selectivity must be at least 0"):
+    with pytest.raises(sb.ConfigurationError, match=f"beta={beta}: .* at least 0 "):
         sb.selection_probability(torch.ones(2), torch.ones(2), beta)
 
 

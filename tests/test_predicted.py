@@ -68,7 +68,7 @@ def test_examples_are_selected_by_their_predictions_before_they_are_loaded():
 
 
 def test_what_predicts_nothing_is_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"epochs=1 .* predicts nothing"):
+    with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
         sb.Predicted(sb.Forward(), epochs=1)
     for predictor in (None, sb.Average, sb.Forward()):
         with unhooked(), pytest.raises(sb.ConfigurationError, match="is no predictor, such as"):

@@ -50,10 +50,10 @@ def test_whole_warm_ups_are_accepted(value):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"warmup_epochs": -1}, "whole epochs, got -1"),
+        ({"warmup_epochs": -1}, "warmup_epochs=-1: .* at least 0"),
         ({"warmup_epochs": 0.5}, "use start= for a fraction"),
-        ({"warmup_epochs": math.nan}, "got nan"),
-        ({"warmup_epochs": math.inf}, "got inf"),
+        ({"warmup_epochs": math.nan}, "warmup_epochs=nan"),
+        ({"warmup_epochs": math.inf}, "warmup_epochs=inf"),
         ({"start": -0.1}, "start=-0.1"),
         ({"start": 1.0}, "start=1.0"),
         ({"start": 0.5, "end": 0.5}, "end=0.5"),

@@ -112,7 +112,7 @@ def test_a_rate_of_one_keeps_everything_and_is_a_float(rate):
 def test_an_unknown_draw_is_refused_with_the_known_ones(make):
     with (
         unhooked(),
-        pytest.raises(sb.ConfigurationError, match=r"draw='dice'.*'exact' and 'bernoulli'"),
+        pytest.raises(sb.ConfigurationError, match=r"draw='dice'.*'exact', 'bernoulli'"),
     ):
         make(0.5, "dice")
 

@@ -289,9 +289,7 @@ def test_a_history_of_no_whole_number_of_losses_is_refused(history):
 def test_an_unknown_draw_is_refused_with_the_known_ones(method):
     with (
         unhooked(),
-        pytest.raises(
-            sb.ConfigurationError, match="draw='dice': there are 'exact' and 'bernoulli'"
-        ),
+        pytest.raises(sb.ConfigurationError, match="draw='dice': there are 'exact', 'bernoulli'"),
     ):
         method("dice")
 
@@ -308,8 +306,8 @@ def test_a_bad_schedule_is_refused_by_the_method():
         (("x", sb.Forward(), sb.Top), "is no selector, such as Percentile"),
         (("x", sb.Forward(), None), "selector=None is no selector"),
         (("x", sb.Top(0.5), sb.Forward()), "is no scorer"),
-        (("x", sb.Forward(), sb.Top(0.5), None), "schedule=None is no schedule"),
-        (("x", sb.Forward(), sb.Top(0.5), sb.Schedule), "is no schedule"),
+        (("x", sb.Forward(), sb.Top(0.5), None), "schedule=None is no Schedule"),
+        (("x", sb.Forward(), sb.Top(0.5), sb.Schedule), "is no Schedule"),
     ],
 )
 def test_parts_that_are_something_else_are_refused(parts, message):
@@ -395,7 +393,10 @@ def test_values_out_of_range_are_refused_by_the_method(make, message):
 
 @pytest.mark.parametrize("make", [sb.pruned, lambda subset: sb.diet_sb(subset, rate=1 / 3)])
 def test_a_method_of_a_subset_without_one_is_refused(make):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="there is none; pass one such as"):
+    with (
+        unhooked(),
+        pytest.raises(sb.ConfigurationError, match="subset=None is no Subset, such as"),
+    ):
         make(None)
 
 

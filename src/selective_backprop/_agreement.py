@@ -7,6 +7,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_number
 from selective_backprop._types import Scores
 
 
@@ -42,7 +43,7 @@ class Agreement:
             ConfigurationError: if the scores are not of equally many candidates, or of none, or
                 the rate is out of its range.
         """
-        check_rate(rate)
+        rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(
                 f"{len(scores)} scores are held against {len(exact)} exact ones; both must be of "
@@ -106,15 +107,3 @@ def _ordered(scores: Scores) -> Float64[Tensor, " candidate"]:
     """Return the scores as numbers that have an order: NaN is above all others."""
     inf = float("inf")
     return scores.detach().double().nan_to_num(nan=inf, posinf=inf, neginf=-inf).contiguous()
-
-
-def check_rate(rate: float) -> None:
-    """Refuse what is no share.
-
-    Raises:
-        ConfigurationError: if it is not in (0, 1].
-    """
-    if not 0.0 < rate <= 1.0:
-        raise ConfigurationError(
-            f"rate={rate}: the share of candidates that counts as the highest must be in (0, 1]"
-        )

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from enum import StrEnum
-from typing import Any, TypeVar
+from itertools import chain
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,12 +12,15 @@ from torch import nn
 from selective_backprop._errors import ConfigurationError, LoaderError, warn
 from selective_backprop._finite import NonFinite
 from selective_backprop._losses import find_outputs, no_plain_cross_entropy
+from selective_backprop._options import check_device, check_whole
 from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stats import Stats
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
+
+MOST_CANDIDATES = 2**53  # of a window: beyond, a float no longer counts them one by one
 
 
 def check_strategy(strategy: Any) -> Strategy:
@@ -112,8 +116,6 @@ def check_length(strategy: Strategy, source: Source, epochs: float | None, progr
     """
     if epochs is not None and progress is not None:
         raise ConfigurationError("give epochs= or progress=, not both: one is the other's rival")
-    if epochs is not None and not 0 < epochs < float("inf"):
-        raise ConfigurationError(f"epochs={epochs}: a positive number of epochs is needed")
     strategy.schedule.check_length(epochs, source.batches)
     fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
     if fractions and progress is None:
@@ -136,9 +138,7 @@ def full_batch(source: Source, batch_size: int | None, terms: Terms) -> int | No
         ConfigurationError: if it is not known and selection needs it.
     """
     if batch_size is not None:
-        if batch_size < 1 or batch_size != int(batch_size):
-            raise ConfigurationError(f"batch_size={batch_size}: at least 1 row is needed")
-        return int(batch_size)
+        return int(check_whole("batch_size", batch_size))
     if source.batch_size is None and not terms.keeps_everything:
         raise ConfigurationError(
             "the loader does not say how many examples are in its batches; pass batch_size= for "
@@ -151,7 +151,15 @@ def full_window(batch: int, terms: Terms) -> int:
     """Return the candidates from which a full training batch is drawn.
 
     Warns where whole numbers cannot come within 1 % of the rate.
+
+    Raises:
+        ConfigurationError: if there are more than any training has.
     """
+    if not batch / terms.rate < MOST_CANDIDATES:
+        raise ConfigurationError(
+            f"rate={terms.rate:g}: a batch of {batch} would be drawn from {batch / terms.rate:g} "
+            "candidates; keep a larger share"
+        )
     window = max(batch, round(batch / terms.rate))
     if terms.draw is Draw.EXACT and abs(batch / window / terms.rate - 1) > 0.01:
         warn(
@@ -167,10 +175,13 @@ def find_device(
     """Return where batches are moved to: the model's device, if it has one.
 
     Raises:
-        ConfigurationError: if the model's parameters are on several devices.
+        ConfigurationError: if the model's parameters are on several devices or on the meta
+            device, or there is no such device.
     """
+    if isinstance(model, nn.Module):
+        _check_numbers(model)
     if device is not None:
-        return torch.device(device)
+        return check_device("device", device)
     if not isinstance(model, nn.Module):
         return None
     devices = {tensor.device for tensor in model.parameters()}
@@ -182,20 +193,15 @@ def find_device(
     return next(iter(devices), None)
 
 
-Named = TypeVar("Named", bound=StrEnum)
-
-
-def choose(kind: type[Named], option: str, value: Named | str) -> Named:
-    """Return the member of an enumeration that a name stands for.
-
-    Raises:
-        ConfigurationError: if there is none; the message lists them.
-    """
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(repr(str(choice)) for choice in kind)
-        raise ConfigurationError(f"{option}={value!r}: there are {known}") from None
+def _check_numbers(model: nn.Module) -> None:
+    """Refuse a model on the meta device."""
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_meta:
+            raise ConfigurationError(
+                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
+                "the model on a real device, or call model.to_empty(device=...) and load or "
+                "initialise its weights before it is wrapped"
+            )
 
 
 def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
@@ -207,6 +213,20 @@ def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
     if isinstance(paths, str):
         raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
     return frozenset(paths)
+
+
+def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the padding value of each path.
+
+    Raises:
+        ConfigurationError: if there is a value that is no number, or no path to it.
+    """
+    if not isinstance(pad, Mapping | None):
+        raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
+    for path, value in (pad or {}).items():
+        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+            raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
+    return dict(pad or {})
 
 
 def must_see_alike(

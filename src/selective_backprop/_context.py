@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._ranks import Alone, Ranks
 from selective_backprop._types import LossesOf, OutputsOf
 
@@ -27,6 +28,9 @@ class Context:
         rate: the share of the candidates that selection is meant to keep; None if unknown.
         checks: whether cheap scorers may hold themselves against exact ones; not so within
             another one that does.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     batch_size: int
@@ -39,6 +43,12 @@ class Context:
     ranks: Ranks = Alone()
     rate: float | None = None
     checks: bool = True
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "batch_size")
+        settle(self, check_whole, "window", optional=True)
+        settle(self, check_whole, "examples", least=0, optional=True)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
         """Return how many of `candidates` rows an exact draw takes: in proportion, at least 1."""

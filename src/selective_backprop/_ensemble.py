@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from selective_backprop._batches import map_tensors, move_batch
 from selective_backprop._checks import find_device
 from selective_backprop._errors import ConfigurationError, LoaderError, LossError
+from selective_backprop._options import check_device, check_number, check_whole, settle
 from selective_backprop._source import Source, open_source
 from selective_backprop.scorers._untouched import KeptBuffers, eval_mode, kept_random_streams
 
@@ -73,8 +74,8 @@ class Ensemble:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        if not self.models >= 1 or self.models % 1:
-            raise ConfigurationError(f"models={self.models}: at least 1 model is needed")
+        settle(self, check_whole, "models")
+        settle(self, check_device, "device")
         if isinstance(self.make_model, nn.Module):
             raise ConfigurationError(
                 f"make_model is a model ({type(self.make_model).__name__}); each one is trained "
@@ -265,18 +266,8 @@ def _charged(spent: Any) -> float | None:
     Raises:
         ConfigurationError: if that is anything but a number.
     """
-    if spent is None:
-        return None
-    try:
-        passes = float(spent)
-    except (TypeError, ValueError):
-        passes = math.nan
-    if not 0.0 <= passes < math.inf:
-        raise ConfigurationError(
-            f"train returned {spent!r}; return how many epochs of traditional training it spent "
-            "(10.0, say), or None where that is unknown"
-        )
-    return passes
+    hint = "return the epochs of traditional training that it spent, or None where unknown"
+    return check_number("train()", spent, hint, optional=True)
 
 
 def _epochs(spent: list[float | None]) -> str:

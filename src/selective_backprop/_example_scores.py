@@ -12,6 +12,7 @@ from selective_backprop._batches import map_tensors
 from selective_backprop._ensemble import Ensemble, ExampleScores, MakeModel, Progress, Train
 from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._losses import ExampleLosses, LossFunction, apply_to_pair, error_norms
+from selective_backprop._options import check_whole
 from selective_backprop._types import LossesOf, OutputsOf
 
 GRADIENT_BYTES = 2**28  # of all examples' gradients that are held at once, where not said otherwise
@@ -55,7 +56,8 @@ def el2n_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if no new model is made, or `train` returns no number of epochs.
+        ConfigurationError: if there is no whole number of models from 1, no new model is made, or
+            `train` returns no number of epochs.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:
@@ -110,15 +112,15 @@ def grand_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if no new model is made, if a model has no trainable parameters, if
-            its gradients cannot be taken example by example, or if `train` returns no number.
+        ConfigurationError: if a number is out of its range, no new model is made, a model has no
+            trainable parameters, its gradients cannot be taken example by example, or `train`
+            returns no number.
         LossError: if there is not one finite loss per example.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 2, averaged over models as there.
     """
-    if chunk is not None and (chunk < 1 or chunk % 1):
-        raise ConfigurationError(f"chunk={chunk}: gradients of at least 1 example are held")
+    chunk = check_whole("chunk", chunk, optional=True)
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
     def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, final
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import Scores
 
 
@@ -73,17 +73,9 @@ class VarianceGate(AbstractGate):
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.smoothing < 1.0:
-            raise ConfigurationError(
-                f"smoothing={self.smoothing}: the share of the average that is kept must be in "
-                "[0, 1); with 1 it would never move"
-            )
-        if not self.probe_every >= 1 or self.probe_every % 1:
-            raise ConfigurationError(
-                f"probe_every={self.probe_every}: one batch in a whole number is scored, at least 1"
-            )
-        if self.threshold is not None and not 0.0 < self.threshold < float("inf"):
-            raise ConfigurationError(f"threshold={self.threshold}: it must be positive and finite")
+        settle(self, check_number, "smoothing", below=1, hint="with 1 it would never move")
+        settle(self, check_whole, "probe_every")
+        settle(self, check_number, "threshold", above=0, optional=True)
 
     def start(self, context: Context) -> RunningGate:
         """Return the running gate."""

@@ -8,6 +8,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole
 from selective_backprop._stats import ScoreStats
 from selective_backprop._types import Odds, Scores
 
@@ -20,12 +21,13 @@ class History:
 
     Args:
         capacity: how many scores are remembered, R; at least 1.
+
+    Raises:
+        ConfigurationError: if the capacity is no whole number from 1.
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ConfigurationError(f"a history holds at least 1 score, got {capacity}")
-        self.capacity = capacity
+        self.capacity = int(check_whole("capacity", capacity))
         self._ring: torch.Tensor | None = None
         self._filed = 0
         self._forget_answers()

@@ -8,6 +8,7 @@ from jaxtyping import Float32, Int32
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole
 from selective_backprop._types import RowIndices, RowMask
 
 NEVER = -1
@@ -188,10 +189,14 @@ class Ledger:
         examples: as given.
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
+
+    Raises:
+        ConfigurationError: if either is no whole number, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
-        self.examples = examples
+        self.examples = examples = int(check_whole("examples", examples, least=0))
+        depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
         self._awaited = Awaited(examples, depth)

@@ -16,10 +16,10 @@ from selective_backprop._batches import Layout
 from selective_backprop._checks import (
     check_fit,
     check_length,
+    check_pad,
     check_paths,
     check_strategy,
     check_use,
-    choose,
     find_device,
     warn_of_loss,
     warn_of_no_batch,
@@ -30,6 +30,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers, Rows
 from selective_backprop._ledger import Ledger
 from selective_backprop._losses import LossFunction
+from selective_backprop._options import check_flag, check_number, check_whole, choose
 from selective_backprop._outlook import Progress
 from selective_backprop._preflight import summarise
 from selective_backprop._selection import Selection
@@ -134,6 +135,7 @@ class SelectiveLoader:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
         warn_of_loss(strategy, loss_fn)
+        epochs = check_number("epochs", epochs, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
         wishes = Wishes(
             model=model,
@@ -141,12 +143,12 @@ class SelectiveLoader:
             losses=losses,
             outputs=outputs,
             batch_size=batch_size,
-            leftovers=choose(Leftovers, "leftovers", leftovers),
-            with_selection=with_selection,
-            layout=Layout(check_paths("whole", whole), dict(pad or {})),
+            leftovers=choose("leftovers", leftovers, Leftovers),
+            with_selection=check_flag("with_selection", with_selection),
+            layout=Layout(check_paths("whole", whole), check_pad(pad)),
             device=find_device(model, device),
             seed=generator.initial_seed() if generator else torch.initial_seed(),
-            nonfinite=choose(NonFinite, "nonfinite", nonfinite),
+            nonfinite=choose("nonfinite", nonfinite, NonFinite),
             stopwatch=stopwatch,
             process_group=process_group,
         )
@@ -157,7 +159,7 @@ class SelectiveLoader:
         self._standing = Standing(self._parts, self._built(), wishes.device)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
-        self._quiet = quiet or self._parts.ranks.rank > 0
+        self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
 
     @property
     def dataset(self) -> Any:
@@ -244,7 +246,11 @@ class SelectiveLoader:
         """Number the next epoch, here and in the sampler, batch sampler or data set inside.
 
         The rest of another epoch that was to go on is left out.
+
+        Raises:
+            ConfigurationError: if it is no whole number from 0.
         """
+        epoch = check_whole("epoch", epoch, least=0)
         if epoch != self._standing.next_epoch:
             self._standing.midway = None
         self._standing.next_epoch = epoch
@@ -267,8 +273,10 @@ class SelectiveLoader:
         The first is the one that comes, or the one that runs or is to go on, as `len()` has it.
 
         Raises:
+            ConfigurationError: if it is no whole number from 0.
             TypeError: if they cannot be known in advance.
         """
+        epochs = check_whole("epochs", epochs, least=0)
         return self._parts.outlook.lengths(self._standing.begins, epochs)
 
     def __bool__(self) -> bool:

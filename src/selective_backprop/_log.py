@@ -7,6 +7,7 @@ import torch
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._options import check_whole
 from selective_backprop._stats import ScoreStats, Stats
 
 Write: TypeAlias = Callable[[Mapping[str, float], int], object]
@@ -53,12 +54,9 @@ class Log:
     """
 
     def __init__(self, to: Any, *, every: int = 100, prefix: str = "selection/") -> None:
-        if every < 1:
-            raise ConfigurationError(
-                f"every={every}: at least 1 batch from entry to entry is needed"
-            )
+        self._every = check_whole("every", every)
         self._write = _nowhere if to is None and not _writes() else _writer(to, prefix)
-        self._every, self._prefix = every, prefix
+        self._prefix = prefix
         self._last = Stats()
 
     def __call__(self, loader: SelectiveLoader, *, now: bool = False) -> None:

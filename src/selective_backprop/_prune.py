@@ -1,14 +1,14 @@
 """Keep a part of a data set, chosen once by the scores of its examples."""
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from jaxtyping import Int, Num
 from torch import Tensor
 
-from selective_backprop._checks import choose
 from selective_backprop._ensemble import ExampleScores
 from selective_backprop._errors import ConfigurationError, warn
+from selective_backprop._options import check_number, choose
 from selective_backprop._subset import Subset
 
 
@@ -67,7 +67,7 @@ def prune(
         >>> prune(torch.tensor([0.1, 0.9, 0.5, 0.7]), which="window", window=(0, 0.75)).indices
         tensor([0, 2, 3])
     """
-    which = choose(Keep, "which", which)
+    which = choose("which", which, Keep)
     source, cost = "given scores", 0.0
     if isinstance(scores, ExampleScores):
         source, cost, scores = scores.source, scores.cost, scores.scores
@@ -93,17 +93,13 @@ def prune(
     return subset
 
 
-def _share(keep: float | None, window: tuple[float, float] | None, which: Keep) -> float:
+def _share(keep: Any, window: tuple[float, float] | None, which: Keep) -> float:
     if window is not None:
         raise ConfigurationError(
             f"window={window} is for which='window', and this is which={str(which)!r}. Write "
             f"prune(scores, which='window', window={window}), or keep= alone."
         )
-    if keep is None or not 0.0 < keep <= 1.0:
-        raise ConfigurationError(
-            f"keep={keep}: the share of examples to keep must be in (0, 1]; 0.5 keeps a half"
-        )
-    return keep
+    return check_number("keep", keep, "0.5 keeps a half", above=0, most=1)
 
 
 def _window(
@@ -115,12 +111,17 @@ def _window(
             f"keep={keep} is not for which='window', whose ends say how much is kept. Write "
             "prune(scores, which='window', window=(low, high))."
         )
-    if window is None or len(window) != 2 or not 0.0 <= window[0] < window[1] <= 1.0:
+    try:
+        low, high = (check_number("", share, most=1) for share in window or ())
+        fits = low < high
+    except (TypeError, ValueError):  # no two shares
+        fits = False
+    if not fits:
         raise ConfigurationError(
-            f"window={window}: two shares are needed, 0 <= low < high <= 1; (0.0, 0.95) drops the "
-            "twentieth with the highest scores"
+            f"window={window!r}: two shares are needed, 0 <= low < high <= 1; (0.0, 0.95) "
+            "drops the twentieth with the highest scores"
         )
-    start, stop = round(window[0] * examples), round(window[1] * examples)
+    start, stop = round(low * examples), round(high * examples)
     if start == stop:
         raise ConfigurationError(f"window={window} keeps none of {examples} examples: widen it")
     return start, stop

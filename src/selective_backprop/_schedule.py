@@ -7,6 +7,7 @@ from enum import Enum
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._gate import AbstractGate
+from selective_backprop._options import check_instance, check_number, check_whole, settle
 
 
 class Phase(Enum):
@@ -50,22 +51,17 @@ class Schedule:
     gate: AbstractGate | None = None
 
     def __post_init__(self) -> None:
-        if not self.warmup_epochs >= 0 or self.warmup_epochs % 1:
-            raise ConfigurationError(
-                f"warmup_epochs counts whole epochs, got {self.warmup_epochs}; "
-                "use start= for a fraction of training"
-            )
-        if not 0.0 <= self.start < self.end <= 1.0:
+        hint = "use start= for a fraction of training"
+        settle(self, check_whole, "warmup_epochs", least=0, hint=hint)
+        settle(self, check_number, "start", below=1)
+        settle(self, check_number, "end", above=0, most=1)
+        hint = "with 1 nothing would ever be selected"
+        settle(self, check_whole, "plain_every", least=2, optional=True, hint=hint)
+        if not self.start < self.end:
             raise ConfigurationError(
                 f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
             )
-        if self.plain_every is not None and (not self.plain_every >= 2 or self.plain_every % 1):
-            raise ConfigurationError(
-                f"plain_every={self.plain_every}: one batch in at least 2 can be unselective; "
-                "with 1 nothing would ever be selected. Use None for no such batch."
-            )
-        if self.gate is not None and not isinstance(self.gate, AbstractGate):
-            raise ConfigurationError(f"gate={self.gate!r} is no gate, such as VarianceGate()")
+        check_instance("gate", self.gate, AbstractGate, "VarianceGate()", optional=True)
 
     @property
     def uses_fractions(self) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._options import check_whole
 from selective_backprop._types import Odds, RowIndices, RowWeights
 
 
@@ -65,7 +66,11 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the weights' device, found without a host synchronisation.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of candidates.
     """
+    count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
         return torch.ones_like(weights)
     # A weight of next to nothing makes the rows of weight 0 share what the others leave, evenly;
@@ -94,7 +99,11 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of rows.
     """
+    count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
         return torch.from_numpy(tilt_on_host(probabilities.numpy(), count))
     return _tilt_on_device(probabilities, count)
@@ -131,7 +140,11 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
 
     Returns:
         Row positions, ascending. The number is `count` whatever rounding does to the sum.
+
+    Raises:
+        ConfigurationError: if the count is no whole number of rows.
     """
+    count = check_whole("count", count, least=0, most=odds.shape[0])
     if odds.device.type == "cpu":
         return torch.from_numpy(comb_on_host(odds.numpy(), count, generator))
     size, device = odds.shape[0], odds.device

@@ -15,7 +15,6 @@ from selective_backprop._candidate_statistics import Moments, NotedStatistics, N
 from selective_backprop._checks import (
     check_paths,
     check_strategy,
-    choose,
     find_device,
     must_see_alike,
 )
@@ -26,6 +25,7 @@ from selective_backprop._funnel import Funnel, Rows, Shape
 from selective_backprop._history import History
 from selective_backprop._joint_history import JointHistory
 from selective_backprop._losses import LossFunction, check_losses, find_losses, find_outputs
+from selective_backprop._options import check_flag, choose
 from selective_backprop._packing import on_device
 from selective_backprop._ranks import Group, find_ranks
 from selective_backprop._recording import Tape
@@ -134,6 +134,8 @@ class SelectiveStep:
         strategy = check_strategy(strategy)
         _check_fit(strategy)
         scorer, terms = strategy.scorer, strategy.selector.terms
+        check_flag("reuse_activations", reuse_activations)
+        check_flag("candidate_statistics", candidate_statistics)
         if candidate_statistics and not reuse_activations:
             raise ConfigurationError(
                 "candidate_statistics=True is how BatchNorm goes together with reused "
@@ -146,7 +148,7 @@ class SelectiveStep:
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
-        guarded = choose(NonFinite, "nonfinite", nonfinite)
+        guarded = choose("nonfinite", nonfinite, NonFinite)
         if must_see_alike(strategy, model, NonFinite.RAISE, self._ranks) and reuse_activations:
             raise ConfigurationError(
                 "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "

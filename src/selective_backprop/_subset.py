@@ -1,7 +1,6 @@
 """A kept part of a data set: which examples, by what scores, and what the scores cost."""
 
 import hashlib
-import math
 import os
 import zipfile
 from contextlib import suppress
@@ -14,6 +13,7 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError, DataError
+from selective_backprop._options import check_number, check_whole, settle
 
 KIND = "selective_backprop.Subset"
 VERSION = 1
@@ -60,13 +60,10 @@ class Subset:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
+        settle(self, check_whole, "examples")
         object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
         object.__setattr__(self, "scores", _finite(self.scores, self.examples))
-        if not 0.0 <= self.cost < math.inf:
-            raise ConfigurationError(
-                f"cost={self.cost}: a number of passes of training is needed, at least 0; 0 "
-                "where it is unknown"
-            )
+        settle(self, check_number, "cost", hint="0 where it is unknown")
         object.__setattr__(self, "digest", self._digest())
 
     def __len__(self) -> int:
@@ -176,8 +173,6 @@ _ADVICE = "Write it again with Subset.save(path)."
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
     """Return a copy of the indices in ascending order, having checked them."""
-    if not examples >= 1:
-        raise ConfigurationError(f"examples={examples}: a data set of at least 1 is needed")
     if not isinstance(indices, Tensor) or indices.ndim != 1:
         found = type(indices).__name__
         if isinstance(indices, Tensor):

@@ -1,5 +1,6 @@
 """Which tokens of a batch the loss of a language model counts."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from selective_backprop._errors import LossError
-from selective_backprop.selectors import check_rate
+from selective_backprop._options import check_rate, check_whole, settle
 
 
 class SelectedTokens(NamedTuple):
@@ -61,7 +62,8 @@ class TokenSelection:
     ignored: int = -100
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
+        settle(self, check_rate, "rate")
+        settle(self, check_whole, "ignored", least=-math.inf)
 
     def __call__(
         self, losses: Tensor, targets: Tensor | None = None, *, reference: Tensor | None = None

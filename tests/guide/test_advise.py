@@ -191,13 +191,17 @@ def test_of_a_model_that_diverges_it_keeps_the_costs_and_says_so():
             sb.ConfigurationError,
             "how many examples an epoch has; pass examples=",
         ),
-        ({"budget": 0}, sb.ConfigurationError, "budget=0: a positive number of seconds"),
+        ({"budget": 0}, sb.ConfigurationError, "budget=0: a finite number above 0"),
         (
             {"budget": 1e-4},
             sb.ConfigurationError,
             r"budget=0.0001: a training step takes .* here, and the shortest answer .* give budget",
         ),
-        ({"epochs": 0}, sb.ConfigurationError, "epochs=0: a whole number of epochs is needed"),
+        (
+            {"epochs": 0},
+            sb.ConfigurationError,
+            "epochs=0: a whole number of at least 1",
+        ),
         ({"rate": 2}, sb.ConfigurationError, "rate"),
         (
             {"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_keras import QUIET, digits, keras, make_loader, make_model
+from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.integrations import _keras_backend
@@ -141,12 +142,18 @@ def test_arguments_that_a_loader_has_its_say_on(given, message):
         ((np.array([["word"]]), np.zeros(1)), {}, "arrays of numbers"),
         (digits(), {"sample_weight": np.ones(160), "class_weight": {0: 1.0}}, "not both"),
         (digits(), {"validation_split": 1.0}, "leaves none for one of the two"),
+        (
+            digits(),
+            {"validation_split": "0.2"},
+            "write validation_split=0.2",
+        ),
+        (digits(), {"batch_size": "16"}, "batch_size='16'.*write batch_size=16"),
         (digits(), {"shuffle": "batch"}, "there are True and False"),
         (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "pass a list of callbacks"),
     ],
 )
 def test_arrays_and_arguments_that_do_not_go_together(arrays, given, message):
-    with pytest.raises(sb.ConfigurationError, match=message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         SelectiveFit(net(), SB).fit(*arrays, verbose=0, **given)
 
 

@@ -1,5 +1,6 @@
 """What cannot work is refused before anything is trained on, with what to write instead."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +50,21 @@ def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         make_trainer(**options).fit(module)
     assert not module.trained
+
+
+@pytest.mark.parametrize("wrong", ["16", True, math.nan, math.inf, [16], 2.5, 0])
+def test_a_size_of_batches_that_is_none_is_refused_before_there_is_a_trainer(wrong):
+    module = Digits(SELECTIVE)
+    options = {"batch_size": wrong}
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="batch_size="):
+        LightningLoader(loader_of(TRAIN), module, module.loss_fn, SELECTIVE, **options)
+
+
+@pytest.mark.parametrize("wrong", ["0", None, [0]])
+def test_a_padding_that_is_no_number_is_refused_before_there_is_a_trainer(wrong):
+    module = Digits(SELECTIVE)
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="pad="):
+        LightningLoader(loader_of(TRAIN), module, module.loss_fn, SELECTIVE, pad={"0": wrong})
 
 
 def test_a_strategy_of_the_trainer_that_shards_the_model_is_refused():

@@ -105,7 +105,7 @@ def test_of_a_model_that_diverges_it_prints_and_writes_what_was_measured(tmp_pat
         ("--data 1x8x8 --rate 3", "rate=3"),
         ("--data 1x8x8 --limit -5", "Invalid value for '--limit'"),
         ("--data 1x8x8 --limit 0", "Invalid value for '--limit'"),
-        ("--data 1x8x8 --budget 0", "budget=0.0: a positive number of seconds is needed"),
+        ("--data 1x8x8 --budget 0", "budget=0.0: a finite number above 0 is needed"),
         ("--data 1x8x8 --budget 1e-9", "the shortest answer"),
     ],
 )

@@ -11,9 +11,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches import Layout
-from selective_backprop._checks import check_paths, find_device
+from selective_backprop._checks import check_pad, check_paths, find_device
 from selective_backprop._errors import ConfigurationError, SelectionWarning
 from selective_backprop._losses import LossFunction, find_losses
+from selective_backprop._options import check_rate, check_whole
 from selective_backprop._source import Source, open_source
 from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.guide._budget import Budget
@@ -24,7 +25,6 @@ from selective_backprop.guide._recommend import Recommendation, recommend
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.guide._subject import Subject, copy_training, kept_streams
-from selective_backprop.selectors import Uniform
 
 DIVERGED = (
     "the copy diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
@@ -131,13 +131,13 @@ def advise(
         LossError: if there is not one loss for each example.
     """
     time_left = Budget(budget)
-    if epochs is not None and (not epochs >= 1 or epochs % 1):
-        raise ConfigurationError(f"epochs={epochs}: a whole number of epochs is needed, from 1")
-    rate = Uniform(rate).rate  # refused where it is no share
+    epochs = check_whole("epochs", epochs, optional=True)
+    examples = check_whole("examples", examples, optional=True)
+    rate = check_rate("rate", rate)
     source = open_source(loader)
     where = find_device(model, device)
     example_losses = find_losses(loss_fn, losses, outputs)
-    layout = Layout(check_paths("whole", whole), dict(pad or {}))
+    layout = Layout(check_paths("whole", whole), check_pad(pad))
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)
         twin, twins_optimizer = copy_training(model, optimizer)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_number
 
 
 class Budget:
@@ -22,9 +23,7 @@ class Budget:
     """
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
-        if not seconds > 0:
-            raise ConfigurationError(f"budget={seconds}: a positive number of seconds is needed")
-        self.seconds = seconds
+        self.seconds = check_number("budget", seconds, "3600 is an hour", above=0)
         self.left_out: list[str] = []
         self._now, self._begun = now, now()
 

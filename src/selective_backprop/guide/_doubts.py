@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole
 from selective_backprop._types import RowIndices
 
 
@@ -86,9 +87,7 @@ class Doubts:
     """
 
     def __init__(self, examples: int) -> None:
-        if examples < 1:
-            raise ConfigurationError(f"examples={examples}: write the length of the data set")
-        self.examples = examples
+        self.examples = int(check_whole("examples", examples))
         self._columns: dict[str, Tensor] = {}
 
     def note(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Int64
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_number, check_whole
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 
@@ -158,7 +159,11 @@ class Suspects:
             class_names: what the labels stand for; without it numbers are written. A prediction
                 that is not known is left empty, like its confidence.
             extra: further columns by name, one entry per line that is written.
+
+        Raises:
+            ConfigurationError: if the limit is no whole number from 0.
         """
+        limit = check_whole("limit", limit, least=0, optional=True)
         count = len(self) if limit is None else min(limit, len(self))
         name = (lambda label: label) if class_names is None else class_names.__getitem__
         columns: dict[str, Sequence[object]] = {
@@ -183,8 +188,5 @@ class Suspects:
             writer.writerows(zip(*columns.values(), strict=True))
 
     def _count(self, share: float) -> int:
-        if not 0.0 <= share <= 1.0:
-            raise ConfigurationError(
-                f"share={share}: the share of the data set must be in [0, 1]; 0.05 is a twentieth"
-            )
+        share = check_number("share", share, "0.05 is a twentieth", most=1)
         return round(share * self.examples)

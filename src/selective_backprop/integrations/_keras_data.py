@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._options import check_flag, check_number, check_whole
 from selective_backprop.integrations._keras_backend import keras
 
 
@@ -151,6 +152,7 @@ def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:
     Raises:
         ConfigurationError: if either would be empty.
     """
+    share = check_number("validation_split", share, most=1)
     count = len(keras.tree.flatten(parts)[0])
     stop = math.floor(count * (1.0 - share))
     if not 0 < stop < count:
@@ -167,9 +169,8 @@ def load_rows(parts: tuple[Any, ...], batch_size: int | None, shuffle: Any) -> D
     Raises:
         ConfigurationError: if they are to be shuffled as no sampler of torch does it.
     """
-    if not isinstance(shuffle, bool):
-        raise ConfigurationError(f"shuffle={shuffle!r}: there are True and False")
-    size = 32 if batch_size is None else batch_size  # Keras's own
+    check_flag("shuffle", shuffle)
+    size = check_whole("batch_size", 32 if batch_size is None else batch_size)  # 32 is Keras's own
     return DataLoader(Rows(parts), batch_size=size, shuffle=shuffle, collate_fn=as_it_is)
 
 

@@ -10,7 +10,7 @@ takes out again.
 from collections.abc import Mapping
 from typing import Any
 
-from selective_backprop._checks import check_strategy
+from selective_backprop._checks import check_pad, check_strategy
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers
 from selective_backprop._loader import SelectiveLoader
@@ -76,6 +76,7 @@ class SelectiveTrainer(Trainer):
         **options: Any,
     ) -> None:
         strategy = check_strategy(strategy)
+        check_pad(pad)
         super().__init__(*args, **options)
         check_trainer(self, strategy, losses)
         wishes = TrainerWishes(strategy, losses, pad, leftovers, nonfinite)

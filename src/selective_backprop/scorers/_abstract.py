@@ -12,6 +12,7 @@ from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 
 
@@ -124,6 +125,9 @@ class Needs:
             scores with a part or a copy of the model leaves it False.
         fresh: the share of an epoch's candidates that passes score, in the mean of epochs and in
             (0, 1]; what a scorer that answers from memory saves.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     passes: bool = True
@@ -138,6 +142,10 @@ class Needs:
     defers: bool = False
     plain_forward: bool = False
     fresh: float = 1.0
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "depth")
+        settle(self, check_number, "fresh", above=0, most=1)
 
 
 class AbstractScorer(ABC):

@@ -6,9 +6,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Observations
-from selective_backprop.scorers._predictor import AbstractPredictor, check_depth
+from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop.scorers._predictor import AbstractPredictor
 
 
 @final
@@ -29,12 +29,8 @@ class Average(AbstractPredictor):
     depth: int = 4
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.decay < 1.0:
-            raise ConfigurationError(
-                f"decay={self.decay}: a score's weight relative to the next newer one must be in "
-                "[0, 1)"
-            )
-        check_depth(self.depth, least=1)
+        settle(self, check_number, "decay", below=1)
+        settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the average of what there is."""

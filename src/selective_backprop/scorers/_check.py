@@ -7,8 +7,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from selective_backprop._agreement import Agreement, check_rate, measure
-from selective_backprop._errors import ConfigurationError, warn
+from selective_backprop._agreement import Agreement, measure
+from selective_backprop._errors import warn
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import Scores
 
 UNKNOWN_RATE = 1 / 3
@@ -41,22 +42,11 @@ class Check:
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.batches >= 1 or self.batches % 1:
-            raise ConfigurationError(
-                f"batches={self.batches}: a check takes a whole number of batches, at least 1; "
-                "check=None checks nothing"
-            )
-        if self.every is not None and (not self.every > self.batches or self.every % 1):
-            raise ConfigurationError(
-                f"every={self.every}: checks of {self.batches} batches each can begin again after "
-                f"{self.batches + 1} scored batches or more, a whole number; None checks once"
-            )
-        if not 0.0 <= self.least <= 1.0:
-            raise ConfigurationError(
-                f"least={self.least}: the overlap to be warned below must be in [0, 1]"
-            )
-        if self.rate is not None:
-            check_rate(self.rate)
+        settle(self, check_whole, "batches", hint="check=None checks nothing")
+        again = self.batches + 1
+        settle(self, check_whole, "every", least=again, optional=True, hint="None checks once")
+        settle(self, check_number, "least", most=1)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
 
 
 class Comparison:

@@ -7,6 +7,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_flag, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -54,6 +55,7 @@ class Compiled(AbstractScorer):
         check_inner(self.scorer)
         check_own_model("Compiled", self.scorer)
         check_check(self.check)
+        settle(self, check_flag, "dynamic", optional=True)
         if self.mode is not None and self.backend != "inductor":
             raise ConfigurationError(
                 f"mode={self.mode!r} would be ignored by backend={self.backend!r}; modes are of "

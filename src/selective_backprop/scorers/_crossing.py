@@ -6,17 +6,17 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Observations
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop.scorers._lags import (
+    FEWEST,
     Box,
     check_installed,
-    check_points,
     in_chunks,
     look_back,
     pick_pairs,
 )
-from selective_backprop.scorers._predictor import AbstractPredictor, check_depth
+from selective_backprop.scorers._predictor import AbstractPredictor
 
 
 @final
@@ -50,13 +50,9 @@ class Crossing(AbstractPredictor):
     points: int = 4096
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rate <= 1.0:
-            raise ConfigurationError(
-                f"rate={self.rate}: the share of examples that counts as the highest must be in "
-                "(0, 1]"
-            )
-        check_depth(self.depth, least=2)
-        check_points(self.points)
+        settle(self, check_number, "rate", above=0, most=1)
+        settle(self, check_whole, "depth", least=2)
+        settle(self, check_whole, "points", least=FEWEST)
         check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:

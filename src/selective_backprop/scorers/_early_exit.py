@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._losses import check_losses
+from selective_backprop._options import check_flag, settle
 from selective_backprop._recording import stop_recording
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
@@ -79,6 +80,7 @@ class EarlyExit(AbstractScorer):
         check_maker("make_head", self.make_head)
         check_maker("make_optimizer", self.make_optimizer)
         check_check(self.check)
+        settle(self, check_flag, "training")
 
     def __repr__(self) -> str:
         # part of saved states: says nothing that differs from process to process

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_instance
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -90,11 +91,7 @@ class Excess(AbstractScorer):
     scorer: AbstractScorer
 
     def __post_init__(self) -> None:
-        if not isinstance(self.reference, ReferenceLosses):
-            raise ConfigurationError(
-                f"reference={self.reference!r}: reference losses are needed, "
-                "ReferenceLosses(losses) of one loss per example"
-            )
+        check_instance("reference", self.reference, ReferenceLosses, "ReferenceLosses(losses)")
         check_inner(self.scorer)
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses, error_norms
+from selective_backprop._options import check_flag, choose, settle
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._untouched import (
@@ -70,11 +71,8 @@ class Forward(AbstractScorer):
     inference_mode: bool = False
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "measure", Measure(self.measure))
-        except ValueError:
-            known = " and ".join(repr(str(measure)) for measure in Measure)
-            raise ConfigurationError(f"measure={self.measure!r}: there are {known}") from None
+        settle(self, choose, "measure", kind=Measure)
+        settle(self, check_flag, "training", "inference_mode")
 
     @property
     def needs(self) -> Needs:

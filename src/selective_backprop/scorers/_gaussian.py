@@ -9,15 +9,16 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from selective_backprop._ledger import Observations
+from selective_backprop._options import check_whole, settle
 from selective_backprop.scorers._lags import (
+    FEWEST,
     Box,
     check_installed,
-    check_points,
     in_chunks,
     look_back,
     pick_pairs,
 )
-from selective_backprop.scorers._predictor import AbstractPredictor, check_depth
+from selective_backprop.scorers._predictor import AbstractPredictor
 
 _Regression = Callable[[Float64[np.ndarray, "example feature"]], Float64[np.ndarray, " example"]]
 
@@ -56,8 +57,8 @@ class GaussianProcess(AbstractPredictor):
     depth: int = 3
 
     def __post_init__(self) -> None:
-        check_points(self.points)
-        check_depth(self.depth, least=2)
+        settle(self, check_whole, "points", least=FEWEST)
+        settle(self, check_whole, "depth", least=2)
         check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:

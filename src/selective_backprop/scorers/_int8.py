@@ -8,6 +8,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -73,12 +74,8 @@ class Int8(AbstractScorer):
         check_inner(self.scorer)
         check_own_model("Int8", self.scorer)
         check_check(self.check)
-        for name in ("every", "recalibrate_every", "calibration_batches"):
-            value = getattr(self, name)
-            if value is None and name == "every":
-                continue
-            if value is None or not value >= 1 or value % 1:
-                raise ConfigurationError(f"{name}={value}: a whole number from 1 is needed")
+        settle(self, check_whole, "every", optional=True)
+        settle(self, check_whole, "recalibrate_every", "calibration_batches")
         if self.calibration_batches > self.recalibrate_every:
             raise ConfigurationError(
                 f"calibration_batches={self.calibration_batches} of every recalibrate_every="

@@ -100,19 +100,6 @@ def in_chunks(examples: int) -> Iterator[slice]:
         yield slice(start, start + _CHUNK)
 
 
-def check_points(points: float) -> None:
-    """Refuse what is no number of examples to learn from.
-
-    Raises:
-        ConfigurationError: if it is no whole number from `FEWEST`.
-    """
-    if not points >= FEWEST or points % 1:
-        raise ConfigurationError(
-            f"points={points}: a whole number of examples to learn from is needed, at least "
-            f"{FEWEST}"
-        )
-
-
 def check_installed(predictor: str) -> None:
     """Refuse a predictor that scikit-learn is missing for, without importing it.
 

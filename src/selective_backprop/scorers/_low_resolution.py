@@ -11,6 +11,7 @@ from torch.nn import functional
 from selective_backprop._batches import map_leaves
 from selective_backprop._context import Context
 from selective_backprop._errors import BatchError, ConfigurationError
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -53,11 +54,7 @@ class LowResolution(AbstractScorer):
     def __post_init__(self) -> None:
         check_inner(self.scorer)
         check_check(self.check)
-        if not self.factor >= 2 or self.factor % 1:
-            raise ConfigurationError(
-                f"factor={self.factor}: squares of a whole number of pixels, at least 2 a side, "
-                "are averaged"
-            )
+        settle(self, check_whole, "factor", least=2)
         if isinstance(self.paths, str) or (self.paths is not None and not self.paths):
             raise ConfigurationError(
                 f"paths={self.paths!r}: a collection of paths is needed, such as ['0'], or None "

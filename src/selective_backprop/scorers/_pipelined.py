@@ -10,6 +10,7 @@ from torch import multiprocessing, nn
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_device, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 from selective_backprop.scorers._check import Check
@@ -74,24 +75,15 @@ class Pipelined(AbstractScorer):
         check_own_model("Pipelined", self.scorer)
         check_check(self.check)
         self._check_inside()
-        for name, value in (
-            ("every", self.every),
-            ("ahead", self.ahead),
-            ("threads", self.threads),
-        ):
-            if value is not None and (not value >= 1 or value % 1):
-                raise ConfigurationError(f"{name}={value}: a whole number from 1 is needed")
+        settle(self, check_whole, "every", "threads")
+        settle(self, check_whole, "ahead", optional=True)
+        settle(self, check_device, "device")
         methods = multiprocessing.get_all_start_methods()
         if self.start_method is not None and self.start_method not in methods:
             raise ConfigurationError(
                 f"start_method={self.start_method!r}: this system has "
                 f"{', '.join(map(repr, methods))}"
             )
-        if self.device is not None:
-            try:
-                object.__setattr__(self, "device", torch.device(self.device))
-            except RuntimeError as error:
-                raise ConfigurationError(f"device={self.device!r}: {error}") from error
 
     def _check_inside(self) -> None:
         inside: Any = self.scorer

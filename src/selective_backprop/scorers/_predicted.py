@@ -7,8 +7,8 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
+from selective_backprop._options import check_instance, check_whole, settle
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -18,7 +18,7 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._average import Average
 from selective_backprop.scorers._predictor import AbstractPredictor
-from selective_backprop.scorers._stale import check_epochs, check_inner, expired, forget
+from selective_backprop.scorers._stale import check_inner, expired, forget
 
 
 @final
@@ -46,15 +46,8 @@ class Predicted(AbstractScorer):
 
     def __post_init__(self) -> None:
         check_inner(self.scorer, may_defer=True)
-        if not isinstance(self.predictor, AbstractPredictor):
-            raise ConfigurationError(
-                f"predictor={self.predictor!r} is no predictor, such as Average()"
-            )
-        check_epochs("epochs", self.epochs)
-        if self.epochs < 2:
-            raise ConfigurationError(
-                "epochs=1 scores everything in every epoch and predicts nothing; give at least 2"
-            )
+        check_instance("predictor", self.predictor, AbstractPredictor, "Average()")
+        settle(self, check_whole, "epochs", least=2, hint="with 1 nothing is predicted")
 
     @property
     def needs(self) -> Needs:

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 from jaxtyping import Float32
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Observations
 
 
@@ -29,15 +28,3 @@ class AbstractPredictor(ABC):
             A higher score is more worth training on; of any unit, since only ranks count. NaN
             where nothing was observed.
         """
-
-
-def check_depth(depth: float, *, least: int, name: str = "depth") -> None:
-    """Refuse what is no number of scores.
-
-    Raises:
-        ConfigurationError: if it is no whole number from `least`.
-    """
-    if not depth >= least or depth % 1:
-        raise ConfigurationError(
-            f"{name}={depth}: a whole number of last scores is needed, at least {least}"
-        )

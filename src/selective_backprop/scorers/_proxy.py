@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses
+from selective_backprop._options import check_instance
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
@@ -47,6 +48,7 @@ class Proxy(AbstractScorer):
     def __post_init__(self) -> None:
         check_maker("make_model", self.make_model)
         check_maker("make_optimizer", self.make_optimizer)
+        check_instance("forward", self.forward, Forward, "Forward()")
 
     def __repr__(self) -> str:
         # part of saved states: says nothing that differs from process to process

@@ -12,6 +12,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -20,8 +21,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._predictor import check_depth
-from selective_backprop.scorers._stale import check_epochs, check_inner, merged
+from selective_backprop.scorers._stale import check_inner, merged
 
 EVEN = math.log(2.0)  # the loss of even chances
 GIVEN_UP = -np.inf  # a score below any loss
@@ -66,13 +66,17 @@ class Recorded(AbstractScorer):
     give_up: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_age is not None:
-            check_epochs("max_age", self.max_age)
-        check_depth(self.highest_of, least=1, name="highest_of")
+        settle(self, check_whole, "max_age", optional=True)
+        settle(self, check_whole, "highest_of")
+        hint = "0.05 is one in twenty, None gives up none"
+        settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
-        if self.give_up is not None:
-            _check_give_up(self.give_up, self.highest_of)
+        if self.give_up is not None and self.highest_of < 2:
+            raise ConfigurationError(
+                f"give_up={self.give_up} with highest_of={self.highest_of}: whether examples "
+                "recover is seen by at least two losses of each; write highest_of=2"
+            )
 
     @property
     def needs(self) -> Needs:
@@ -164,16 +168,3 @@ def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
     hopeless[:-1] &= losses[:-1] != losses[1:]  # of equals, all or none
     (ends,) = np.nonzero(hopeless)
     return float(losses[ends[-1]]) if len(ends) else np.inf
-
-
-def _check_give_up(give_up: float, highest_of: int) -> None:
-    if not 0.0 < give_up < 1.0:
-        raise ConfigurationError(
-            f"give_up={give_up}: the share of examples that recover must be in (0, 1), or None to "
-            "give up none; 0.05 is one in twenty"
-        )
-    if highest_of < 2:
-        raise ConfigurationError(
-            f"give_up={give_up} with highest_of={highest_of}: whether examples recover is seen by "
-            "at least two losses of each; write highest_of=2"
-        )

@@ -11,6 +11,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger, Observations
+from selective_backprop._options import check_flag, check_instance, check_whole, settle
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -53,7 +54,8 @@ class Stale(AbstractScorer):
 
     def __post_init__(self) -> None:
         check_inner(self.scorer, may_defer=True)
-        check_epochs("epochs", self.epochs)
+        settle(self, check_whole, "epochs")
+        settle(self, check_flag, "spread", "recorded")
 
     @property
     def needs(self) -> Needs:
@@ -127,8 +129,7 @@ def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
     Raises:
         ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
     """
-    if not isinstance(scorer, AbstractScorer):
-        raise ConfigurationError(f"scorer={scorer!r} is no scorer, such as Forward()")
+    check_instance("scorer", scorer, AbstractScorer, "Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(
             f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
@@ -137,17 +138,4 @@ def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
         raise ConfigurationError(
             f"{scorer!r} scores beside the training, which would wait for it in there; write it "
             "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
-        )
-
-
-def check_epochs(name: str, epochs: float) -> None:
-    """Refuse what is no number of epochs.
-
-    Raises:
-        ConfigurationError: if it is no whole number from 1.
-    """
-    if not epochs >= 1 or epochs % 1:
-        raise ConfigurationError(
-            f"{name}={epochs}: a score is good for a whole number of epochs, at least 1, the one "
-            "in which it was taken"
         )

@@ -7,6 +7,7 @@ from typing import Any, final
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_instance
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, PassingOn, RunningScorer
 from selective_backprop.scorers._check import Check, Comparison
@@ -128,10 +129,7 @@ def check_check(check: Any) -> None:
     Raises:
         ConfigurationError: if it is neither a `Check` nor None.
     """
-    if check is not None and not isinstance(check, Check):
-        raise ConfigurationError(
-            f"check={check!r}: write check=Check(batches=...), or None to check nothing"
-        )
+    check_instance("check", check, Check, "Check(batches=8)", optional=True)
 
 
 def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._options import check_whole, settle
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -53,11 +54,7 @@ class Synced(AbstractScorer):
         check_inner(self.scorer)
         check_own_model("Synced", self.scorer)
         check_check(self.check)
-        if not self.every >= 1 or self.every % 1:
-            raise ConfigurationError(
-                f"every={self.every}: the copy is brought up to date every whole number of scored "
-                "batches, at least 1"
-            )
+        settle(self, check_whole, "every")
 
     @property
     def needs(self) -> Needs:

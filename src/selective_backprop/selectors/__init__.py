@@ -6,7 +6,6 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_rate,
 )
 from selective_backprop.selectors._below_mean import BelowMean
 from selective_backprop.selectors._confident import Confident
@@ -34,6 +33,5 @@ __all__ = [
     "Terms",
     "Top",
     "Uniform",
-    "check_rate",
     "selection_probability",
 ]

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_rate, check_whole, settle
 from selective_backprop._selection import Choice, Draw
 from selective_backprop._types import Scores
+
+FLOOR = "0.25 keeps at least one in four"
 
 
 class RunningSelector(ABC):
@@ -73,6 +75,9 @@ class Terms:
             `Paced`, and its rule changes on the way.
         confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
             probability that the model gives the true class.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
     """
 
     rate: float
@@ -85,6 +90,10 @@ class Terms:
     replaces: bool = False
     paced: bool = False
     confidence: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+        settle(self, check_whole, "history", least=0)
 
 
 class AbstractSelector(ABC):
@@ -120,56 +129,3 @@ class Stateless(RunningSelector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from an empty state."""
-
-
-def check_rate(rate: float) -> float:
-    """Return the rate if it is in (0, 1].
-
-    Raises:
-        ConfigurationError: if it is not.
-    """
-    if not 0.0 < rate <= 1.0:
-        raise ConfigurationError(
-            f"rate={rate}: the share of candidates to keep must be in (0, 1]; 1/3 keeps a third"
-        )
-    return float(rate)
-
-
-def check_floor(floor: float) -> None:
-    """Refuse least odds of being kept that are not in (0, 1].
-
-    Raises:
-        ConfigurationError: if they are not.
-    """
-    if not 0.0 < floor <= 1.0:
-        raise ConfigurationError(
-            f"floor={floor}: the least odds of being kept must be in (0, 1]; 0.25 keeps "
-            "at least one in four"
-        )
-
-
-def check_history(history: int) -> int:
-    """Return the number of remembered scores if it is a whole one.
-
-    Raises:
-        ConfigurationError: if it is not, or less than 1.
-    """
-    if not history >= 1 or history % 1:
-        raise ConfigurationError(
-            f"history={history}: a whole number of recent losses is needed, at least 1"
-        )
-    return history
-
-
-def check_draw(draw: Draw | str) -> Draw:
-    """Return the draw that a name stands for.
-
-    Raises:
-        ConfigurationError: if there is no such draw.
-    """
-    try:
-        return Draw(draw)
-    except ValueError:
-        raise ConfigurationError(
-            f"draw={draw!r}: there are {' and '.join(repr(str(known)) for known in Draw)}"
-        ) from None

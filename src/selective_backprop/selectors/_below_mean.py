@@ -6,8 +6,8 @@ from typing import final
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_flag, check_number, check_whole, settle
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -15,7 +15,6 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_history,
 )
 
 
@@ -50,12 +49,9 @@ class BelowMean(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.prune < 1.0:
-            raise ConfigurationError(
-                f"prune={self.prune}: the probability of leaving out what scores below the mean "
-                "must be in [0, 1); 0.5 leaves out half of it"
-            )
-        check_history(self.history)
+        settle(self, check_number, "prune", below=1, hint="0.5 prunes half of what is below")
+        settle(self, check_flag, "longer_steps")
+        settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:

@@ -7,14 +7,15 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._history import History
+from selective_backprop._options import check_number, settle
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
 from selective_backprop.selectors._abstract import (
+    FLOOR,
     AbstractSelector,
     RunningSelector,
     Stateless,
     Terms,
-    check_floor,
 )
 
 
@@ -42,7 +43,7 @@ class Confident(AbstractSelector):
     floor: float = 0.25
 
     def __post_init__(self) -> None:
-        check_floor(self.floor)
+        settle(self, check_number, "floor", above=0, most=1, hint=FLOOR)
 
     @property
     def terms(self) -> Terms:

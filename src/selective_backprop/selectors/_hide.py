@@ -10,6 +10,7 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
 from selective_backprop.selectors._abstract import (
@@ -17,7 +18,6 @@ from selective_backprop.selectors._abstract import (
     Paced,
     RunningSelector,
     Terms,
-    check_history,
 )
 
 
@@ -60,17 +60,11 @@ class Hide(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.share < 1.0:
-            raise ConfigurationError(
-                f"share={self.share}: the share to hide must be in (0, 1); 0.3 hides up to 30 %"
-            )
-        if not 0.5 <= self.confidence < 1.0:
-            raise ConfigurationError(
-                f"confidence={self.confidence}: must be in [0.5, 1). Only a class with at least "
-                "half of the probability is known to be the one predicted; 0.7 is the paper's"
-            )
+        settle(self, check_number, "share", above=0, below=1, hint="0.3 hides up to 30 %")
+        # Only a class with at least half of the probability is known to be the one predicted.
+        settle(self, check_number, "confidence", least=0.5, below=1, hint="0.7 is the paper's")
+        settle(self, check_whole, "history")
         _check_falls(self.falls)
-        check_history(self.history)
 
     @property
     def terms(self) -> Terms:
@@ -130,13 +124,15 @@ def _lowest(scores: Scores, history: History, share: float) -> Odds:
 
 
 def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
-    steps = [(0.0, 1.0), *falls, (1.0, -math.inf)]
-    if not (
-        all(earlier < later and high > low for (earlier, high), (later, low) in pairwise(steps))
-        and all(factor >= 0.0 for _, factor in falls)
-    ):
+    try:
+        steps = [(check_number("", at), check_number("", factor)) for at, factor in falls]
+        pairs = pairwise([(0.0, 1.0), *steps, (1.0, -math.inf)])
+        descend = all(earlier < later and high > low for (earlier, high), (later, low) in pairs)
+    except (TypeError, ValueError):  # no pairs of numbers
+        descend = False
+    if not descend:
         raise ConfigurationError(
-            f"falls={falls}: pairs (fraction of training, factor) are needed, the fractions in "
+            f"falls={falls!r}: pairs (fraction of training, factor) are needed, the fractions in "
             "(0, 1) and ascending, the factors in [0, 1) and descending; ((0.5, 0.8),) takes a "
             "fifth off the share from half of training on"
         )

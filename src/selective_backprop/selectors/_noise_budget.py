@@ -7,16 +7,15 @@ import torch
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_number, check_whole, settle
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
+    FLOOR,
     AbstractSelector,
     RunningSelector,
     Terms,
-    check_floor,
-    check_history,
 )
 from selective_backprop.selectors._confident import misses
 
@@ -66,18 +65,10 @@ class NoiseBudget(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.noise <= 1.0:
-            raise ConfigurationError(
-                f"noise={self.noise}: the variance that skipping may add must be in (0, 1], as a "
-                "share of what there is; 0.1 is a tenth"
-            )
-        check_floor(self.floor)
-        if not 0.0 <= self.correction <= 1.0:
-            raise ConfigurationError(
-                f"correction={self.correction}: must be in [0, 1]; 1 weighs rows so "
-                "that their mean is unbiased, 0 weighs all alike"
-            )
-        check_history(self.history)
+        settle(self, check_number, "noise", above=0, most=1, hint="0.1 is a tenth of what there is")
+        settle(self, check_number, "floor", above=0, most=1, hint=FLOOR)
+        settle(self, check_number, "correction", most=1, hint="1 is unbiased, 0 weighs all alike")
+        settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:

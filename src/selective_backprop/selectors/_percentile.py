@@ -8,8 +8,8 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History, share_below
+from selective_backprop._options import check_number, check_whole, choose, settle
 from selective_backprop._selection import (
     Choice,
     Draw,
@@ -26,9 +26,9 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_draw,
-    check_history,
 )
+
+BETA = "2 keeps about a third"
 
 
 @final
@@ -59,9 +59,9 @@ class Percentile(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        _check_beta(self.beta)
-        object.__setattr__(self, "draw", check_draw(self.draw))
-        check_history(self.history)
+        settle(self, check_number, "beta", hint=BETA)
+        settle(self, choose, "draw", kind=Draw)
+        settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:
@@ -119,12 +119,4 @@ def selection_probability(
         >>> selection_probability(torch.tensor([0.05, 0.25, 0.9]), recent, beta=2)
         tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
     """
-    _check_beta(beta)
-    return share_below(losses, history).pow(beta)
-
-
-def _check_beta(beta: float) -> None:
-    if not 0.0 <= beta < float("inf"):
-        raise ConfigurationError(
-            f"beta={beta}: selectivity must be at least 0 and finite; 2 keeps about a third"
-        )
+    return share_below(losses, history).pow(check_number("beta", beta, BETA))

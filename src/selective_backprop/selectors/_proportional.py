@@ -6,8 +6,8 @@ from typing import final
 import torch
 
 from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._options import check_number, settle
 from selective_backprop._selection import Choice
 from selective_backprop._types import Odds, RowIndices, Scores
 from selective_backprop.selectors._abstract import (
@@ -48,16 +48,9 @@ class Proportional(AbstractSelector):
     bias: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 1.0 < self.presample < float("inf"):
-            raise ConfigurationError(
-                f"presample={self.presample}: a training batch must be drawn from more candidates "
-                "than it has rows; 3 draws it from three times as many"
-            )
-        if not 0.0 <= self.bias <= 1.0:
-            raise ConfigurationError(
-                f"bias={self.bias}: the weights' exponent must be in [0, 1]; 1 is unbiased, "
-                "0 leaves every row its weight of 1"
-            )
+        hint = "a batch is drawn from more candidates than it has rows"
+        settle(self, check_number, "presample", above=1, hint=hint)
+        settle(self, check_number, "bias", most=1, hint="1 is unbiased, 0 weighs all alike")
 
     @property
     def terms(self) -> Terms:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 from selective_backprop._context import Context
+from selective_backprop._options import check_rate, settle
 from selective_backprop._selection import Choice
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -11,7 +12,6 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_rate,
 )
 
 
@@ -30,7 +30,7 @@ class Top(AbstractSelector):
     rate: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
+        settle(self, check_rate, "rate")
 
     @property
     def terms(self) -> Terms:
@@ -57,7 +57,7 @@ class Bottom(AbstractSelector):
     rate: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
+        settle(self, check_rate, "rate")
 
     @property
     def terms(self) -> Terms:

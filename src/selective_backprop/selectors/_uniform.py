@@ -7,6 +7,7 @@ import torch
 
 from selective_backprop._context import Context
 from selective_backprop._history import History
+from selective_backprop._options import check_rate, choose, settle
 from selective_backprop._selection import Choice, Draw, DrawName, draw_coins, draw_uniformly
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -14,8 +15,6 @@ from selective_backprop.selectors._abstract import (
     RunningSelector,
     Stateless,
     Terms,
-    check_draw,
-    check_rate,
 )
 
 
@@ -37,8 +36,8 @@ class Uniform(AbstractSelector):
     draw: Draw | DrawName = Draw.EXACT
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_rate(self.rate))
-        object.__setattr__(self, "draw", check_draw(self.draw))
+        settle(self, check_rate, "rate")
+        settle(self, choose, "draw", kind=Draw)
 
     @property
     def terms(self) -> Terms:

@@ -11,7 +11,7 @@ HOPELESS = 0.05  # of examples far off, how many must recover for hard ones to b
 def auto(
     noise: float = 0.1,
     *,
-    max_age: int = 10,
+    max_age: int | None = 10,
     schedule: Schedule = Schedule(warmup_epochs=1),
 ) -> Strategy:
     """Skip what is learned, for as long as it is not missed, and what cannot be; set no rate.
@@ -29,7 +29,7 @@ def auto(
         noise: how much to save: the variance that skipping may add to the gradient, as a share
             of what there is, in (0, 1].
         max_age: how long at most unseen: epochs in a row that an example can be skipped in, at
-            least 1.
+            least 1; None for any number.
         schedule: when to skip; by default from the second epoch on.
 
     Raises:

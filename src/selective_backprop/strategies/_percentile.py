@@ -6,6 +6,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_rate
 from selective_backprop._schedule import Schedule
 from selective_backprop._selection import Draw, DrawName
 from selective_backprop._subset import Subset
@@ -19,7 +20,7 @@ from selective_backprop.scorers import (
     Recorded,
     Stale,
 )
-from selective_backprop.selectors import Percentile, check_rate
+from selective_backprop.selectors import Percentile
 from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
@@ -253,5 +254,5 @@ def _ranks(
             "one: rate=1/3 and beta=2 both keep a third"
         )
     if beta is None:
-        beta = 1.0 / check_rate(rate or 0.0) - 1.0
+        beta = 1.0 / check_rate("rate", rate) - 1.0
     return Percentile(beta, draw, history)

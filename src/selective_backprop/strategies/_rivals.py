@@ -111,7 +111,7 @@ def kakurenbo(
 def easy_skip(
     floor: float = 0.25,
     *,
-    max_age: int = 4,
+    max_age: int | None = 4,
     schedule: Schedule = Schedule(start=0.25, end=5 / 6),
 ) -> Strategy:
     """Skip only what is surely learned, and let nothing go unseen for long.
@@ -123,7 +123,8 @@ def easy_skip(
 
     Args:
         floor: least odds of being kept, in (0, 1].
-        max_age: most epochs in a row that an example can be skipped in, at least 1.
+        max_age: most epochs in a row that an example can be skipped in, at least 1; None for any
+            number.
         schedule: when to skip; by default neither in the first quarter nor in the last sixth of
             training. Its length must be known.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._options import check_instance
 from selective_backprop._schedule import Schedule
 from selective_backprop._subset import Subset
 from selective_backprop.scorers import AbstractScorer, Needs
@@ -33,20 +34,10 @@ class Strategy:
     subset: Subset | None = None
 
     def __post_init__(self) -> None:
-        if self.scorer is not None and not isinstance(self.scorer, AbstractScorer):
-            raise ConfigurationError(f"scorer={self.scorer!r} is no scorer, such as Forward()")
-        if not isinstance(self.selector, AbstractSelector):
-            raise ConfigurationError(
-                f"selector={self.selector!r} is no selector, such as Percentile(beta=2)"
-            )
-        if not isinstance(self.schedule, Schedule):
-            raise ConfigurationError(
-                f"schedule={self.schedule!r} is no schedule, such as Schedule(warmup_epochs=1)"
-            )
-        if self.subset is not None and not isinstance(self.subset, Subset):
-            raise ConfigurationError(
-                f"subset={self.subset!r} is no Subset, such as prune(scores, keep=0.5)"
-            )
+        check_instance("scorer", self.scorer, AbstractScorer, "Forward()", optional=True)
+        check_instance("selector", self.selector, AbstractSelector, "Percentile(beta=2)")
+        check_instance("schedule", self.schedule, Schedule, "Schedule(warmup_epochs=1)")
+        check_instance("subset", self.subset, Subset, "prune(scores, keep=0.5)", optional=True)
         if self.scorer is None and self.selector.terms.needs_scores:
             raise ConfigurationError(
                 f"{self.selector!r} chooses by score and needs a scorer, such as Forward()"
@@ -81,9 +72,5 @@ class Strategy:
         Raises:
             ConfigurationError: if it is no part of a data set.
         """
-        if subset is None:
-            raise ConfigurationError(
-                f"{self.name} trains on a subset, and there is none; pass one such as "
-                "prune(scores, keep=0.5)"
-            )
+        check_instance("subset", subset, Subset, "prune(scores, keep=0.5)")
         return replace(self, subset=subset)

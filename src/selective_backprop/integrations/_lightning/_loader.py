@@ -10,12 +10,13 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._checks import check_strategy, choose
+from selective_backprop._checks import check_pad, check_strategy
 from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._losses import LossFunction, find_losses, find_outputs
+from selective_backprop._options import check_flag, check_whole, choose
 from selective_backprop._source import open_source
 from selective_backprop._types import LossesOf, OutputsOf
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
@@ -89,16 +90,16 @@ class LightningLoader:
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
         open_source(loader)  # refuses now what could not be wrapped later
-        self._nonfinite = choose(NonFinite, "nonfinite", nonfinite)
+        self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
         _check_module(module, self._strategy, net, losses, outputs)
         self._loader, self._module, self._net = loader, module, net
         self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
-        self._shard = shard
+        self._shard = check_flag("shard", shard)
         self._make = partial(
             SelectiveLoader,
-            batch_size=batch_size,
-            leftovers=choose(Leftovers, "leftovers", leftovers),
-            pad=pad,
+            batch_size=check_whole("batch_size", batch_size, optional=True),
+            leftovers=choose("leftovers", leftovers, Leftovers),
+            pad=check_pad(pad),
             whole=whole,
             generator=generator,
             nonfinite=self._nonfinite,

@@ -1,0 +1,359 @@
+"""Numbers are checked where they are given to the public face, and named where they are wrong."""
+
+import collections.abc
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop import guide, scorers, selectors, strategies
+
+Table = dict[str, Callable[[], dict[str, Any]]]
+
+PUBLIC = {
+    name: getattr(module, name)
+    for module in (strategies, selectors, scorers, guide, sb)
+    for name in module.__all__
+}
+
+
+def data() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.randn(16, 3), torch.arange(16) % 2), 4)
+
+
+def wrapped() -> dict[str, Any]:
+    return {
+        "loader": data(),
+        "model": nn.Linear(3, 2),
+        "loss_fn": nn.CrossEntropyLoss(),
+        "strategy": sb.top_k(0.5),
+    }
+
+
+def scored_by(**options: Any) -> dict[str, Any]:
+    return {
+        "loader": data(),
+        "make_model": lambda: nn.Linear(3, 2),
+        "train": lambda model, seed: None,
+        "models": 1,
+        **options,
+    }
+
+
+def given(**arguments: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: arguments
+
+
+def proxied() -> dict[str, Any]:
+    return {"make_model": lambda: nn.Linear(3, 2), "make_optimizer": torch.optim.Adam}
+
+
+FORWARD = sb.Forward()
+HALF = torch.full((8,), 0.5, dtype=torch.float64)
+PART = sb.Subset(torch.arange(4), 8)
+REFERENCE = sb.ReferenceLosses(torch.ones(16))
+
+# By name, with arguments that it takes: those that it must be given, and those without which an
+# option has no meaning.
+TAKES: Table = {
+    "Average": given(),
+    "BelowMean": given(),
+    "Bottom": given(rate=0.5),
+    "Check": given(),
+    "Choice": given(rows=torch.arange(2)),
+    "Compiled": given(scorer=FORWARD),
+    "Confident": given(),
+    "Context": given(batch_size=8, window=16),
+    "Crossing": given(),
+    "Doubts": given(examples=8),
+    "EarlyExit": lambda: {
+        "after": "0",
+        "make_head": lambda: nn.Linear(3, 2),
+        "make_optimizer": torch.optim.Adam,
+    },
+    "Everything": given(),
+    "Excess": given(reference=REFERENCE, scorer=FORWARD),
+    "Forward": given(),
+    "GaussianProcess": given(),
+    "Hide": given(),
+    "History": given(capacity=8),
+    "Int8": given(scorer=FORWARD),
+    "Ledger": given(examples=8),
+    "Log": given(to=print),
+    "LowPrecision": given(scorer=FORWARD),
+    "LowResolution": given(scorer=FORWARD),
+    "Needs": given(),
+    "NoiseBudget": given(),
+    "Percentile": given(beta=2),
+    "Pipelined": given(scorer=FORWARD, every=8),
+    "Predicted": given(scorer=FORWARD),
+    "Proportional": given(),
+    "Proxy": proxied,
+    "Recorded": given(highest_of=2),
+    "ReferenceLosses": given(losses=torch.ones(8)),
+    "Schedule": given(),
+    "SelectiveLoader": wrapped,
+    "SelectiveStep": lambda: {k: v for k, v in wrapped().items() if k != "loader"},
+    "Stale": given(scorer=FORWARD),
+    "Stateless": given(rule=print),
+    "Stopwatch": given(),
+    "Strategy": given(name="all", scorer=None, selector=sb.Everything()),
+    "Subset": given(indices=torch.arange(4), examples=8),
+    "Synced": given(scorer=FORWARD, every=8),
+    "Terms": given(rate=0.5),
+    "TokenSelection": given(rate=0.5),
+    "Top": given(rate=0.5),
+    "Uniform": given(rate=0.5),
+    "VarianceGate": given(),
+    "advise": lambda: {k: v for k, v in wrapped().items() if k != "strategy"} | {"budget": 1e-9},
+    "audit": given(evidence=torch.rand(8)),
+    "auto": given(),
+    "diet_sb": given(subset=PART, rate=0.5),
+    "draw_exactly": lambda: {"odds": HALF, "count": 4, "generator": torch.Generator()},
+    "easy_skip": given(),
+    "el2n_scores": scored_by,
+    "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
+    "inclusion_odds": given(weights=HALF, count=4),
+    "infobatch": given(),
+    "kakurenbo": given(),
+    "kath18": given(),
+    "look_at": given(outputs=torch.randn(4, 2), labels=torch.arange(4) % 2),
+    "low_k": given(rate=0.5),
+    "predicted_sb": given(rate=0.5),
+    "proxy_sb": lambda: {**proxied(), "rate": 0.5},
+    "prune": given(scores=torch.rand(8), keep=0.5),
+    "pruned": given(subset=PART),
+    "random_backprop": given(rate=0.5),
+    "random_k": given(rate=0.5),
+    "random_scored": given(rate=0.5),
+    "recorded_sb": given(rate=0.5),
+    "rho_loss": given(reference=REFERENCE, rate=0.5),
+    "selection_probability": given(losses=torch.rand(4), history=torch.rand(8), beta=2),
+    "selective_backprop": given(rate=0.5),
+    "stale_sb": given(rate=0.5),
+    "tilted_odds": given(probabilities=HALF, count=4),
+    "top_k": given(rate=0.5),
+    "traditional": given(),
+}
+
+# What the package gives and nobody else makes: its numbers were found, not asked for.
+GIVEN = {
+    *("Advice", "Agreement", "Cut", "ExampleScores", "Forecast", "Look", "Median"),
+    *("Observations", "Recommendation", "Redundancy", "ScoreStats", "ScorerOutcome"),
+    *("SelectedLosses", "SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),
+}
+# What is not called: interfaces, errors and names to choose from.
+OTHERS = {
+    name
+    for name, value in PUBLIC.items()
+    if not callable(value)
+    or name.endswith("Name")
+    or (inspect.isclass(value) and (inspect.isabstract(value) or issubclass(value, Exception)))
+} | {"Draw", "Keep", "Leftovers", "Measure", "NonFinite"}
+
+# What must be given otherwise for an option to have a meaning; None for what must not be given.
+BESIDE = {
+    ("prune", "window"): {"keep": None, "which": "window"},
+    **{
+        (name, "beta"): {"rate": None}
+        for name in ("selective_backprop", "stale_sb", "predicted_sb", "recorded_sb")
+    },
+    ("proxy_sb", "beta"): {"rate": None},
+    ("diet_sb", "beta"): {"rate": None},
+}
+WRONG = ("0.5", "3", "1/3", "many", True, None, math.nan, math.inf, -math.inf, [2], 1j)
+
+# Options that hold numbers, and what is no number in there; a batch may be padded with any.
+HELD = {
+    "falls": [((0.5, wrong),) for wrong in WRONG] + [((wrong, 0.5),) for wrong in WRONG],
+    "pad": [{"0": wrong} for wrong in ("0.5", "many", None, [2], 1j)],
+}
+PAIR = [(0.0, wrong) for wrong in WRONG] + [(wrong, 1.0) for wrong in WRONG]
+
+
+def kinds(annotation: Any) -> Iterator[Any]:
+    """Yield what values may be, or hold, by an annotation; but not what a function takes."""
+    if get_origin(annotation) is not collections.abc.Callable:
+        yield annotation
+        for part in get_args(annotation):
+            yield from kinds(part)
+
+
+def numeric(value: Any) -> dict[str, set[Any]]:
+    """Return the kinds of each option of a function or constructor that takes or holds numbers."""
+    hints = get_type_hints(value.__init__ if inspect.isclass(value) else value)
+    options = inspect.signature(value).parameters
+    found = {name: set(kinds(hints[name])) for name in options if name in hints}
+    return {name: each for name, each in found.items() if each & {int, float}}
+
+
+def cases() -> Iterator[Any]:
+    for name in TAKES:
+        for option, each in numeric(PUBLIC[name]).items():
+            known = [wrong for wrong in WRONG if wrong is not None or NoneType not in each]
+            known += PAIR if (name, option) == ("prune", "window") else HELD.get(option, [])
+            for wrong in known:
+                yield pytest.param(name, option, wrong, id=f"{name} {option} {wrong!r}")
+
+
+def call(name: str, **options: Any) -> Any:
+    return PUBLIC[name](**(TAKES[name]() | options))
+
+
+def test_every_public_name_takes_options_or_is_known_to_take_none():
+    tables = [set(TAKES), GIVEN, OTHERS]
+    assert set().union(*tables) == set(PUBLIC)
+    assert sum(map(len, tables)) == len(PUBLIC)
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "keras", "lightning", "transformers"])
+def test_the_numbers_that_an_adapter_takes_are_known(framework):
+    try:
+        adapter = importlib.import_module(f"selective_backprop.integrations.{framework}")
+    except (ImportError, sb.ConfigurationError) as missing:
+        pytest.skip(str(missing))
+    things = [getattr(adapter, name) for name in adapter.__all__]
+    found = {(each.__name__, name) for each in things if callable(each) for name in numeric(each)}
+    known = {("LightningLoader", "batch_size"), ("LightningLoader", "pad")}
+    assert found <= known | {("SelectiveTrainer", "pad")}
+
+
+@pytest.mark.parametrize("name", sorted(set(TAKES) - {"advise"}))
+def test_the_examples_of_arguments_are_taken(name):
+    call(name)
+
+
+@pytest.mark.parametrize(("name", "option", "wrong"), [*cases()])
+def test_what_is_no_number_in_its_range_is_refused_by_its_name(name, option, wrong):
+    with unhooked(), pytest.raises(sb.SelectiveBackpropError, match=rf"\b{option}="):
+        call(name, **BESIDE.get((name, option), {}) | {option: wrong})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: sb.top_k("1/3"),
+            ["rate='1/3'", "of type str", "(0, 1]", "write rate=1/3"],
+        ),
+        (lambda: sb.Percentile("2"), ["beta='2'", "at least 0", "write beta=2"]),
+        (
+            lambda: sb.stale_sb(0.5, epochs=" 3 "),
+            ["epochs=' 3 '", "whole number", "write epochs=3"],
+        ),
+        (lambda: call("SelectiveLoader", batch_size="16"), ["write batch_size=16"]),
+        (lambda: sb.Top(None), ["rate=None", "(0, 1]"]),
+        (lambda: sb.Top(True), ["rate=True", "of type bool"]),
+        (lambda: sb.Hide(falls=((0.5, "0.8"),)), ["falls=((0.5, '0.8'),)"]),
+        (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "too small"]),
+        (lambda: call("SelectiveLoader", strategy=sb.top_k(1e-300)), ["rate=1e-300", "4e+300"]),
+        (lambda: sb.Log(print, every=2.5), ["every=2.5", "whole number of at least 1"]),
+    ],
+)
+def test_a_message_names_the_option_what_was_found_what_is_needed_and_what_to_write(make, said):
+    with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
+        make()
+    assert all(part in str(refused.value) for part in said), refused.value
+
+
+@pytest.mark.parametrize("text", ["2", "many", "1/0", "nan", "1e400"])
+def test_a_string_that_reads_as_no_number_that_would_do_is_not_told_to_be_written(text):
+    with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
+        sb.Top(text)
+    assert "write" not in str(refused.value)
+
+
+NUMBERS = [np.float64(2), np.float32(2), np.int8(2), np.array(2.0), torch.tensor(2), Fraction(2)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_a_number_of_another_library_is_kept_as_one_of_pythons_own(number):
+    with unhooked():
+        selector, scorer = sb.Percentile(number), sb.Synced(sb.Forward(), every=number)
+    assert selector == sb.Percentile(2)
+    assert {type(selector.beta), type(scorer.every)} <= {int, float}
+
+
+@pytest.mark.parametrize("number", [np.bool_(True), np.str_("2"), np.array([2.0]), torch.ones(1)])
+def test_what_another_library_has_beside_numbers_is_refused(number):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="beta="):
+        sb.Percentile(number)
+
+
+def test_a_number_of_pythons_own_is_kept_as_it_is():
+    with unhooked():
+        assert repr(sb.Stale(sb.Forward(), epochs=3.0)).count("epochs=3.0,") == 1
+        assert repr(sb.Percentile(2)).startswith("Percentile(beta=2,")
+        assert repr(sb.Schedule(warmup_epochs=1.0, start=0)).startswith(
+            "Schedule(warmup_epochs=1.0, start=0,"
+        )
+
+
+@pytest.mark.parametrize("wrong", ["no", "false", 1, 0, None, math.nan])
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        (name, option)
+        for name in TAKES
+        for option, hint in get_type_hints(
+            PUBLIC[name].__init__ if inspect.isclass(PUBLIC[name]) else PUBLIC[name]
+        ).items()
+        if hint is bool and name not in ("Context", "Needs", "Terms")
+    ],
+)
+def test_a_flag_is_true_or_false(name, flag, wrong):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{flag}="):
+        call(name, **{flag: wrong})
+
+
+WAYS = {
+    "share": lambda wrong: sb.audit(torch.rand(8)).top(wrong),
+    "shares": lambda wrong: sb.audit(torch.rand(8)).cuts(np.zeros(8, dtype=bool), [wrong]),
+    "limit": lambda wrong: sb.audit(torch.rand(8)).write_csv("never-written.csv", limit=wrong),
+    "rate": lambda wrong: sb.Agreement.between(torch.rand(8), torch.rand(8), rate=wrong),
+    "epoch": lambda wrong: call("SelectiveLoader").set_epoch(wrong),
+    "epochs": lambda wrong: call("SelectiveLoader").lengths(wrong),
+}
+
+
+@pytest.mark.parametrize("wrong", [wrong for wrong in WRONG if wrong is not None])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_method_refuses_what_is_no_number(name, wrong):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{name.removesuffix('s')}s?="):
+        WAYS[name](wrong)
+
+
+@pytest.mark.parametrize("part", ["parameter", "buffer"])
+@pytest.mark.parametrize("door", ["SelectiveLoader", "SelectiveStep", "advise"])
+def test_a_model_on_the_meta_device_is_refused_before_training(door, part):
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    if part == "parameter":
+        model[0].to("meta")
+    else:
+        model[1].running_mean = torch.zeros(2, device="meta")
+    with pytest.raises(sb.ConfigurationError, match=r"meta device.*to_empty\(device=") as refused:
+        call(door, model=model)
+    assert ("'0.weight'" if part == "parameter" else "'1.running_mean'") in str(refused.value)
+
+
+@pytest.mark.parametrize("door", ["SelectiveLoader", "advise"])
+def test_a_device_that_overrides_the_models_own_does_not_help_a_model_on_meta(door):
+    with pytest.raises(sb.ConfigurationError, match="meta device"):
+        call(door, model=nn.Linear(3, 2, device="meta"), device="cpu")
+
+
+def test_a_batch_may_be_padded_with_any_number():
+    pad = {"0": -math.inf, "1": False, "2": math.nan, "3": np.float32(1)}
+    with unhooked():
+        call("SelectiveLoader", pad=pad)
