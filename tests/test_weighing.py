@@ -66,8 +66,9 @@ class Loop:
     def by_hand(self) -> "Loop":
         def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
             for (inputs, targets), selection in batches:
-                found = functional.cross_entropy(self.model(inputs), targets, reduction="none")
-                self.loader.record(selection, found)
+                outputs = self.model(inputs)
+                found = functional.cross_entropy(outputs, targets, reduction="none")
+                self.loader.record(selection, found, (outputs, targets))
                 yield (selection.weights * found).mean()
 
         return self.train(losses)

@@ -211,7 +211,8 @@ class TrainingRun:
         plan, recipe = self.plan, self.plan.recipe
         strategy = self._arm.make(plan.settings, outfit)
         needs = strategy.needs
-        self._records = needs is not None and needs.recordings
+        recordings = needs is not None and needs.recordings
+        self._records = recordings or strategy.schedule.gate is not None
         budgeted = plan.length.unit != "epochs"
         return sb.SelectiveLoader(
             make_loader(
@@ -302,7 +303,7 @@ class TrainingRun:
             if self._follower is not None and selection.indices is not None:
                 self._follower.train(selection.indices, logits)
             if self._records:
-                self.loader.record(selection, losses)
+                self.loader.record(selection, losses, (logits, targets))
             loss = (selection.weights * losses).mean()
         with phase("backward"):
             self._optimizer.zero_grad(set_to_none=True)
