@@ -75,7 +75,8 @@ def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
         (
             sb.kath18(measure="loss"),
             {"with_selection": True},
-            "by the losses that you record, or else by batches that are scored for it · indices ok",
+            "by the losses that you record, or else by batches that are scored for it · loss per "
+            "example ok",
         ),
         (
             sb.kath18(measure="loss", bias=0.0),

@@ -4,6 +4,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +92,10 @@ def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(n
     theirs.by_hand()
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
     assert ours.memory == theirs.memory
-    assert ours.loader.stats == theirs.loader.stats
+    # By hand, a gated strategy's first batch is scored to see that it can be.
+    tried = 6 if name == "kath18" else 0
+    stats = theirs.loader.stats
+    assert ours.loader.stats == replace(stats, scored=stats.scored - tried)
 
 
 @pytest.mark.parametrize("name", PLAIN)

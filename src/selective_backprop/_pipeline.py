@@ -207,10 +207,10 @@ class Pipeline:
                     self.gate.observe(self._score(rows, position, count, begun))
             if phase in (Phase.SELECT, Phase.RESCORE):
                 rows = self._judge(rows, position, count, begun)
-            elif self.tries and not position.scored and not (self.feed and self.feed.expected):
+            elif self.tries and not position.scored and not (self.feed and self.feed.taken):
                 # The very first batch is scored even in a warm-up: what is wrong with the losses
-                # is said at once, and not when a whole epoch has been trained. Where a gate is
-                # shown the loop's own losses, what is wrong with those is said when it is.
+                # is said at once, and not when a whole epoch has been trained. The loader's loss,
+                # where a loop takes it for a gate, says so itself.
                 self._score(rows, position, count)
             if phase is not Phase.RESCORE:
                 for batch in self._timed(self.funnel.route(phase, rows)):
