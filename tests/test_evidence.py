@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from selective_backprop.lab.records import read_runs
+
 ROOT = Path(__file__).parents[1]
+GATED = "records/cifar10-gate"
 spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
 assert spec is not None
 assert spec.loader is not None
@@ -42,3 +45,15 @@ def test_every_command_in_the_readme_exists():
     linked = re.findall(r"\]\((?!http)([^)#]+)", text)
     assert linked
     assert all((ROOT / target).exists() for target in linked)
+
+
+def test_where_a_gate_opened_training_was_traditional_before_and_paid_for_scores_after():
+    runs = {(run.header.arm, run.header.seed): run for run in read_runs(ROOT / GATED)}
+    gated = [run for (arm, _), run in runs.items() if arm != "traditional"]
+    assert len(gated) == 6
+    for run in gated:
+        plain = runs["traditional", run.header.seed].points
+        shut = [point for point in run.points if not point.scored]
+        assert 2 <= len(shut) < len(run.points)
+        for one, other in zip(shut, plain, strict=False):
+            assert (one.cost, one.test_error) == (other.cost, other.test_error)
