@@ -89,7 +89,7 @@ def test_what_is_observed_puts_the_next_probe_off():
     gate = sb.VarianceGate(probe_every=3).start(CONTEXT)
     assert [gate.probes() for _ in range(2)] == [False, False]
     gate.observe(torch.ones(4))
-    assert [gate.probes() for _ in range(3)] == [False, False, True]
+    assert [gate.probes() for _ in range(4)] == [False, False, False, True]
 
 
 def test_a_gate_goes_on_from_its_state():
@@ -274,6 +274,13 @@ def test_a_loop_that_records_pays_for_its_first_batch_alone_to_see_that_it_can_b
     assert (loop.loader.stats.scored, loop.loader.stats.observed) == (6, 60)
 
 
+def test_a_gate_that_would_score_every_batch_scores_none_where_the_loop_shows_them_all():
+    loop = Loop(kath18("loss", probe_every=1, **SHUT))
+    loop.plainly(loop.loader.loss_fn)
+    assert loop.loader.stats.observed == 120
+    assert loop.loader.stats.scored == 6  # the first, before anything was shown
+
+
 @pytest.mark.parametrize("measure", ["loss", "error-norm"])
 @pytest.mark.parametrize("takes", [True, False], ids=["the loader's loss", "by hand"])
 def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, takes):
@@ -326,7 +333,7 @@ def test_a_loop_that_gives_nothing_pays_for_scores_as_before():
 
 def test_a_loop_that_gives_too_seldom_pays_for_what_is_missing():
     loop = Loop(kath18("loss", **SHUT), with_selection=True).by_hand(every=6)
-    # Given are the first and the seventh: the fifth is the fourth that nothing is known of.
+    # Given are the first and the seventh: nothing is known of the four before the sixth.
     assert loop.loader.stats.observed == 6 * 2
     assert loop.loader.stats.scored == 6 * 2
 

@@ -71,8 +71,8 @@ class VarianceGate(AbstractGate):
     Args:
         smoothing: how much of the moving average of tau is kept at each observation, in [0, 1).
             The average starts at 0, so that a few observations must agree.
-        probe_every: while the gate is shut, every candidate batch of this number is scored after
-            the last that was observed; at least 1. It is trained on like the others.
+        probe_every: while the gate is shut, one candidate batch in this many is scored, counted
+            from the last that the loop showed; at least 1. It is trained on like the others.
         threshold: the tau to exceed; None for what scoring costs, by the formula.
 
     Raises:
@@ -114,7 +114,8 @@ class _RunningVarianceGate(RunningGate):
         self._spec = spec
         self._threshold = threshold
         self._tau = 0.0
-        self._passed = 0
+        self._passed = 0  # candidate batches since the last that was observed
+        self._asked = False
         self._gain: _Awaited | None = None
 
     @property
@@ -124,11 +125,13 @@ class _RunningVarianceGate(RunningGate):
 
     def probes(self) -> bool:
         self._passed += 1
-        return self._passed % self._spec.probe_every == 0
+        self._asked = self._passed > 0 and self._passed % self._spec.probe_every == 0
+        return self._asked
 
     def observe(self, scores: Scores) -> None:
-        self._settle()
-        self._gain, self._passed = _Awaited(variance_gain(scores)), 0
+        # What a loop shows unasked is of the batch before: the one that comes then is awaited too.
+        self._passed = 0 if self._asked or self.is_open else -1
+        self._asked, self._gain = False, _Awaited(variance_gain(scores))
 
     def _settle(self) -> None:
         """Let the last observation count; it may still be on its way from the device."""
