@@ -210,10 +210,11 @@ def train(
         loader.set_epoch(epoch)
         for (inputs, labels), selection in loader:
             optimizer.zero_grad()
-            losses = loss_fn(model(inputs), labels)
+            outputs = model(inputs)
+            losses = loss_fn(outputs, labels)
             (selection.weights * losses).mean().backward()
             optimizer.step()
-            loader.record(selection, losses)
+            loader.record(selection, losses, (outputs, labels))
             yield epoch, selection.indices
 
 

@@ -49,6 +49,18 @@ STRATEGIES = {
     "recorded": sb.recorded_sb(1 / 3, max_age=2),
     "recorded, rescored": sb.kakurenbo(0.5, confidence=0.5),
     "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
+    "kath18, by loss": sb.kath18(
+        2.0,
+        measure="loss",
+        bias=0.0,
+        schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.05)),
+    ),
+    "gated, paid": sb.Strategy(
+        "gated",
+        sb.Excess(sb.ReferenceLosses(torch.zeros(40)), sb.Forward()),
+        sb.Proportional(2.0, 0.0),
+        sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.05)),
+    ),
     "proxy": sb.proxy_sb(make_small_model, make_optimizer, rate=1 / 3),
 }
 
@@ -90,7 +102,7 @@ class Training:
             self.optimizer.zero_grad()
             outputs = self.model(inputs)
             losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
-            self.door.record(selection, losses)
+            self.door.record(selection, losses, (outputs, targets))
             (selection.weights * losses).mean().backward()
             self.optimizer.step()
             after()

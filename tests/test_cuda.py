@@ -77,6 +77,17 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
         list(door)
 
 
+def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
+    spec = sb.VarianceGate(0.0, threshold=1.2)
+    gate = spec.start(sb.Context(batch_size=BATCH, window=WINDOW))
+    gate.observe(torch.tensor([1.0, 1.0], device="cuda"))
+    assert not gate.is_open
+    scores = torch.tensor([1.0, 9.0], device="cuda")
+    with no_waiting():
+        gate.observe(scores)
+    assert gate.is_open
+
+
 def test_losses_that_are_not_finite_are_selected_first_without_waiting():
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return by_rule(model, batch).where(batch[1] != 0, torch.inf)

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from selective_backprop.lab.records import read_runs
+from selective_backprop.lab.statistics import estimate, final_error
+from selective_backprop.lab.tables import with_interval
+
 ROOT = Path(__file__).parents[1]
+GATED = "records/cifar10-gate"
 spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
 assert spec is not None
 assert spec.loader is not None
@@ -42,3 +47,27 @@ def test_every_command_in_the_readme_exists():
     linked = re.findall(r"\]\((?!http)([^)#]+)", text)
     assert linked
     assert all((ROOT / target).exists() for target in linked)
+
+
+def test_where_a_gate_opened_training_was_traditional_before_and_paid_for_scores_after():
+    runs = {(run.header.arm, run.header.seed): run for run in read_runs(ROOT / GATED)}
+    gated = [run for (arm, _), run in runs.items() if arm != "traditional"]
+    assert len(gated) == 6
+    for run in gated:
+        plain = runs["traditional", run.header.seed].points
+        shut = [point for point in run.points if not point.scored]
+        assert 2 <= len(shut) < len(run.points)
+        for one, other in zip(shut, plain, strict=False):
+            assert (one.cost, one.test_error) == (other.cost, other.test_error)
+
+
+def test_what_sampling_was_worth_once_the_gate_had_opened_is_what_the_page_says():
+    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    runs = {(run.header.arm, run.header.seed): run for run in read_runs(ROOT / GATED)}
+    for arm in ("kath18", "kath18-published"):
+        more = [
+            final_error(runs[arm, seed]) - final_error(runs["traditional", seed])
+            for seed in range(3)
+        ]
+        said = with_interval(estimate(more), signed=True)
+        assert re.search(rf"`{arm}` (ended )?{re.escape(said)}", page)

@@ -4,10 +4,20 @@ import math
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream, flat, numbers, select
+from fixture_doors import (
+    Numbered,
+    NumberedStream,
+    fixture_data,
+    flat,
+    numbers,
+    same_tensors,
+    select,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import PlainGate, variance_gain
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
@@ -73,6 +83,13 @@ def test_one_batch_in_so_many_is_a_probe(every):
     gate = sb.VarianceGate(probe_every=every).start(CONTEXT)
     probes = [gate.probes() for _ in range(30)]
     assert probes == [number % every == 0 for number in range(1, 31)]
+
+
+def test_what_is_observed_puts_the_next_probe_off():
+    gate = sb.VarianceGate(probe_every=3).start(CONTEXT)
+    assert [gate.probes() for _ in range(2)] == [False, False]
+    gate.observe(torch.ones(4))
+    assert [gate.probes() for _ in range(4)] == [False, False, False, True]
 
 
 def test_a_gate_goes_on_from_its_state():
@@ -164,3 +181,204 @@ def test_what_a_gate_does_is_the_same_however_far_workers_run_ahead(workers):
         )
     ]
     assert found[0] == found[1]
+
+
+class Loop:
+    """A linear model that is trained on 60 examples, 6 at a time, with or without a strategy."""
+
+    def __init__(self, strategy: sb.Strategy | None, **options) -> None:
+        torch.manual_seed(3)
+        self.model, self.loss_fn = nn.Linear(2, 3), nn.CrossEntropyLoss()
+        loader = DataLoader(fixture_data(60), 6)
+        if strategy is not None:
+            generator = torch.Generator().manual_seed(1)
+            options = {"generator": generator, "quiet": True} | options
+            loader = sb.SelectiveLoader(loader, self.model, self.loss_fn, strategy, **options)
+        self.loader = loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    def step(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def plainly(self, loss_fn=None, epochs: int = 2) -> "Loop":
+        loss_fn = self.loss_fn if loss_fn is None else loss_fn
+        for _ in range(epochs):
+            for inputs, targets in self.loader:
+                self.step(loss_fn(self.model(inputs), targets))
+        return self
+
+    def by_hand(self, *, outputs: bool = True, every: int = 1) -> "Loop":
+        for number, ((inputs, targets), selection) in enumerate(self.loader):
+            found = self.model(inputs)
+            losses = functional.cross_entropy(found, targets, reduction="none")
+            if number % every == 0:
+                self.loader.record(selection, losses, (found, targets) if outputs else None)
+            self.step((selection.weights * losses).mean())
+        return self
+
+
+class NotingGate(sb.AbstractGate):
+    """Stays shut, and notes what it observes."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def start(self, context: sb.Context) -> sb.RunningGate:
+        return _RunningNotingGate(self.seen)
+
+
+class _RunningNotingGate(sb.RunningGate):
+    is_open = False
+
+    def __init__(self, seen: list[Tensor]) -> None:
+        self.seen = seen
+
+    def probes(self) -> bool:
+        return False
+
+    def observe(self, scores: Tensor) -> None:
+        self.seen.append(scores)
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        pass
+
+
+def kath18(measure: str = "error-norm", bias: float = 1.0, **values) -> sb.Strategy:
+    gate = sb.VarianceGate(**({"probe_every": 4} | values))
+    return sb.kath18(2.0, measure=measure, bias=bias, schedule=sb.Schedule(gate=gate))
+
+
+SHUT = {"threshold": 1e9}
+JUDGED = [("error-norm", 1.0), ("error-norm", 0.0), ("loss", 1.0), ("loss", 0.0)]
+
+
+@pytest.mark.parametrize(("measure", "bias"), JUDGED)
+def test_a_gate_that_stays_shut_costs_a_loop_with_the_loaders_loss_nothing(measure, bias):
+    loop, bare = Loop(kath18(measure, bias, **SHUT)), Loop(None)
+    loop.plainly(loop.loader.loss_fn)
+    bare.plainly()
+    assert loop.loader.stats.scored == 0
+    assert loop.loader.stats.observed == 120
+    assert loop.loader.stats.cost == loop.loader.stats.plain_cost
+    assert same_tensors(loop.model.state_dict(), bare.model.state_dict())
+
+
+@pytest.mark.parametrize("measure", ["loss", "error-norm"])
+def test_a_loop_that_records_pays_for_its_first_batch_alone_to_see_that_it_can_be_scored(measure):
+    loop = Loop(kath18(measure, **SHUT), with_selection=True).by_hand()
+    assert (loop.loader.stats.scored, loop.loader.stats.observed) == (6, 60)
+
+
+def test_a_gate_that_would_score_every_batch_scores_none_where_the_loop_shows_them_all():
+    loop = Loop(kath18("loss", probe_every=1, **SHUT))
+    loop.plainly(loop.loader.loss_fn)
+    assert loop.loader.stats.observed == 120
+    assert loop.loader.stats.scored == 6  # the first, before anything was shown
+
+
+@pytest.mark.parametrize("measure", ["loss", "error-norm"])
+@pytest.mark.parametrize("takes", [True, False], ids=["the loader's loss", "by hand"])
+def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, takes):
+    gate = NotingGate()
+    strategy = sb.kath18(2.0, measure=measure, schedule=sb.Schedule(gate=gate))
+    loop = Loop(strategy, with_selection=True)
+    loss_fn = loop.loader.loss_fn if takes else None
+    expected = []
+    for (inputs, targets), selection in loop.loader:
+        outputs = loop.model(inputs)
+        losses = functional.cross_entropy(outputs, targets, reduction="none")
+        norms = (outputs.softmax(1) - functional.one_hot(targets, 3)).norm(dim=1)
+        expected.append(losses if measure == "loss" else norms)
+        if loss_fn is not None:
+            loop.step(loss_fn(outputs, targets))
+        else:
+            loop.loader.record(selection, losses, (outputs, targets))
+            loop.step((selection.weights * losses).mean())
+    assert len(gate.seen) == len(expected) == 10
+    for seen, wanted in zip(gate.seen, expected, strict=True):
+        torch.testing.assert_close(seen, wanted.detach())
+        assert not seen.requires_grad
+
+
+def test_it_opens_where_the_papers_algorithm_does_on_the_same_losses():
+    threshold = 1.06
+    gate = {"smoothing": 0.5, "threshold": threshold}
+    loop = Loop(kath18("loss", **gate), with_selection=True)
+    twin = PlainGate(0.5, candidates=12, batch=6)
+    twin.threshold, opened = threshold, None
+    for number, ((inputs, targets), selection) in enumerate(loop.loader):
+        if loop.loader.stats.scored > 6:
+            opened = number
+            break
+        losses = functional.cross_entropy(loop.model(inputs), targets, reduction="none")
+        assert not twin.tau > threshold
+        loop.loader.record(selection, losses)
+        twin.observe(losses.tolist())
+        loop.step((selection.weights * losses).mean())
+    assert opened is not None
+    assert opened > 0
+    assert twin.tau > threshold
+
+
+def test_a_loop_that_gives_nothing_pays_for_scores_as_before():
+    loop = Loop(kath18("error-norm", **SHUT), with_selection=True).by_hand(outputs=False)
+    assert loop.loader.stats.observed == 0
+    assert loop.loader.stats.scored == 6 * 3  # the first, fourth and eighth of ten batches
+
+
+def test_a_loop_that_gives_too_seldom_pays_for_what_is_missing():
+    loop = Loop(kath18("loss", **SHUT), with_selection=True).by_hand(every=6)
+    # Given are the first and the seventh: nothing is known of the four before the sixth.
+    assert loop.loader.stats.observed == 6 * 2
+    assert loop.loader.stats.scored == 6 * 2
+
+
+def test_a_batch_in_parts_is_observed_whole_and_once():
+    gate = NotingGate()
+    strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule(gate=gate))
+    loop = Loop(strategy)
+    loss_fn = loop.loader.loss_fn
+    for inputs, targets in loop.loader:
+        for part, wanted in zip(inputs.split(4), targets.split(4), strict=True):
+            loss_fn(loop.model(part), wanted)
+        loss_fn(loop.model(inputs), targets)  # again, as some optimisers ask for it
+    assert [len(seen) for seen in gate.seen] == [6] * 10
+
+
+def test_batches_that_were_selected_tell_the_gate_nothing():
+    for bias in (0.0, 1.0):
+        # It opens at once, and never shuts.
+        strategy = kath18("loss", bias, smoothing=0.0, threshold=0.5)
+        loop = Loop(strategy, with_selection=True).by_hand()
+        assert loop.loader.stats.observed == 6
+        assert loop.loader.stats.scored == 60
+
+
+def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
+    loop = Loop(kath18(bias=0.0, **SHUT), outputs=lambda model, batch: (model(batch[0]), batch[1]))
+    loss_fn = loop.loader.loss_fn
+    for inputs, targets in loop.loader:
+        loop.step(loss_fn(loop.model(inputs).unsqueeze(2), targets.unsqueeze(1)))  # one pixel each
+    assert loop.loader.stats.observed == 0
+    assert loop.loader.stats.scored == 6 * 2
+
+
+@pytest.mark.parametrize(
+    ("scorer", "observed"),
+    [
+        (sb.LowPrecision(sb.Forward()), 60),
+        (sb.Excess(sb.ReferenceLosses(torch.zeros(60)), sb.Forward()), 0),
+    ],
+    ids=["of the same kind", "of another"],
+)
+def test_the_loops_losses_serve_where_they_are_what_is_scored(scorer, observed):
+    schedule = sb.Schedule(gate=sb.VarianceGate(probe_every=4, threshold=1e9))
+    strategy = sb.Strategy("gated", scorer, sb.Proportional(2.0, 0.0), schedule)
+    loop = Loop(strategy, with_selection=True).by_hand()
+    assert loop.loader.stats.observed == observed
+    assert (loop.loader.stats.scored == 6) == (observed > 0)

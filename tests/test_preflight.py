@@ -76,7 +76,22 @@ def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
             {"with_selection": True, "epochs": 8},
             "what an epoch saves depends on the losses",
         ),
-        (sb.kath18(), {"with_selection": True}, "per step (rate 0.33) once its gate opens"),
+        (
+            sb.kath18(),
+            {"with_selection": True},
+            "per step (rate 0.33) once its gate opens, which judges by the outputs that you record",
+        ),
+        (
+            sb.kath18(measure="loss"),
+            {"with_selection": True},
+            "by the losses that you record, or else by batches that are scored for it · loss per "
+            "example ok",
+        ),
+        (
+            sb.kath18(measure="loss", bias=0.0),
+            {},
+            "which judges by batches that are scored for it · loss per example ok",
+        ),
         (
             sb.selective_backprop(1 / 3, scorer=sb.Synced(sb.Forward(), every=6)),
             {},
@@ -88,6 +103,16 @@ def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
 )
 def test_it_says_what_is_particular(strategy, options, words, capsys):
     assert words in line(capsys, strategy, **options)
+
+
+@pytest.mark.parametrize(("measure", "what"), [("loss", "losses"), ("error-norm", "outputs")])
+def test_it_says_that_a_gate_judges_at_no_pass_where_the_loop_takes_the_loaders_loss(
+    measure, what, capsys
+):
+    loader = door(sb.kath18(measure=measure))
+    assert loader.loss_fn is not None
+    next(iter(loader))
+    assert f"gate opens, which judges by the {what} of your loop · " in capsys.readouterr().err
 
 
 def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):

@@ -4,6 +4,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -66,8 +67,9 @@ class Loop:
     def by_hand(self) -> "Loop":
         def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
             for (inputs, targets), selection in batches:
-                found = functional.cross_entropy(self.model(inputs), targets, reduction="none")
-                self.loader.record(selection, found)
+                outputs = self.model(inputs)
+                found = functional.cross_entropy(outputs, targets, reduction="none")
+                self.loader.record(selection, found, (outputs, targets))
                 yield (selection.weights * found).mean()
 
         return self.train(losses)
@@ -90,7 +92,10 @@ def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(n
     theirs.by_hand()
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
     assert ours.memory == theirs.memory
-    assert ours.loader.stats == theirs.loader.stats
+    # By hand, a gated strategy's first batch is scored to see that it can be.
+    tried = 6 if name == "kath18" else 0
+    stats = theirs.loader.stats
+    assert ours.loader.stats == replace(stats, scored=stats.scored - tried)
 
 
 @pytest.mark.parametrize("name", PLAIN)

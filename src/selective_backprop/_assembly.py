@@ -13,6 +13,7 @@ from selective_backprop._checks import full_batch, full_window, must_see_alike
 from selective_backprop._context import Context
 from selective_backprop._draw import IndexDraw, PhaseClock
 from selective_backprop._exchange import Exchange
+from selective_backprop._feed import LoopFeed, feed_of
 from selective_backprop._finite import FiniteGuard, NonFinite
 from selective_backprop._funnel import Funnel, Leftovers, Rows, Shape
 from selective_backprop._gate import RunningGate
@@ -110,6 +111,11 @@ class Assembly:
         return self.pipeline.gate
 
     @property
+    def feed(self) -> LoopFeed | None:
+        """What shows the gate the loop's own outputs, or None where nothing does."""
+        return self.pipeline.feed
+
+    @property
     def ledger(self) -> Ledger | None:
         """What is remembered of each example, or None where nothing is."""
         return None if self.pipeline.memory is None else self.pipeline.memory.ledger
@@ -181,12 +187,14 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         device=wishes.device,
         stopwatch=wishes.stopwatch,
     )
+    gate = None if schedule.gate is None else schedule.gate.start(context)
     pipeline = Pipeline(
         arrivals=arrivals,
         clock=clock,
         selector=selector,
         scorer=scorer,
-        gate=None if schedule.gate is None else schedule.gate.start(context),
+        gate=gate,
+        feed=feed_of(gate, strategy.scorer),
         memory=memory,
         finite=FiniteGuard(wishes.nonfinite, wishes.layout),
         funnel=late,

@@ -3,7 +3,7 @@
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -42,6 +42,7 @@ class Rows:
         indices: their data-set indices, `[row]`, or None if unknown.
         scores: their scores, `[row]`, or None if not scored.
         weights: their weights, `[row]`, or None where all weigh 1.
+        plain: whether it is a training batch that was made without a draw.
     """
 
     batch: Any
@@ -49,6 +50,7 @@ class Rows:
     indices: Tensor | None = None
     scores: Tensor | None = None
     weights: Tensor | None = None
+    plain: bool = field(default=False, kw_only=True)
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
         """Return some of the rows in a row, without copying tensors."""

@@ -188,8 +188,8 @@ class SelectiveLoader:
         Of targets of a batch that this loader handed out, or of a part of it, rows are weighed
         and their losses recorded; what comes back is reduced as the given loss reduces. Tokens
         or pixels of a row are averaged first. With gradients off it is the given loss, and for
-        a strategy that neither weighs nor remembers it always is. Take it before the loop: it
-        knows the batches that are handed out from then on.
+        a strategy that neither weighs nor remembers it always is; a gate in its schedule looks
+        on. Take it before the loop: it knows the batches that are handed out from then on.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -200,8 +200,11 @@ class SelectiveLoader:
                     "no loss function was given, so the loop cannot take it from the loader: pass "
                     "it as loss_fn"
                 )
-            works = self._strategy.selector.terms.reweights or self.ledger is not None
-            self._loss = WeighingLoss(self._wishes.loss_fn, self.record if works else None)
+            weighs = self._strategy.selector.terms.reweights or self.ledger is not None
+            works = weighs or self._parts.feed is not None
+            self._loss = WeighingLoss(
+                self._wishes.loss_fn, self.record if works else None, weighs=weighs
+            )
         return self._loss
 
     @property
@@ -290,20 +293,28 @@ class SelectiveLoader:
             ConfigurationError: if the strategy weighs rows or lives on recorded losses, and the
                 loop has neither selections nor the loader's loss.
         """
-        if self._loss is None and not self._wishes.with_selection:
+        known = self._loss is not None or self._wishes.with_selection
+        if not known:
             check_use(self._strategy)
+        if self._parts.feed is not None:
+            self._parts.feed.taken, self._parts.feed.expected = self._loss is not None, known
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
-    def record(self, selection: Selection, losses: Tensor) -> None:
+    def record(
+        self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None = None
+    ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
-        They count from the next epoch on. A strategy that remembers nothing lets them pass, so
-        that one loop serves them all.
+        They count from the next epoch on. A gate judges by them, or by the outputs, while it is
+        shut; it then pays for no scores. A strategy that does neither lets them pass, so that
+        one loop serves them all.
 
         Args:
             selection: of a batch that this loader yielded, or a part of it.
             losses: one loss per row of it, `[row]`, not yet weighted; their gradients are left
                 alone.
+            outputs: the model's outputs and the targets that the losses are of, for a gate that
+                judges by error norms, such as that of `kath18`.
 
         Raises:
             LossError: if they are not one loss per row, or not finite where that is to raise.
@@ -313,6 +324,8 @@ class SelectiveLoader:
         if memory is not None:
             epoch = max(0, self._standing.position.epoch)
             memory.record(selection, losses, self._wishes.nonfinite, epoch)
+        if self._parts.feed is not None:
+            self._standing.count(observed=self._parts.feed.take(selection, losses, outputs))
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -359,6 +372,8 @@ class SelectiveLoader:
         selection = Selection(rows.indices, weights)
         if self._loss is not None:
             self._loss.hand_out(rows.batch, selection)
+        if self._parts.feed is not None and rows.plain:
+            self._parts.feed.hand_out(weights)
         return (rows.batch, selection) if self._wishes.with_selection else rows.batch
 
     def _warn_if_barren(self) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from selective_backprop._arrivals import Arrivals
 from selective_backprop._draw import DrawState, Passed, PhaseClock
+from selective_backprop._feed import LoopFeed
 from selective_backprop._finite import FiniteGuard
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._gate import RunningGate
@@ -78,6 +79,7 @@ class Pipeline:
         selector: stage three, told at an epoch's start how far training is.
         scorer: stage two; None where nothing is scored.
         gate: whether selection pays yet, judged from scores; None where it always acts.
+        feed: shows the gate what training computes anyway; None where that is not possible.
         memory: what is remembered of each example; None where nothing is.
         finite: what happens to scores that are not finite.
         funnel: stages three and four.
@@ -96,6 +98,7 @@ class Pipeline:
     selector: RunningSelector
     scorer: RunningScorer | None
     gate: RunningGate | None
+    feed: LoopFeed | None
     memory: Memory | None
     finite: FiniteGuard
     funnel: Funnel
@@ -206,12 +209,15 @@ class Pipeline:
                     self.gate.observe(self._score(rows, position, count, begun))
             if phase in (Phase.SELECT, Phase.RESCORE):
                 rows = self._judge(rows, position, count, begun)
-            elif self.tries and not position.scored:
+            elif self.tries and not position.scored and not (self.feed and self.feed.taken):
                 # The very first batch is scored even in a warm-up: what is wrong with the losses
-                # is said at once, and not when a whole epoch has been trained.
+                # is said at once, and not when a whole epoch has been trained. The loader's loss,
+                # where a loop takes it for a gate, says so itself.
                 self._score(rows, position, count)
             if phase is not Phase.RESCORE:
-                yield from self._timed(self.funnel.route(phase, rows))
+                for batch in self._timed(self.funnel.route(phase, rows)):
+                    # Rows that a last draw left waiting may lead it; it counts as plain.
+                    yield replace(batch, plain=True) if phase is Phase.PLAIN else batch
         yield from self._timed(self.funnel.close(self.leftovers))
         self.finite.settle()
 

@@ -12,6 +12,7 @@ from selective_backprop._funnel import Rows
 from selective_backprop._ledger import example_bytes
 from selective_backprop._source import Source
 from selective_backprop._stats import TRAINED, Stats
+from selective_backprop.scorers import Measure
 from selective_backprop.scorers._untouched import LARGEST_SAVED, large_buffers
 from selective_backprop.strategies import Strategy
 
@@ -97,10 +98,21 @@ def _selection(strategy: Strategy, parts: Assembly) -> str:
     else:
         text = f"some of the candidates, {shape.batch_size} per step,"
     if schedule.gate is not None:
-        text += " once its gate opens"
+        text += f" once its gate opens, which judges by {_watched(parts)}"
     elif schedule.warmup_epochs:
         text += f" from epoch {schedule.warmup_epochs + 1} on"
     return name + text.rstrip(",")
+
+
+def _watched(parts: Assembly) -> str:
+    """Return what a gate judges by while it is shut."""
+    feed, paid = parts.feed, "batches that are scored for it"
+    if feed is None or not feed.expected:
+        return paid
+    given = "losses" if feed.measure is Measure.LOSS else "outputs"
+    if feed.taken:
+        return f"the {given} of your loop"
+    return f"the {given} that you record, or else by {paid}"
 
 
 def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -> Iterator[str]:

@@ -15,6 +15,7 @@ class Stats:
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
         checked: of those, how many were scored a second time, exactly, to check a cheap scorer.
+        observed: examples by which a gate judged at no pass, from what training computed of them.
         expired: candidates that had to be scored though the strategy remembers scores: theirs
             was too old, or there was none.
         kept: examples handed out in training batches.
@@ -34,6 +35,7 @@ class Stats:
     loaded: int = 0
     scored: int = 0
     checked: int = 0
+    observed: int = 0
     expired: int = 0
     kept: int = 0
     batches: int = 0
@@ -69,7 +71,7 @@ class Stats:
         """Return what was counted since an earlier snapshot; what is no count is as it is now."""
         counts = (
             *("candidates", "loaded", "scored", "checked", "expired", "kept", "batches"),
-            *("dropped", "beyond", "nonfinite"),
+            *("observed", "dropped", "beyond", "nonfinite"),
         )
         return replace(
             self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}

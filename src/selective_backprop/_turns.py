@@ -25,6 +25,7 @@ noticed by the heads, which number epochs and turns.
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -143,6 +144,8 @@ class Turns:
                 told = self._swap(Status.ENDED if rows is None else Status.READY)
                 if rows is None or Status.ENDED in told:
                     self.cut = rows is not None
+                    if rows is not None:  # as it would be if it were saved
+                        self.held = replace(rows, plain=False)
                     return
                 self.held = None
                 yield rows

@@ -3,6 +3,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from selective_backprop._losses import (
     LossFunction,
     average_examples,
     check_losses,
+    example_losses,
     ignored_target,
     mean_of_examples,
     position_losses,
@@ -44,15 +46,22 @@ class WeighingLoss:
 
     Args:
         loss_fn: the user's.
-        record: remembers the losses of a selection; None where nothing is weighed or recorded,
-            and this is the plain loss always.
+        record: remembers the losses of a selection, and may look at outputs and targets; None
+            where nothing is weighed or recorded, and this is the plain loss always.
+        weighs: whether what it returns is weighed; if not it is the plain loss, and losses that
+            cannot be recorded are not.
     """
 
     def __init__(
-        self, loss_fn: LossFunction, record: Callable[[Selection, Tensor], None] | None
+        self,
+        loss_fn: LossFunction,
+        record: Callable[[Selection, Tensor, tuple[Any, Any]], None] | None,
+        *,
+        weighs: bool = True,
     ) -> None:
         self._loss_fn = loss_fn
         self._record = record
+        self._weighs = weighs
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
     def hand_out(self, batch: Any, selection: Selection) -> None:
@@ -78,13 +87,19 @@ class WeighingLoss:
         """
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
+        if not self._weighs:
+            if (part := self._find(targets)) is not None:
+                with torch.no_grad(), suppress(LossError):
+                    losses = example_losses(self._loss_fn, outputs, targets)
+                    self._record(part, losses, (outputs, targets))
+            return self._loss_fn(outputs, targets)
         indices, weights = self._part_of(targets)
         found = position_losses(self._loss_fn, outputs, targets)
         losses = found
         if isinstance(found, Tensor) and found.ndim:
             losses = average_examples(found, targets, ignored_target(self._loss_fn))
         losses = check_losses(losses, len(weights))
-        self._record(Selection(indices, weights), losses)
+        self._record(Selection(indices, weights), losses, (outputs, targets))
         match reduction_of(self._loss_fn):
             case "mean":
                 return mean_of_examples(losses * weights, self._loss_fn, targets)
@@ -108,16 +123,22 @@ class WeighingLoss:
                 return handed.selection
         return None
 
-    def _part_of(self, targets: Any) -> Selection:
+    def _find(self, targets: Any) -> Selection | None:
         wanted = _tensors_in(targets)
         for handed in tuple(self._handed):  # a thread that reads ahead may add to it meanwhile
             for ref in handed.tensors:
                 whole = ref()
                 for tensor in wanted:
-                    rows = None if whole is None else _rows_of(tensor, whole)
+                    rows = None if whole is None else rows_of(tensor, whole)
                     if rows is not None:
                         indices, weights = handed.selection
                         return Selection(None if indices is None else indices[rows], weights[rows])
+        return None
+
+    def _part_of(self, targets: Any) -> Selection:
+        found = self._find(targets)
+        if found is not None:
+            return found
         raise LossError(
             "the targets belong to no batch that this loader handed out lately: they were made "
             "anew from it, as one-hot targets are, come from elsewhere, or were handed out before "
@@ -146,7 +167,7 @@ def _tensors_in(batch: Any) -> list[Tensor]:
     return found
 
 
-def _rows_of(part: Tensor, whole: Tensor) -> slice | None:
+def rows_of(part: Tensor, whole: Tensor) -> slice | None:
     """Return which rows of a tensor a view of it holds; None if it is none."""
     if part is whole:
         return slice(0, len(whole)) if whole.ndim else None

@@ -26,7 +26,7 @@ FITTED = Outfit(
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "infobatch", "easy-skip", "auto"}
+OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
 
 
 def strategy(name, chosen=CHOSEN):

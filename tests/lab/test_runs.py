@@ -45,6 +45,15 @@ def test_runs_that_take_turns_end_as_if_each_had_been_alone(length):
     assert all(same_runs(*pair) for pair in zip(alone, together, strict=True))
 
 
+@pytest.mark.parametrize("arm", ["kath18", "kath18-loss-gated"])
+def test_a_gate_that_stays_shut_costs_what_traditional_training_does(arm):
+    gated, plain = (carry_out(fixture_plan(name, rate=1 / 20)) for name in (arm, "traditional"))
+    assert [point.cost for point in gated.points] == [point.cost for point in plain.points]
+    assert same_tensors(gated.model.state_dict(), plain.model.state_dict())
+    assert gated.loader.stats.scored == 0
+    assert gated.loader.stats.observed == plain.loader.stats.kept
+
+
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
 def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
     streams = (torch.get_rng_state, random.getstate, lambda: np.random.get_state()[1].tolist())

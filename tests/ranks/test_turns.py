@@ -32,6 +32,7 @@ REMEMBERED = st.builds(sb.Percentile, st.sampled_from([0.5, 2.0]), DRAWS) | st.b
 )
 EXACT = sb.Percentile(1.0, "exact", 16)
 COINS = sb.Percentile(2.0, "bernoulli", 16)
+GATED = sb.Schedule(gate=sb.VarianceGate(0.0, 2, threshold=1.15))  # about what the losses gain
 
 
 @st.composite
@@ -68,6 +69,8 @@ def train(processes: Ranks, case: Case) -> list[list[EpochReport]]:
 @example(case=Case((40, 3, 17, 40), COINS, leftovers="flush"))
 @example(case=Case((9, 30), sb.Everything(), leftovers="drop", breaks=(None, 2, None)))
 @example(case=Case((9, 30), sb.Uniform(1 / 3), scorer=None, breaks=(None, None, None)))
+@example(case=Case((40, 17, 33, 40), EXACT, schedule=GATED, breaks=(None, None, None)))
+@example(case=Case((40, 31), COINS, schedule=GATED, breaks=(None, 3, None)))
 def test_ranks_take_equally_many_batches_and_nothing_is_lost(processes, case):
     reports = train(processes, case)
     for epochs in zip(*reports, strict=True):

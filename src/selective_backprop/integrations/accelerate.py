@@ -154,9 +154,11 @@ class AcceleratedLoader(DataLoaderStateMixin):
         """Number the next epoch; unlike a prepared loader's, it counts on by itself."""
         self._loader.set_epoch(epoch)
 
-    def record(self, selection: Selection, losses: Tensor) -> None:
+    def record(
+        self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None = None
+    ) -> None:
         """Remember losses that training computed anyway; as `SelectiveLoader.record`."""
-        self._loader.record(selection, losses)
+        self._loader.record(selection, losses, outputs)
 
     def __len__(self) -> int:
         """Return the number of batches of the coming epoch, or of the one that runs.

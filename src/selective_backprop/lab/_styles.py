@@ -31,6 +31,7 @@ _OWN = {
     "el2n-random": "#b79df2",
     "grand": "#c94fe0",
     "kath18": "#e69f00",
+    "kath18-published": "#e34f00",
     "kath18-loss": "#cfb53b",
     "kath18-loss-gated": "#a08a1f",
     "top-k": "#ff4f7b",

@@ -227,6 +227,10 @@ ARMS: Mapping[str, Arm] = {
     ),
     "grand": _pruned(lambda settings: replace(sb.traditional(), name="grand"), gradients=True),
     "kath18": _simple(lambda settings: sb.kath18(1 / settings.rate)),
+    # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
+    "kath18-published": _simple(
+        lambda s: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+    ),
     "kath18-loss": _simple(
         lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule)
     ),

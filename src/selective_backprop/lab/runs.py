@@ -41,7 +41,8 @@ class TrainingRun:
         self._device = torch.device(plan.device)
         recipe = plan.recipe
         self.model = recipe.make_model(data, seed=plan.seed).to(self._device)
-        self._loss_fn = nn.CrossEntropyLoss()
+        self._loss_fn = nn.CrossEntropyLoss(reduction="none")
+        self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self.meter = Meter(len(data.train_labels), self._device)
         self._course = Course(plan.length, len(data.train_labels), recipe.batch_size)
@@ -213,7 +214,7 @@ class TrainingRun:
         needs = strategy.needs
         self._records = needs is not None and needs.recordings
         budgeted = plan.length.unit != "epochs"
-        return sb.SelectiveLoader(
+        loader = sb.SelectiveLoader(
             make_loader(
                 self._data,
                 batch_size=recipe.batch_size,
@@ -232,6 +233,9 @@ class TrainingRun:
             stopwatch=self.meter.stopwatch,
             quiet=True,
         )
+        if strategy.schedule.gate is not None:
+            self._weighing = loader.loss_fn  # which shows the gate what training computes
+        return loader
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return what a scorer takes losses of."""
@@ -298,12 +302,15 @@ class TrainingRun:
         phase = self.meter.stopwatch.phase
         with phase("forward"):
             logits = self.model(inputs)
-            losses = nn.functional.cross_entropy(logits, targets, reduction="none")
             if self._follower is not None and selection.indices is not None:
                 self._follower.train(selection.indices, logits)
-            if self._records:
-                self.loader.record(selection, losses)
-            loss = (selection.weights * losses).mean()
+            if self._weighing is not None:
+                loss = self._weighing(logits, targets).mean()
+            else:
+                losses = self._loss_fn(logits, targets)
+                if self._records:
+                    self.loader.record(selection, losses)
+                loss = (selection.weights * losses).mean()
         with phase("backward"):
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()

@@ -26,6 +26,10 @@ def kath18(
 ) -> Strategy:
     """Importance sampling: draw each batch from a presample, in proportion to gradient norms.
 
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or weighs by hand and calls `record`
+    with its outputs: until sampling begins, that is what the schedule's gate judges by. A loop
+    that does neither pays for scores.
+
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b.
         measure: what rows are drawn in proportion to: `"error-norm"`, the paper's bound of the
@@ -33,13 +37,15 @@ def kath18(
         bias: 1 weighs rows so that the gradient is unbiased, 0 not at all, as the
             Selective-Backprop paper ran it.
         schedule: when to sample; by default whenever the variance it saves is worth its
-            scoring.
+            scoring. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of
+            1.5 on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Raises:
         ConfigurationError: if a value is out of its range.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942; `presample` and the gate are by default
+        as in the authors' code.
     """
     return Strategy(
         "kath18",
