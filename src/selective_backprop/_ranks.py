@@ -62,8 +62,8 @@ class Group:
             others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
             waited = time.monotonic() - begun
             raise LoaderError(
-                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others} in vain: "
-                "a rank has died, or has not come as far within the process group's timeout. "
+                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others} in "
+                "vain: a rank has died, or has not come as far within the process group's timeout. "
                 "The first error in the ranks' outputs says why. Where a rank may take that "
                 "long, pass a longer timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
