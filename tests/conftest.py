@@ -1,6 +1,7 @@
 """What every test runs under: checked annotations, one thread, and repeatable random cases."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,13 @@ def one_thread():
     torch.set_num_threads(1)  # which is part of what a record is known by
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def signals_as_usual():
+    """Signals act, also where they were ignored when the tests began, as `nohup` and `&` do."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import selective_backprop as sb
 
 LOSS = nn.CrossEntropyLoss()
-KEPT: list[dict[str, Any]] = []
 EXAMPLE = Path(__file__).parents[1] / "examples" / "torchrun_ddp.py"
 
 
@@ -229,8 +228,7 @@ def run_example(rank: int, port: int) -> str:
     os.environ.update({name: str(value) for name, value in told.items()})
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        # Kept, as a model under DDP that is freed before gloo's threads rest may hang in torch.
-        KEPT.append(runpy.run_path(str(EXAMPLE), run_name="__main__"))
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
     return said.getvalue()
 
 

@@ -1,55 +1,68 @@
-"""Messages between ranks, where the backend is a stand-in: what it keeps, and for how long."""
+"""Messages between ranks, where the backend is a stand-in: what is kept, and for how long."""
 
-import threading
-import time
+import weakref
 
 import pytest
 import torch
 from torch import distributed
 
-from selective_backprop import _ranks
 from selective_backprop._ranks import Group
 
 ALL = Group(0, 2, torch.device("cpu"))
 
 
-def keep(tensors):
-    """Hold tensors outside of Python, as saved for a backward pass, while the list lives."""
-    factor = torch.ones((), requires_grad=True)
-    return [tensor * factor for tensor in tensors]
+class Backend:
+    """Holds what is sent outside of Python, as a thread of gloo does for a moment."""
+
+    def __init__(self):
+        self.held, self.sent = [], []
+
+    def all_gather(self, places, message, group):
+        for place in places:
+            place.copy_(message)
+        tensors = [*places, message]
+        with torch.enable_grad():  # what is saved for a backward pass is held
+            factor = torch.ones((), requires_grad=True)
+            self.held.append([tensor * factor for tensor in tensors])
+        self.sent.append([weakref.ref(tensor) for tensor in tensors])
+
+    def kept(self):
+        return [any(one() is not None for one in each) for each in self.sent]
 
 
 @pytest.fixture
-def held(monkeypatch):
-    """Hold what is sent; yields what a thread of the backend has in hand."""
-    hand = []
-
-    def all_gather(places, message, group):
-        for place in places:
-            place.copy_(message)
-        hand.extend(keep([*places, message]))
-
-    monkeypatch.setattr(distributed, "all_gather", all_gather)
-    return hand
+def backend(monkeypatch):
+    backend = Backend()
+    monkeypatch.setattr(distributed, "all_gather", backend.all_gather)
+    return backend
 
 
-def test_a_message_returns_once_the_backend_has_dropped_what_it_sent(held):
-    dropped = []
-
-    def drop():
-        time.sleep(0.05)
-        dropped.append(True)
-        held.clear()
-
-    thread = threading.Thread(target=drop)
-    thread.start()
-    told = ALL.gather(torch.arange(3.0))
-    assert dropped
-    assert told.tolist() == [[0, 1, 2], [0, 1, 2]]
-    thread.join()
+def swap():
+    assert ALL.gather(torch.arange(3.0), "sends").tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_a_backend_that_keeps_what_it_sent_is_not_waited_for_long(held, monkeypatch):
-    monkeypatch.setattr(_ranks, "LETTING_GO", 0.01)
-    assert ALL.gather(torch.arange(3.0)).shape == (2, 3)
-    assert held
+def test_the_backend_is_never_the_last_to_let_go_of_what_was_sent(backend):
+    swap()
+    del backend.held[0]
+    assert all(one() is not None for one in backend.sent[0])
+    assert all(one()._use_count() > 1 for one in backend.sent[0])  # so Python is not asked
+
+
+def test_what_the_backend_has_let_go_of_is_not_kept_for_long(backend):
+    swap()
+    swap()
+    assert backend.kept() == [True, True]
+    del backend.held[0]
+    swap()
+    assert backend.kept() == [False, True, True]
+    backend.held.clear()
+    swap()
+    assert backend.kept() == [False, False, False, True]
+
+
+def test_a_message_sent_in_inference_mode_is_kept_too(backend):
+    with torch.inference_mode():
+        message = torch.arange(3.0)
+        assert ALL.gather(message, "sends").tolist() == [[0, 1, 2], [0, 1, 2]]
+    backend.held.clear()
+    assert all(one()._use_count() > 1 for one in backend.sent[0])

@@ -129,7 +129,8 @@ class Accord:
                 self._own = self._foresee(start, begun)
             except Exception as error:  # raised once the others know
                 failure = error
-        told = self._group.gather(torch.tensor(self._own, dtype=torch.int64)).tolist()
+        own = torch.tensor(self._own, dtype=torch.int64)
+        told = self._group.gather(own, f"opens epoch {start.epoch}").tolist()
         if failure is not None:
             raise failure
         self._least = self._judge([Prospect(*each) for each in told])
@@ -232,7 +233,8 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
     """
     words = json.dumps({name: str(value) for name, value in built.items()}).encode()
     digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
-    told = group.gather(torch.tensor([digest, len(words), *numbers])).tolist()
+    message = torch.tensor([digest, len(words), *numbers])
+    told = group.gather(message, "opens an epoch").tolist()
     if any(each[0] != digest for each in told):
         texts = [b""] * group.size
         own = torch.tensor(list(words), dtype=torch.uint8)

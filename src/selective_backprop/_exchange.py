@@ -100,7 +100,7 @@ class Exchange:
             message[HEAD + count : HEAD + count + len(bits)] = bits
             count += len(bits)
         message[1].fill_(count)
-        told = self.group.gather(message)
+        told = self.group.gather(message, str(head))
         numbers = told[:, :HEAD].tolist()
         heads = [Head.unpack(number) for number, _ in numbers]
         self._check(heads)

@@ -1,10 +1,9 @@
 """What all processes of a training agree on; one process alone agrees with itself."""
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, distributed
@@ -12,7 +11,6 @@ from torch import Tensor, distributed
 from selective_backprop._errors import ConfigurationError, LoaderError
 
 MOST_AT_ONCE = 2**20  # rows of all ranks in one message of many
-LETTING_GO = 1.0  # seconds at most that a thread of gloo gets to drop what it has sent
 
 
 @dataclass(frozen=True)
@@ -39,33 +37,38 @@ class Group:
     device: torch.device
     members: Any = None
 
-    def gather(self, message: Tensor) -> Tensor:
+    def gather(self, message: Tensor, doing: str) -> Tensor:
         """Return the messages of all ranks, `[rank, ...]`, on the group's device.
 
         Every rank must call this, with a message of the same shape and type. It returns when
         all have.
 
+        Args:
+            message: this rank's.
+            doing: what this rank does, as "opens epoch 3"; for the error.
+
         Raises:
             LoaderError: if a rank has died, or has not called within the group's timeout.
         """
-        message = message.to(self.device).contiguous()
-        told = message.new_empty((self.size, *message.shape))
-        places = list(told.unbind())
-        sent = [message, *places]
-        holders = _count_holders(sent)
+        with torch.inference_mode(False):  # in it, views would not hold what they show
+            message = message.to(self.device, copy=True).contiguous()
+            places = [torch.empty_like(message) for _ in range(self.size)]
+            if self.device.type == "cpu":
+                _keep([message, *places])
+        begun = time.monotonic()
         try:
             distributed.all_gather(places, message, group=self.members)
         except RuntimeError as error:
+            others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
+            waited = time.monotonic() - begun
             raise LoaderError(
-                f"rank {self.rank} could not exchange with the other {self.size - 1}: a rank has "
-                "died, or has not asked for its next batch within the process group's timeout. "
+                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others} in "
+                "vain: a rank has died, or has not come as far within the process group's timeout. "
                 "The first error in the ranks' outputs says why. Where a rank may take that "
                 "long, pass a longer timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        if self.device.type == "cpu":
-            _await_release(sent, holders)
-        return told
+        return torch.stack(places)
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the rows of all ranks, in pieces of bounded size.
@@ -84,7 +87,7 @@ class Group:
             mine = rows[start : start + length].to(self.device)
             padded = mine.new_zeros((length, *mine.shape[1:]))
             padded[: len(mine)] = mine
-            for rank, piece in enumerate(self.gather(padded)):
+            for rank, piece in enumerate(self.gather(padded, "shares what it has noted")):
                 own = min(length, counts[rank] - start)
                 if own > 0:
                     yield rank, start, piece[:own]
@@ -93,25 +96,37 @@ class Group:
 Ranks: TypeAlias = Alone | Group
 
 
-def _count_holders(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how often each tensor is held, by Python and beyond it."""
-    beyond = getattr(Tensor, "_use_count", lambda tensor: 0)
-    return [sys.getrefcount(tensor) + beyond(tensor) for tensor in tensors]
+class _Sent(NamedTuple):
+    """What was given to gloo: tensors, a view of each, and how often each was held before."""
+
+    tensors: list[Tensor]
+    views: list[Tensor]
+    holders: list[int]
 
 
-def _await_release(tensors: Sequence[Tensor], holders: Sequence[int]) -> None:
-    """Return once tensors are held no more often than they were.
+_kept: dict[int, _Sent] = {}
 
-    A thread of gloo drops what it has sent a moment after the caller goes on, and needs Python's
-    lock for it. A model under DDP that is freed in that moment as the last owner of the process
-    group waits for the thread without giving up the lock, for ever: a training that ends right
-    after a message would hang (pytorch/pytorch#56297).
+
+def _keep(tensors: list[Tensor]) -> None:
+    """Keep what is about to be sent until gloo has let go of it, at some later call.
+
+    A thread of gloo drops what it has sent a moment after the caller goes on. The last holder
+    but Python needs Python's lock for that. A model under DDP that is freed in that moment as
+    the last owner of the process group waits for the thread without giving up the lock, for
+    ever: a training that ends right after a message would hang (pytorch/pytorch#56297). While
+    a view holds a tensor too, gloo is not the last, and never needs the lock.
     """
-    latest = time.monotonic() + LETTING_GO
-    while time.monotonic() < latest:
-        if all(now <= then for now, then in zip(_count_holders(tensors), holders, strict=True)):
-            return
-        time.sleep(1e-5)
+    for key, sent in list(_kept.items()):
+        if all(now <= then for now, then in zip(_holders(sent.tensors), sent.holders, strict=True)):
+            _kept.pop(key, None)
+    views = [tensor.view_as(tensor) for tensor in tensors]
+    _kept[id(views)] = _Sent(tensors, views, _holders(tensors))
+
+
+def _holders(tensors: Sequence[Tensor]) -> list[int]:
+    """Return how often each tensor is held beyond Python, where torch can tell."""
+    count = getattr(Tensor, "_use_count", lambda tensor: 0)
+    return [count(tensor) for tensor in tensors]
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:

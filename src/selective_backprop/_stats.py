@@ -1,8 +1,9 @@
 """How many examples went where: one frozen snapshot, read by the lab, the adapters and logs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
+STANDS = {"counted": False}  # of a field: it says how things stand, and is no count since a moment
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Stats:
         ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
 
-    epoch: int = -1
+    epoch: int = field(default=-1, metadata=STANDS)
     candidates: int = 0
     loaded: int = 0
     scored: int = 0
@@ -39,11 +40,11 @@ class Stats:
     expired: int = 0
     kept: int = 0
     batches: int = 0
-    waiting: int = 0
+    waiting: int = field(default=0, metadata=STANDS)
     dropped: int = 0
     beyond: int = 0
     nonfinite: int = 0
-    ties: float = 0.0
+    ties: float = field(default=0.0, metadata=STANDS)
 
     @property
     def rate(self) -> float:
@@ -69,10 +70,7 @@ class Stats:
 
     def since(self, earlier: "Stats") -> "Stats":
         """Return what was counted since an earlier snapshot; what is no count is as it is now."""
-        counts = (
-            *("candidates", "loaded", "scored", "checked", "expired", "kept", "batches"),
-            *("observed", "dropped", "beyond", "nonfinite"),
-        )
+        counts = [each.name for each in fields(self) if each.metadata.get("counted", True)]
         return replace(
             self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}
         )

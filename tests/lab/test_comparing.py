@@ -170,6 +170,7 @@ def test_an_arm_whose_losses_are_finite_no_more_ends_alone_and_is_named(compare)
     assert len(kept) == 6
 
 
+@pytest.mark.usefixtures("signals_as_usual")
 def test_ctrl_c_while_an_arm_fails_is_not_forgotten(compare):
     class Interrupted(dict):
         def __getitem__(self, which):

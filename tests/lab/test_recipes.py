@@ -1,10 +1,10 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from fixture_records import RECORDS, needs_records
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,9 +98,7 @@ def test_the_momentum_is_nesterovs_unless_the_recipe_says_otherwise(momentum, ne
     assert (group["momentum"], group["nesterov"]) == (momentum, nesterov and momentum > 0)
 
 
-RECORDS = Path(__file__).resolve().parents[2] / "records"
-
-
+@needs_records
 def test_records_from_before_there_were_steps_still_count_as_the_same_recipe():
     lines = {path.read_text().partition("\n")[0] for path in RECORDS.rglob("*.jsonl")}
     configs = [json.loads(line)["config"] for line in lines]

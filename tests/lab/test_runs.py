@@ -1,7 +1,6 @@
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from fixture_lab import (
     same_runs,
     untimed,
 )
+from fixture_records import RECORDS, needs_records
 from torch import nn
 from unhooked import unhooked
 
@@ -30,7 +30,6 @@ from selective_backprop.lab.pacing import Follows
 from selective_backprop.lab.records import Header, read_run, record_path
 from selective_backprop.lab.runs import TrainingRun, evaluate
 
-RECORDS = Path(__file__).parents[2] / "records"
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
 
 
@@ -307,6 +306,7 @@ def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
         fixture_plan("best")
 
 
+@needs_records
 def test_a_run_of_clean_labels_and_the_usual_schedule_is_described_as_records_always_did():
     [record, *_] = sorted((RECORDS / "demo").glob("traditional-*"))
     earlier, now = read_run(record).header.config, fixture_plan(cost=3.0).config()

@@ -21,6 +21,8 @@ from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.runs import TrainingRun
 from selective_backprop.lab.stopping import asked_to_stop
 
+pytestmark = pytest.mark.usefixtures("signals_as_usual")
+
 SMALL = "--limit 256 --epochs 2 --evaluations 2 --rate 1/2 --out out"
 TRAIN = f"train {SMALL} --strategy selective-backprop"
 COMPARE = f"compare {SMALL} --seeds 1 --strategies traditional,low-k"
@@ -159,14 +161,13 @@ def test_signals_are_taken_as_before_when_it_is_over():
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_what_is_ignored_stays_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with asked_to_stop() as stop:
-            signal.raise_signal(signal.SIGINT)
-            assert not stop.asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, at_update, number):
+    signal.signal(number, signal.SIG_IGN)
+    at_update(3, lambda: signal.raise_signal(number))
+    outcome = run_command(TRAIN, tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 def test_in_another_thread_nothing_is_noted_and_nothing_breaks():

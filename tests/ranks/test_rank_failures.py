@@ -68,7 +68,8 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         pair.send(tasks.die, [(1, 3)] * 2)
         answer = pair.receive(0)
         assert answer.kind == "LoaderError"
-        assert "rank 0 could not exchange with the other 1: a rank has died" in answer.message
+        assert "rank 0, which is at exchange 3 of epoch 0, waited" in answer.message
+        assert "s for rank 1 in vain: a rank has died" in answer.message
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
 
@@ -76,5 +77,8 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
 def test_a_rank_that_never_comes_is_waited_for_until_the_group_s_timeout(processes):
     waiting, _ = processes.form(2, timeout=1.0).run(tasks.stay_away, 1)
     assert waiting.kind == "LoaderError"
+    assert re.search(
+        r"rank 0, which opens an epoch, waited [1-9]\.\d s for rank 1", waiting.message
+    )
     assert "within the process group's timeout" in waiting.message
     assert "pass a longer timeout= to init_process_group" in waiting.message

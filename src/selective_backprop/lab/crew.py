@@ -98,11 +98,11 @@ def _crew(count: int, threads: int) -> Generator[list[_Worker]]:
         # the checkpoint before.
         for worker in workers:
             worker.process.terminate()
+            worker.line.close()  # ends what ignores SIGTERM, once it has something to tell
         for worker in workers:
             worker.process.join(PATIENCE)
             worker.process.kill()
             worker.process.join()
-            worker.line.close()
 
 
 def _deal(waiting: list[_T], workers: list[_Worker[_T]], watch: Callable[[_T, Any], None]) -> None:

@@ -1,6 +1,5 @@
-from pathlib import Path
-
 import pytest
+from fixture_records import RECORDS, needs_records
 
 import selective_backprop as sb
 from selective_backprop.lab.papers.command import Order, gather
@@ -9,11 +8,16 @@ from selective_backprop.lab.papers.registry import items_at
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
 from selective_backprop.lab.records import read_runs
 
-ROOT = Path(__file__).parents[3]
-PAGES = sorted((ROOT / "records" / "papers").glob("*/index.md"))
+PAGES = sorted((RECORDS / "papers").glob("*/index.md"))
 NEED_DATA = {"fig-2", "fig-15", "diet-images", "diet-classes"}  # which may not be at hand
 
 
+@needs_records
+def test_there_are_committed_pages():
+    assert PAGES
+
+
+@needs_records
 @pytest.mark.parametrize("written", PAGES, ids=lambda written: written.parent.name)
 def test_a_committed_page_says_what_its_records_say(written, one_thread):
     (folder,) = (written.parent / "runs").iterdir()

@@ -1,0 +1,25 @@
+"""What was counted between two snapshots."""
+
+from dataclasses import dataclass, fields, replace
+
+import selective_backprop as sb
+
+NOW = ("epoch", "waiting", "ties")
+
+
+def test_every_count_is_subtracted_and_what_is_no_count_is_as_it_is_now():
+    names = [field.name for field in fields(sb.Stats)]
+    earlier = sb.Stats(**{name: number for number, name in enumerate(names)})
+    now = sb.Stats(**{name: 3 * number + 7 for number, name in enumerate(names)})
+    since = now.since(earlier)
+    for number, name in enumerate(names):
+        assert getattr(since, name) == 3 * number + 7 - number * (name not in NOW), name
+
+
+def test_a_new_counter_is_subtracted_too():
+    @dataclass(frozen=True)
+    class Wider(sb.Stats):
+        skipped: int = 0
+
+    earlier = Wider(kept=2, skipped=3)
+    assert replace(earlier, kept=6, skipped=8).since(earlier) == Wider(kept=4, skipped=5)
