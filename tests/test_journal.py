@@ -45,7 +45,7 @@ def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
 def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
     direct = sb.Ledger(EXAMPLES, depth)
-    journal = Journal()
+    journal = Journal(EXAMPLES)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
     for numbers, epoch, score in notes:
         indices = torch.tensor(numbers, dtype=torch.int64)
@@ -57,12 +57,12 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
         direct.count(indices)
-    kept = Journal()
+    kept = Journal(EXAMPLES)
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
         shard = Shard(rank, size)
         ledger = sb.Ledger(shard.examples(EXAMPLES), depth)
-        merged = Journal()
+        merged = Journal(EXAMPLES)
         merged.load_state_dict(kept.state_dict())
         with by_itself():
             merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])

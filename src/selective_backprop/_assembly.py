@@ -232,7 +232,7 @@ def _remember(examples: int, scorer: Remembering, needs: Needs, ranks: Ranks) ->
         return Memory(Ledger(examples, needs.depth), scorer, needs)
     shard = find_shard(examples, needs.depth, ranks)
     ledger = Ledger(shard.examples(examples), needs.depth)
-    return Memory(ledger, scorer, needs, journal=Journal(), shard=shard, examples=examples)
+    return Memory(ledger, scorer, needs, journal=Journal(examples), shard=shard, examples=examples)
 
 
 def _built_alike(

@@ -13,6 +13,7 @@ from selective_backprop._errors import ConfigurationError, LoaderError, Selectio
 from selective_backprop._finite import NonFinite
 from selective_backprop._losses import find_outputs, no_plain_cross_entropy
 from selective_backprop._ranks import Alone, Ranks
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stats import Stats
@@ -307,7 +308,7 @@ def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
         ConfigurationError: if it is not; the difference is named.
     """
     found = state.get("version") if isinstance(state, Mapping) else None
-    if found is None:
+    if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(
             f"a state is needed that SelectiveLoader.state_dict() returned, got {state!r:.60}"
         )
@@ -316,9 +317,9 @@ def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
             f"the state has version {found}; this release reads {version}. Go on with the release "
             "that saved it, or begin anew."
         )
-    for name, value in built.items():
-        if state["built"][name] != value:
+    for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
+        if type(found.value) is not type(built[name]) or found.value != built[name]:
             raise ConfigurationError(
-                f"the state is of a loader with {name}={state['built'][name]}, this one has "
-                f"{name}={value}. Build the loader as it was."
+                f"the state is of a loader with {name}={found.value}, this one has "
+                f"{name}={built[name]}. Build the loader as it was."
             )

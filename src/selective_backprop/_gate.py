@@ -8,6 +8,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._saved import Saved
 from selective_backprop._types import Scores
 
 
@@ -117,7 +118,8 @@ class _RunningVarianceGate(RunningGate):
         return {"tau": self._tau, "passed": self._passed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._tau, self._passed = state["tau"], state["passed"]
+        tau, passed = Saved(state).fields("tau", "passed")
+        self._tau, self._passed = tau.number(0.0), passed.whole()
 
 
 def variance_gain(scores: Scores) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from selective_backprop._ledger import Column, Ledger
 from selective_backprop._ranks import Group, Ranks
+from selective_backprop._saved import LAST_EPOCH, Saved
 from selective_backprop._types import RowIndices
 
 MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
@@ -45,12 +46,16 @@ class Notes:
 class Journal:
     """Takes notes as a ledger does, and holds an epoch's of them until they are merged.
 
+    Args:
+        examples: examples in the data set.
+
     Attributes:
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, examples: int) -> None:
+        self._examples = examples
         self.scored = Notes()
         self.recorded = Notes()
         self._counted: list[RowIndices] = []
@@ -82,11 +87,26 @@ class Journal:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
-        self.clear()
-        self.scored.rows, self.recorded.rows = state["scored"], state["recorded"]
-        if len(state["counted"]):
-            self._counted = [state["counted"]]
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size, or damaged; the notes
+                are then as they were.
+        """
+        scored, recorded, counted = Saved(state).fields("scored", "recorded", "counted")
+        notes = self._read(scored), self._read(recorded)
+        last = self._examples - 1
+        indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
+        self.scored.rows, self.recorded.rows = notes
+        self._counted = [indices] if len(indices) else []
+
+    def _read(self, notes: Saved) -> Int64[Tensor, "row 2"]:
+        rows = notes.tensor(torch.int64, shape=(None, 2))
+        indices, halves = rows[:, 0], rows[:, 1:].contiguous().view(torch.int32)
+        last = self._examples - 1
+        Saved(indices, notes.path).tensor(torch.int64, shape=(None,), least=0, most=last)
+        Saved(halves[:, 1], notes.path).tensor(torch.int32, shape=(None,), least=0, most=LAST_EPOCH)
+        return rows
 
 
 @dataclass(frozen=True)

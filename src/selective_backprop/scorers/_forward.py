@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses, error_norms
+from selective_backprop._saved import Saved
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._untouched import (
@@ -148,4 +149,4 @@ class _RunningForward(RunningScorer):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+        Saved(state).fields()

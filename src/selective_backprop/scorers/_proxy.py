@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses
+from selective_backprop._saved import Saved
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -20,7 +21,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, name_of
+from selective_backprop.scorers._makers import check_maker, load_learner, name_of
 from selective_backprop.scorers._untouched import kept_random_streams
 
 
@@ -118,5 +119,5 @@ class _RunningProxy(RunningScorer, Learning):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        model, optimizer = Saved(state).fields("model", "optimizer")
+        load_learner(self._model, self._optimizer, model, optimizer)

@@ -12,6 +12,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
+from selective_backprop._saved import Saved
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -102,7 +103,7 @@ class _TakesNone(RunningScorer):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+        Saved(state).fields()
 
 
 class _RunningRecorded(RunningWrapper, Remembering):

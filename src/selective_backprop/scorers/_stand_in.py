@@ -7,6 +7,7 @@ from typing import Any, final
 from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._saved import Saved, Stateful, loaded
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -139,10 +140,13 @@ class StandIn(RunningScorer, Learning, Agreeing, Approximate, Deferring):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
+        parts: dict[str, Stateful] = dict(self._parts())
         if self._comparison is not None:
-            self._comparison.load_state_dict(state["check"])
+            parts["check"] = self._comparison
+        states = Saved(state).fields(*parts)
+        # backwards, since the cheap one may be expensive to put back
+        with loaded(reversed([*zip(parts.values(), states, strict=True)])):
+            pass
 
     def _parts(self) -> dict[str, RunningScorer]:
         parts = {"cheap": self._pair.cheap}

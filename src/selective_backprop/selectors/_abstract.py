@@ -10,6 +10,7 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Choice, Draw
 from selective_backprop._types import Scores
 
@@ -120,6 +121,7 @@ class Stateless(RunningSelector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from an empty state."""
+        Saved(state).fields()
 
 
 def check_rate(rate: float) -> float:

@@ -1,0 +1,175 @@
+"""A damaged state is refused by the path of what is wrong, and the loader goes on without it."""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import bits, same_tensors, selective
+from fixture_training import STRATEGIES, Training, make_optimizer, outcome
+from torch import Tensor, nn
+
+import selective_backprop as sb
+
+REMOVED = object()
+ODD = (None, True, "odd", 0.5, -5, 10**30, math.nan, [1], {"odd": 1}, torch.zeros(2, 3).long())
+KINDS = {
+    **{
+        name: STRATEGIES[name]
+        for name in (
+            "traditional",
+            "random",
+            "random, interludes",
+            "selective, coins",
+            "stale, recorded",
+            "predicted",
+            "recorded, rescored",
+            "kath18",
+            "proxy",
+        )
+    },
+    "auto": sb.auto(),
+    "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
+    "synced": selective(
+        1 / 2, scorer=sb.Synced(sb.Forward(), every=2, check=sb.Check(2, least=0.0))
+    ),
+    "int8": selective(1 / 2, scorer=sb.Int8(sb.Forward(), check=sb.Check(3, least=0.0))),
+    "early exit": selective(
+        1 / 2,
+        scorer=sb.EarlyExit(
+            "layers", lambda: nn.Linear(8, 3), make_optimizer, sb.Check(9, least=0.0)
+        ),
+    ),
+}
+CONTENT = ("model", "head", "copy")  # weights of the user's, of which any is as good as another
+
+
+def walk(value: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
+    """Yield whatever a state holds, with the way to it."""
+    if path:
+        yield path, value
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from walk(each, (*path, key))
+    elif isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            yield from walk(each, (*path, place))
+
+
+def damages(value: Any) -> Iterator[Any]:
+    """Yield what may stand in the place of a value that was damaged."""
+    yield REMOVED
+    yield from ODD
+    if isinstance(value, Tensor):
+        yield from (value[None], value.double().long(), value.bool())
+        yield torch.full_like(value, -7 if value.dtype.is_signed else 255)
+        if value.dtype.is_floating_point:
+            yield torch.full_like(value, math.nan)
+        elif value.dtype is torch.int64:
+            yield torch.full_like(value, 2**40)
+        if value.ndim:
+            yield torch.cat([value, value[:1]])
+    elif isinstance(value, dict):
+        yield value | {"unknown": 1}
+    elif isinstance(value, list | tuple):
+        yield [*value, 1]
+
+
+def put(state: Any, path: tuple, value: Any) -> Any:
+    """Return a state with another value in one place, and nothing else copied."""
+    key, *rest = path
+    keys = list(state) if isinstance(state, dict) else list(range(len(state)))
+    values = {each: state[each] for each in keys}
+    if rest:
+        values[key] = put(values[key], tuple(rest), value)
+    elif value is REMOVED:
+        del values[key]
+    else:
+        values[key] = value
+    return values if isinstance(state, dict) else type(state)(values.values())
+
+
+def is_row(path: tuple) -> bool:
+    """Whether it is something in a batch that waits."""
+    return path[0] in ("late", "held") and len(path) > 3 and path[3] == 0
+
+
+def is_content(path: tuple) -> bool:
+    """Whether a state may hold there what no loader can judge: weights, rates, features, keys."""
+    keys = path[0] == "position" and path[-1] == 0
+    return keys or is_row(path) or any(name in path for name in ("param_groups", *CONTENT))
+
+
+def named(path: tuple) -> str:
+    return "state" + "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in path)
+
+
+def standing(door: sb.SelectiveLoader) -> tuple:
+    return bits(door.state_dict()), door.stats, door.progress
+
+
+def check_refused(door: sb.SelectiveLoader, damaged: Any, path: tuple, before: tuple) -> None:
+    """Load a state that is refused, and see that it says where, and that nothing has changed."""
+    with pytest.raises(sb.ConfigurationError) as refusal:
+        door.load_state_dict(damaged)
+    assert standing(door) == before
+    said = str(refusal.value)
+    if path[0] in ("version", "built") or "generators" in said or "history of" in said:
+        return
+    # what is in a model or a batch is refused by them, as a whole
+    within = is_row(path) or any(name in path for name in ("optimizer", *CONTENT))
+    ends = range(1, len(path) + 1) if within else (len(path) - 1, len(path))
+    assert any(named(path[:end]) in said for end in ends), said
+
+
+def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, *, everywhere: bool) -> None:
+    """Damage a state in every place, and see that it is refused or can be trained on from."""
+    before, clean, intact = standing(asked), bits(state), copy.deepcopy(third.model.state_dict())
+    for path, value in walk(state):
+        if not everywhere and (path[0] in ("built", "stats") or "counted" in path):
+            continue
+        for damage in damages(value):
+            damaged = put(state, path, damage)
+            if bits(damaged) == clean:
+                continue
+            try:
+                third.door.load_state_dict(damaged)
+            except sb.ConfigurationError:
+                check_refused(asked, damaged, path, before)
+                continue
+            if not is_content(path):
+                train_on(third, f"{path}: {damage}")
+                third.model.load_state_dict(intact)
+
+
+def train_on(training: Training, what: str) -> None:
+    try:
+        training.epoch()
+    except Exception as error:
+        if "does not draw these again" not in str(error):  # the order's digest, or what it is of
+            error.add_note(what)
+            raise
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked(name):
+    torch.manual_seed(0)
+    asked, other, third = (Training(KINDS[name]) for _ in range(3))
+    everywhere = name == "traditional"  # what all have in common is looked at once
+    saves: list[Any] = []
+
+    def ask() -> None:
+        saves.append(asked.door.state_dict())
+        if len(saves) == 2:
+            with torch.random.fork_rng():
+                damage_all(saves[-1], asked.door, third, everywhere=everywhere)
+
+    torch.manual_seed(0)
+    expected = [other.epoch() for _ in range(3)]
+    torch.manual_seed(0)
+    assert [asked.epoch(), asked.epoch(after=ask), asked.epoch()] == expected
+    found, wanted = outcome(asked), outcome(other)
+    assert same_tensors(found[0], wanted[0])
+    assert found[1:] == wanted[1:]
