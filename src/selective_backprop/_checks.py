@@ -296,13 +296,14 @@ def warn_of_no_batch(stats: Stats, came: int) -> None:
     )
 
 
-def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state that is not of a loader like this one.
+def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
+    """Refuse a saved state that is not of a loader or step like this one.
 
     Args:
+        kind: `"loader"` or `"step"`.
         state: what was saved.
         version: of states that can be read.
-        built: what the loader was built with.
+        built: what it was built with.
 
     Raises:
         ConfigurationError: if it is not; the difference is named.
@@ -310,7 +311,8 @@ def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(
-            f"a state is needed that SelectiveLoader.state_dict() returned, got {state!r:.60}"
+            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
+            f"{state!r:.60}"
         )
     if found != version:
         raise ConfigurationError(
@@ -320,6 +322,6 @@ def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
     for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
         if type(found.value) is not type(built[name]) or found.value != built[name]:
             raise ConfigurationError(
-                f"the state is of a loader with {name}={found.value}, this one has "
-                f"{name}={built[name]}. Build the loader as it was."
+                f"the state is of a {kind} with {name}={found.value}, this one has "
+                f"{name}={built[name]}. Build the {kind} as it was."
             )

@@ -164,6 +164,8 @@ def _rows(
         _indices(packed, count, examples)
     elif keys and (not isinstance(batch, list) or len(batch) != count):
         raise packed.refuse(f"{count} keys")
+    if examples is not None and not keys and indices.value is None:
+        raise indices.refuse(f"the indices of {count} examples")
     columns = (
         indices.maybe(lambda each: _indices(each, count, examples)),
         scores.maybe(lambda each: each.tensor(*FLOATS, shape=(count,))),

@@ -3,7 +3,7 @@
 import copy
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -56,7 +56,7 @@ class Saved:
         """Return the error that says what was needed, and what was found."""
         return StateError(self.path, f": {needed} is needed, got {_show(self.value)}")
 
-    def fields(self, *names: str) -> "list[Saved]":
+    def fields(self, *names: str) -> "Collection[Saved]":
         """Return the values of a mapping that has these names, and no others."""
         if not isinstance(self.value, Mapping):
             raise self.refuse("a mapping")
@@ -68,7 +68,7 @@ class Saved:
                 raise StateError(self.path, f" holds {name!r:.60}, which has no place here")
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
-    def items(self, count: int | None = None) -> "list[Saved]":
+    def items(self, count: int | None = None) -> "Collection[Saved]":
         """Return the values of a list or tuple, of so many where a count is given."""
         if not isinstance(self.value, list | tuple) or count not in (None, len(self.value)):
             raise self.refuse("a list" if count is None else f"a list of {count}")

@@ -139,12 +139,12 @@ class Standing:
             ConfigurationError: if the state is not of a loader like this one, or damaged; then
                 nothing has changed.
         """
-        check_state(state, STATE_VERSION, self._built)
+        check_state("loader", state, STATE_VERSION, self._built)
         parts, arrivals = self._parts, self._parts.pipeline.arrivals
-        seed, epoch, midway, position, late, held, skipped, stats, own = Saved(state).fields(
+        _, _, seed, epoch, midway, position, late, held, skipped, stats, own = Saved(state).fields(
             *("version", "built", "seed", "next_epoch", "midway", "position"),
             *("late", "held", "skipped", "stats", "parts"),
-        )[2:]
+        )
         memory = parts.pipeline.memory
         examples = None if memory is None else memory.examples
         tally = stats.record(Stats, **STATS_RANGES)

@@ -159,8 +159,14 @@ class Comparison:
         scored, sums, batches, candidates, resting, checked, found = Saved(state).fields(
             "scored", "sums", "batches", "candidates", "resting", "checked", "found"
         )
-        values = sums.maybe(lambda both: [each.number() for each in both.items(2)])
-        ends = (0, 0) if values is None else (1, int(self._check.batches) - 1)
+        most = int(self._check.batches)
+
+        def read(both: Saved) -> list[float]:
+            correlation, overlap = both.items(2)  # up to 1 a batch, and what rounding adds
+            return [correlation.number(-most - 1, most + 1), overlap.number(0, most + 1)]
+
+        values = sums.maybe(read)
+        ends = (0, 0) if values is None else (1, most - 1)
         agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
         standing = scored.whole(), batches.whole(*ends), candidates.whole(), resting.flag()
         self.checked = checked.whole()

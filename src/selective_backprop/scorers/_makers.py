@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from selective_backprop._errors import ConfigurationError
@@ -63,7 +64,7 @@ def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: 
 
 
 def _is_finite(model: nn.Module) -> bool:
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    return all(is_lazy(each) or bool(each.isfinite().all()) for each in model.parameters())
 
 
 def _takes_steps(optimizer: Optimizer) -> bool:
