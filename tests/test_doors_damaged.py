@@ -1,23 +1,20 @@
 """A damaged state is refused by the path of what is wrong, and the loader goes on without it."""
 
 import copy
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from fixture_damage import damages, named, put, walk
 from fixture_doors import bits, same_tensors, selective
 from fixture_training import STRATEGIES, Training, make_optimizer, outcome
-from torch import Tensor, nn
+from torch import nn
 
 import selective_backprop as sb
 
-REMOVED = object()
 ROWS = ("position", "late", "midway", "parts")
 ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
 PLACES = {"traditional": ALL, "random, interludes": ROWS, "selective": ROWS, "auto": ROWS}
-ODD = (None, True, "odd", 0.5, -5, 10**30, math.nan, [1], {"odd": 1}, torch.zeros(2, 3).long())
 KINDS = {
     **{
         name: STRATEGIES[name]
@@ -48,51 +45,6 @@ KINDS = {
 CONTENT = ("model", "head", "copy")  # weights of the user's, of which any is as good as another
 
 
-def walk(value: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
-    """Yield whatever a state holds, with the way to it."""
-    if path:
-        yield path, value
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from walk(each, (*path, key))
-    elif isinstance(value, list | tuple):
-        for place, each in enumerate(value):
-            yield from walk(each, (*path, place))
-
-
-def damages(value: Any) -> Iterator[Any]:
-    """Yield what may stand in the place of a value that was damaged."""
-    yield REMOVED
-    yield from ODD
-    if isinstance(value, Tensor):
-        yield from (value[None], value.double().long(), value.bool())
-        yield torch.full_like(value, -7 if value.dtype.is_signed else 255)
-        if value.dtype.is_floating_point:
-            yield torch.full_like(value, math.nan)
-        elif value.dtype is torch.int64:
-            yield torch.full_like(value, 2**40)
-        if value.ndim:
-            yield torch.cat([value, value[:1]])
-    elif isinstance(value, dict):
-        yield value | {"unknown": 1}
-    elif isinstance(value, list | tuple):
-        yield [*value, 1]
-
-
-def put(state: Any, path: tuple, value: Any) -> Any:
-    """Return a state with another value in one place, and nothing else copied."""
-    key, *rest = path
-    keys = list(state) if isinstance(state, dict) else list(range(len(state)))
-    values = {each: state[each] for each in keys}
-    if rest:
-        values[key] = put(values[key], tuple(rest), value)
-    elif value is REMOVED:
-        del values[key]
-    else:
-        values[key] = value
-    return values if isinstance(state, dict) else type(state)(values.values())
-
-
 def is_row(path: tuple) -> bool:
     """Whether it is something in a batch that waits, or its rows' indices."""
     return path[0] in ("late", "held") and len(path) > 3 and path[3] in (0, 2)
@@ -102,10 +54,6 @@ def is_content(path: tuple) -> bool:
     """Whether a state may hold there what no loader can judge: weights, rates, features, keys."""
     keys = path[0] == "position" and path[-1] == 0
     return keys or is_row(path) or any(name in path for name in ("param_groups", *CONTENT))
-
-
-def named(path: tuple) -> str:
-    return "state" + "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in path)
 
 
 def standing(door: sb.SelectiveLoader) -> tuple:

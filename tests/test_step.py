@@ -9,6 +9,7 @@ from typing import Any
 import fixture_reuse as nets
 import pytest
 import torch
+from fixture_damage import refuse_all
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -120,6 +121,21 @@ def test_a_state_of_something_else_is_refused() -> None:
     del state["built"]["strategy"]  # as older versions wrote it
     with pytest.raises(sb.ConfigurationError, match=r'"built".* lacks "strategy"'):
         step.load_state_dict(state)
+
+
+@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Synced(sb.Forward(), every=2)])
+def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
+    strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
+    net, generator = nets.mlp().double(), torch.Generator().manual_seed(7)
+    asked, other = (sb.SelectiveStep(net, LOSS, strategy, generator=generator) for _ in range(2))
+    rows = {asked: [], other: []}
+    for seed in range(6):
+        for step, seen in rows.items():
+            seen.append(step(nets.candidates(nets.VECTORS, seed)).rows.tolist())
+        if seed == 2:
+            assert refuse_all(asked, asked.state_dict(), beside=("copy",)) > 200
+    assert rows[asked] == rows[other]
+    assert asked.stats == other.stats
 
 
 def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:
