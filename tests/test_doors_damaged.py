@@ -1,13 +1,14 @@
 """A damaged state is refused by the path of what is wrong, and the loader goes on without it."""
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from fixture_damage import damages, named, put, walk
+from fixture_damage import REMOVED, damages, named, put, walk
 from fixture_doors import bits, same_tensors, selective
-from fixture_training import STRATEGIES, Training, make_optimizer, outcome
+from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
 from torch import nn
 
 import selective_backprop as sb
@@ -60,12 +61,8 @@ def standing(door: sb.SelectiveLoader) -> tuple:
     return bits(door.state_dict()), door.stats, door.progress
 
 
-def check_refused(door: sb.SelectiveLoader, damaged: Any, path: tuple, before: tuple) -> None:
-    """Load a state that is refused, and see that it says where, and that nothing has changed."""
-    with pytest.raises(sb.ConfigurationError) as refusal:
-        door.load_state_dict(damaged)
-    assert standing(door) == before
-    said = str(refusal.value)
+def check_words(said: str, path: tuple) -> None:
+    """See that a refusal says where in the state it is."""
     if path[0] in ("version", "built") or "generators" in said or "history of" in said:
         return
     # what is in a model or a batch is refused by them, as a whole
@@ -76,22 +73,28 @@ def check_refused(door: sb.SelectiveLoader, damaged: Any, path: tuple, before: t
 
 def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, where: Any) -> None:
     """Damage a state in every place of some, and see that it is refused or can be trained on."""
-    before, clean, intact = standing(asked), bits(state), copy.deepcopy(third.model.state_dict())
+    before, intact = standing(asked), copy.deepcopy(third.model.state_dict())
     for path, value in walk(state):
         if path[0] not in where:
             continue
+        refused = None
         for damage in damages(value):
-            damaged = put(state, path, damage)
-            if bits(damaged) == clean:
+            if damage is not REMOVED and bits(damage) == bits(value):
                 continue
+            damaged = put(state, path, damage)
             try:
                 third.door.load_state_dict(damaged)
-            except sb.ConfigurationError:
-                check_refused(asked, damaged, path, before)
+            except sb.ConfigurationError as refusal:
+                check_words(str(refusal), path)
+                refused = damaged
                 continue
             if not is_content(path):
                 train_on(third, f"{path}: {damage}")
                 third.model.load_state_dict(intact)
+        if refused is not None:
+            with pytest.raises(sb.ConfigurationError):
+                asked.load_state_dict(refused)
+            assert standing(asked) == before, path
 
 
 def train_on(training: Training, what: str) -> None:
@@ -123,3 +126,92 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
     found, wanted = outcome(asked), outcome(other)
     assert same_tensors(found[0], wanted[0])
     assert found[1:] == wanted[1:]
+
+
+@dataclass(frozen=True)
+class Careless(sb.AbstractSelector):
+    """Somebody else's selector, which checks nothing and takes its state in one by one."""
+
+    @property
+    def terms(self) -> sb.Terms:
+        return sb.Terms(1 / 2)
+
+    def start(self, context: sb.Context) -> sb.RunningSelector:
+        return RunningCareless(context)
+
+
+class RunningCareless(sb.RunningSelector):
+    def __init__(self, context: sb.Context) -> None:
+        self.quota, self.first, self.seen = context.quota, 0, [0]
+
+    def select(self, scores: torch.Tensor, history: Any, generator: Any) -> sb.Choice:
+        self.first = (self.first + 1) % 2
+        self.seen[0] += 1
+        return sb.Choice(torch.arange(self.quota(len(scores))) + self.first)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.first = state["first"]
+        self.seen[:] = state["seen"]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "problem"),
+    [("selector", "seen", r"\"selector\"\] cannot be loaded: KeyError: 'seen'")],
+)
+def test_somebody_elses_part_that_fails_half_way_is_put_back(part, name, problem):
+    strategy = sb.Strategy("careless", sb.Forward(), Careless())
+    torch.manual_seed(0)
+    asked, other = Training(strategy), Training(strategy)
+
+    def ask() -> None:
+        before, state = bits(asked.door.state_dict()), copy.deepcopy(asked.door.state_dict())
+        state["parts"][part]["first"] = 7
+        del state["parts"][part][name]
+        with pytest.raises(sb.ConfigurationError, match=problem):
+            asked.door.load_state_dict(state)
+        assert bits(asked.door.state_dict()) == before
+
+    torch.manual_seed(0)
+    expected = [other.epoch(), other.epoch()]
+    torch.manual_seed(0)
+    assert [asked.epoch(after=ask), asked.epoch()] == expected
+
+
+def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
+    strategy = sb.Strategy("careless", sb.Proxy(make_small_model, make_optimizer), Careless())
+    asked, other = Training(strategy), Training(strategy, seed=2)
+    for training in (asked, other):
+        training.epoch()
+    state = other.door.state_dict()
+    state["parts"]["scorer"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(4)
+    before = bits(asked.door.state_dict())
+    with pytest.raises(sb.ConfigurationError, match=r'\["scorer"\]\["optimizer"\] cannot'):
+        asked.door.load_state_dict(state)
+    assert bits(asked.door.state_dict()) == before
+
+
+def test_a_process_that_scores_ahead_stays_when_a_state_is_refused():
+    scorer = sb.Pipelined(sb.Forward(), every=3, ahead=2, check=None)
+    torch.manual_seed(0)
+    asked, other = (Training(selective(1 / 2, scorer=scorer)) for _ in range(2))
+
+    def ask() -> None:
+        state = asked.door.state_dict()
+        for path, damage in (
+            (("parts", "scorer", "cheap", "begun"), -1),
+            (("parts", "scorer", "cheap", "seed"), None),
+            (("parts", "scorer", "cheap", "scorer"), {"odd": 1}),
+            (("stats", "kept"), -1),
+        ):
+            with pytest.raises(sb.ConfigurationError) as refusal:
+                asked.door.load_state_dict(put(state, path, damage))
+            assert named(path) in str(refusal.value)
+        assert bits(asked.door.state_dict()) == bits(state)
+
+    torch.manual_seed(0)
+    expected = [other.epoch(), other.epoch()]
+    torch.manual_seed(0)
+    assert [asked.epoch(after=ask), asked.epoch()] == expected
