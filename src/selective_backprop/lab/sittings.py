@@ -90,7 +90,7 @@ class Sitting:
                         f"{self.checkpoints.path} does not say how long the run took ({elapsed!r} "
                         f"seconds in {sittings!r} sittings); move it away to begin the run anew"
                     )
-                run.load_state_dict(kept.get("run"))
+                run.load_state_dict(kept.get("run", {}))
                 self._elapsed, self._sittings = elapsed, sittings + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
         self._saved = self._elapsed
