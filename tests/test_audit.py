@@ -193,7 +193,7 @@ def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
 
 
 def test_a_data_set_of_no_examples_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="length of the data set"):
+    with pytest.raises(sb.ConfigurationError, match="examples=0"):
         sb.Doubts(0)
 
 

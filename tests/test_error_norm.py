@@ -133,7 +133,7 @@ def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
 
 
 def test_an_unknown_measure_is_refused_with_the_known_ones():
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss' and 'error-norm'"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss', 'error-norm'"):
         sb.Forward("norm")
 
 

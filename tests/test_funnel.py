@@ -15,6 +15,7 @@ from selective_backprop import _funnel
 from selective_backprop._batches import Layout
 from selective_backprop._context import Context
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows, Shape
+from selective_backprop._saved import Saved
 from selective_backprop._schedule import Phase
 
 
@@ -149,7 +150,7 @@ def test_a_state_goes_into_plain_containers_and_comes_back():
     list(stage.route(Phase.SELECT, rows(0, 5)))
     packed = stage.state.pack()
     other = funnel()
-    other.state = FunnelState.unpack(packed)
+    other.state = FunnelState.unpack(Saved(packed), examples=8, layout=Layout(), device=None)
     assert numbers(other.route(Phase.SELECT, rows(5, 3))) == [[4, 5, 6, 7]]
     assert stage.state.candidates == 5
 
@@ -220,14 +221,15 @@ def test_coins_are_read_back(elsewhere):
 
 def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends(elsewhere):
     def losses(model: nn.Module, batch: Any) -> Tensor:
-        return model(batch[0])[:, 0]
+        return batch[0][:, 0]
 
     door = sb.SelectiveLoader(
         DataLoader(Numbered(60), 5, collate_fn=default_collate),
-        nn.Linear(2, 2, device=elsewhere),
+        nn.Identity(),
         None,
         selective(1 / 3),
         losses=losses,
+        device=elsewhere,
         nonfinite="select",
         with_selection=True,
     )

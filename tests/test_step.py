@@ -9,6 +9,7 @@ from typing import Any
 import fixture_reuse as nets
 import pytest
 import torch
+from fixture_damage import refuse_all
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -109,15 +110,32 @@ def test_steps_draw_by_the_seed_alone_and_go_on_from_a_state() -> None:
 
 def test_a_state_of_something_else_is_refused() -> None:
     step = sb.SelectiveStep(nets.mlp(), LOSS, QUARTER)
-    with pytest.raises(sb.ConfigurationError, match="version"):
+    with pytest.raises(sb.ConfigurationError, match=r"SelectiveStep\.state_dict"):
         step.load_state_dict({})
+    with pytest.raises(sb.ConfigurationError, match="the state has version 1"):
+        step.load_state_dict(step.state_dict() | {"version": 1})
     other = sb.SelectiveStep(nets.mlp(), LOSS, sb.random_backprop(rate=1 / 3))
     state = other.state_dict()
     with pytest.raises(sb.ConfigurationError, match=r"strategy=.*random-backprop.*this one has"):
         step.load_state_dict(state)
     del state["built"]["strategy"]  # as older versions wrote it
-    with pytest.raises(sb.ConfigurationError, match="another strategy"):
+    with pytest.raises(sb.ConfigurationError, match=r'"built".* lacks "strategy"'):
         step.load_state_dict(state)
+
+
+@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Synced(sb.Forward(), every=2)])
+def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
+    strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
+    net, generator = nets.mlp().double(), torch.Generator().manual_seed(7)
+    asked, other = (sb.SelectiveStep(net, LOSS, strategy, generator=generator) for _ in range(2))
+    rows = {asked: [], other: []}
+    for seed in range(6):
+        for step, seen in rows.items():
+            seen.append(step(nets.candidates(nets.VECTORS, seed)).rows.tolist())
+        if seed == 2:
+            assert refuse_all(asked, asked.state_dict(), beside=("copy",)) > 200
+    assert rows[asked] == rows[other]
+    assert asked.stats == other.stats
 
 
 def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:

@@ -15,6 +15,7 @@ from selective_backprop._errors import BatchError, LoaderError
 from selective_backprop._funnel import Rows
 from selective_backprop._keys import plain_list
 from selective_backprop._memory import Knowledge
+from selective_backprop._saved import Saved
 from selective_backprop._schedule import Phase
 from selective_backprop._stopwatch import Stopwatch, charged
 from selective_backprop._streams import Streams
@@ -134,7 +135,8 @@ class Arrivals:
         if passed is not None:
             self._came = passed.candidates, passed.drawn
             if passed.stream is not None and isinstance(self._candidates, Stateful):
-                self._candidates.load_state_dict(passed.stream)
+                with Saved(passed.stream, '["midway"]["stream"]').inside():
+                    self._candidates.load_state_dict(passed.stream)
         self._clock.interludes.state = state.interludes
         if self._draw is not None:
             self._draw.open(epoch, state, knowledge, passed)
@@ -163,6 +165,11 @@ class Arrivals:
             yield _take(waiting)
         if failure is not None:
             raise failure
+
+    @property
+    def sampler(self) -> Any:
+        """What draws the order of the examples; None for a stream."""
+        return None if self._draw is None else self._draw.sampler
 
     @property
     def streams(self) -> Streams | None:

@@ -14,6 +14,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._losses import find_outputs, no_plain_cross_entropy
 from selective_backprop._options import check_device, check_whole
 from selective_backprop._ranks import Alone, Ranks
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Draw
 from selective_backprop._source import Source
 from selective_backprop._stats import Stats
@@ -305,30 +306,32 @@ def warn_of_no_batch(stats: Stats, came: int) -> None:
     )
 
 
-def check_state(state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state that is not of a loader like this one.
+def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
+    """Refuse a saved state that is not of a loader or step like this one.
 
     Args:
+        kind: `"loader"` or `"step"`.
         state: what was saved.
         version: of states that can be read.
-        built: what the loader was built with.
+        built: what it was built with.
 
     Raises:
         ConfigurationError: if it is not; the difference is named.
     """
     found = state.get("version") if isinstance(state, Mapping) else None
-    if found is None:
+    if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(
-            f"a state is needed that SelectiveLoader.state_dict() returned, got {state!r:.60}"
+            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
+            f"{state!r:.60}"
         )
     if found != version:
         raise ConfigurationError(
             f"the state has version {found}; this release reads {version}. Go on with the release "
             "that saved it, or begin anew."
         )
-    for name, value in built.items():
-        if state["built"][name] != value:
+    for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
+        if type(found.value) is not type(built[name]) or found.value != built[name]:
             raise ConfigurationError(
-                f"the state is of a loader with {name}={state['built'][name]}, this one has "
-                f"{name}={value}. Build the loader as it was."
+                f"the state is of a {kind} with {name}={found.value}, this one has "
+                f"{name}={built[name]}. Build the {kind} as it was."
             )

@@ -13,6 +13,7 @@ from selective_backprop._errors import LoaderError
 from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows
 from selective_backprop._keys import Keys, list_keys, plain_list
 from selective_backprop._memory import Knowledge
+from selective_backprop._saved import MOST, Saved
 from selective_backprop._schedule import Interludes, Phase, Schedule
 from selective_backprop._source import count_items
 from selective_backprop._streams import Streams
@@ -56,16 +57,38 @@ class DrawState(NamedTuple):
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "DrawState":
-        """Return the state that `pack()` was called on, but for what was settled by then."""
-        unscored = packed["unscored"].cpu()
-        return cls(
-            tuple(packed["interludes"]),
-            FunnelState.unpack(packed["early"], torch.device("cpu")),
-            (unscored,) if len(unscored) else (),
-            Phase(packed["phase"]),
-            packed["digest"],
+    def unpack(cls, saved: Saved, examples: int | None) -> "DrawState":
+        """Return the state that `pack()` was called on, but for what was settled by then.
+
+        Args:
+            saved: what it returned.
+            examples: in the data set, of which all indices must be; None where any may be.
+
+        Raises:
+            ConfigurationError: if the state is damaged.
+        """
+        interludes, early, unscored, phase, digest = saved.fields(
+            "interludes", "early", "unscored", "phase", "digest"
         )
+        most = MOST if examples is None else examples - 1
+        waits = unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu()
+        return cls(
+            unpack_count(interludes),
+            FunnelState.unpack(early, examples=examples, keys=True, device=torch.device("cpu")),
+            (waits,) if len(waits) else (),
+            phase.choice(Phase),
+            digest.whole(0, 2**32 - 1),
+        )
+
+
+def unpack_count(saved: Saved) -> tuple[int, int]:
+    """Return the count by which unselective batches are dealt out.
+
+    Raises:
+        ConfigurationError: if it is damaged.
+    """
+    seen, passed = saved.items(2)
+    return seen.whole(), passed.whole(0, seen.whole())
 
 
 class Passed(NamedTuple):
@@ -152,6 +175,9 @@ class IndexDraw:
         funnel: draws before loading; None where batches are loaded as they come.
         leftovers: what becomes of indices that are left at the end of an epoch.
         batch_size: rows of a batch to be scored, where scores are remembered.
+
+    Attributes:
+        sampler: as `source`.
     """
 
     def __init__(
@@ -163,7 +189,7 @@ class IndexDraw:
         *,
         batch_size: int = 1,
     ) -> None:
-        self._source = source
+        self.sampler = source
         self._clock = clock
         self.funnel = funnel
         self._leftovers = leftovers
@@ -182,7 +208,7 @@ class IndexDraw:
         self._phase, self._digest = Phase.CHOSEN, 0
 
     def __len__(self) -> int:
-        return len(self._source)  # ty: ignore[invalid-argument-type]
+        return len(self.sampler)  # ty: ignore[invalid-argument-type]
 
     @property
     def state(self) -> DrawState:
@@ -272,15 +298,15 @@ class IndexDraw:
 
     def _begin(self) -> Iterator[Any]:
         """Yield the batches of a new epoch, noting what their order is drawn from."""
-        self.streams = Streams.of(self._source)
-        yield from self._source
+        self.streams = Streams.of(self.sampler)
+        yield from self.sampler
 
     def _pass_over(self, passed: Passed) -> Iterator[Any]:
         """Draw what was drawn before the epoch was broken off, and return what follows it."""
         if passed.streams is None:
             return self._begin()
-        batches = iter(self._source)
-        with passed.streams.again(self._source):
+        batches = iter(self.sampler)
+        with passed.streams.again(self.sampler):
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
@@ -312,7 +338,7 @@ class IndexDraw:
         """Return how many candidate batches of the epoch are drawn from together."""
         if self._knowledge is None or not self._knowledge.complete or self._clock.deals_out:
             return 1
-        batches = count_items(self._source) or 0  # one by one where nobody knows
+        batches = count_items(self.sampler) or 0  # one by one where nobody knows
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
 
     def _draw_gathered(self) -> Iterator[Any]:

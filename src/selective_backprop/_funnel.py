@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from selective_backprop._batches import Layout, cut_rows, join_rows
+from selective_backprop._batches import Layout, count_rows, cut_rows, join_rows
 from selective_backprop._history import History
 from selective_backprop._packing import on_device, pack_batch, pack_column, unpack_batch
+from selective_backprop._saved import FINITE, FLOATS, Saved
 from selective_backprop._schedule import Phase
 from selective_backprop._selection import Choice
 from selective_backprop._types import Scores
@@ -114,14 +115,33 @@ class FunnelState(NamedTuple):
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any], device: torch.device | None = None) -> "FunnelState":
-        """Return the state that `pack()` was called on, its rows on a device if one is given."""
-        return cls(
-            tuple(_rows(columns, device) for columns in packed["waiting"]),
-            tuple(_rows(columns, device) for columns in packed["chosen"]),
-            packed["dropped"],
-            packed["windows"],
-        )
+    def unpack(
+        cls,
+        saved: Saved,
+        *,
+        examples: int | None,
+        layout: Layout | None = None,
+        keys: bool = False,
+        device: torch.device | None,
+    ) -> "FunnelState":
+        """Return the state that `pack()` was called on.
+
+        Args:
+            saved: what it returned.
+            examples: in the data set, of which all indices must be; None where any may be.
+            layout: how rows are counted; None where they are not.
+            keys: whether rows are keys of what is not loaded yet.
+            device: where rows are to be, or None to leave them.
+
+        Raises:
+            ConfigurationError: if the state is damaged.
+        """
+        waiting, chosen, dropped, windows = saved.fields("waiting", "chosen", "dropped", "windows")
+
+        def rows(queue: Saved) -> tuple[Rows, ...]:
+            return tuple(_rows(each, examples, layout, keys, device) for each in queue.items())
+
+        return cls(rows(waiting), rows(chosen), dropped.whole(), windows.whole())
 
 
 def _columns(rows: Rows) -> tuple[Any, ...]:
@@ -129,10 +149,40 @@ def _columns(rows: Rows) -> tuple[Any, ...]:
     return pack_batch(rows.batch), rows.count, *map(pack_column, columns)
 
 
-def _rows(columns: tuple[Any, ...], device: torch.device | None) -> Rows:
-    batch, count, *others = columns
-    batch, others = on_device((unpack_batch(batch), others), device)
-    return Rows(batch, count, *others)
+def _rows(
+    saved: Saved,
+    examples: int | None,
+    layout: Layout | None,
+    keys: bool,
+    device: torch.device | None,
+) -> Rows:
+    packed, number, indices, scores, weights = saved.items(5)
+    count = number.whole(1)
+    with packed.inside():
+        batch = unpack_batch(packed.value)
+        if layout is not None:
+            count_rows(batch, layout, count)
+    if keys and isinstance(batch, Tensor):
+        _indices(packed, count, examples)
+    elif keys and (not isinstance(batch, list) or len(batch) != count):
+        raise packed.refuse(f"{count} keys")
+    if examples is not None and not keys and indices.value is None:
+        raise indices.refuse(f"the indices of {count} examples")
+    columns = (
+        indices.maybe(lambda each: _indices(each, count, examples)),
+        scores.maybe(lambda each: each.tensor(*FLOATS, shape=(count,))),
+        weights.maybe(
+            lambda each: each.tensor(*FLOATS, shape=(count,), least=-FINITE, most=FINITE)
+        ),
+    )
+    batch, columns = on_device((batch, columns), device)
+    return Rows(batch, count, *columns)
+
+
+def _indices(saved: Saved, count: int, examples: int | None) -> Tensor:
+    if examples is None:  # a data set may count from its end
+        return saved.tensor(torch.int64, shape=(count,))
+    return saved.tensor(torch.int64, shape=(count,), least=0, most=examples - 1)
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from selective_backprop._context import Context
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._types import Scores
 
 
@@ -137,7 +138,8 @@ class _RunningVarianceGate(RunningGate):
         return {"tau": self._tau, "passed": self._passed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._tau, self._passed, self._gain = state["tau"], state["passed"], None
+        tau, passed = Saved(state).fields("tau", "passed")
+        self._tau, self._passed, self._gain = tau.number(0.0), passed.whole(least=-1), None
 
 
 class _Awaited:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_whole
+from selective_backprop._saved import FLOATS, MOST, Saved
 from selective_backprop._stats import ScoreStats
 from selective_backprop._types import Odds, Scores
 
@@ -121,22 +122,32 @@ class History:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the remembered scores and how many were ever filed."""
-        ring = None if self._ring is None else self._ring.clone()
-        return {"capacity": self.capacity, "ring": ring, "filed": self._filed}
+        ring, filed = self.mark()
+        return {"capacity": self.capacity, "ring": ring, "filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a history of another capacity.
+            ConfigurationError: if the state is of a history of another capacity, or damaged; what
+                is remembered is then as it was.
         """
-        if state["capacity"] != self.capacity:
+        capacity, ring, filed = Saved(state).fields("capacity", "ring", "filed")
+        if capacity.whole(1) != self.capacity:
             raise ConfigurationError(
                 f"the state holds a history of {state['capacity']} scores; this one holds "
                 f"{self.capacity}. Build the loader with the batch size, rate and history it had."
             )
-        self._ring = None if state["ring"] is None else state["ring"].clone()
-        self._filed = state["filed"]
+        scores = ring.maybe(lambda each: each.tensor(*FLOATS, shape=(self.capacity,)).clone())
+        self.go_back((scores, filed.whole(0, 0 if scores is None else MOST)))
+
+    def mark(self) -> tuple[torch.Tensor | None, int]:
+        """Return what `go_back` takes, without waiting for the device."""
+        return None if self._ring is None else self._ring.clone(), self._filed
+
+    def go_back(self, mark: tuple[torch.Tensor | None, int]) -> None:
+        """Remember what was remembered at `mark()`, and nothing else; takes its tensor over."""
+        self._ring, self._filed = mark
         self._forget_answers()
 
     def _forget_answers(self) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from selective_backprop._ledger import Awaited, Column, Ledger, example_bytes
 from selective_backprop._ranks import Group, Ranks
+from selective_backprop._saved import LAST_EPOCH, Saved
 from selective_backprop._types import RowIndices, RowMask
 
 MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
@@ -92,6 +93,7 @@ class Journal:
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
+        self._examples = examples
         self.scored = Notes()
         self.recorded = Notes()
         self._awaited = Awaited(examples, depth)
@@ -130,12 +132,29 @@ class Journal:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
-        self.clear()
-        self.scored.rows, self.recorded.rows = state["scored"], state["recorded"]
-        self._awaited.load_state_dict(state["awaited"])
-        if len(state["counted"]):
-            self._counted = [state["counted"]]
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size, or damaged; the notes
+                are then as they were.
+        """
+        scored, recorded, awaited, counted = Saved(state).fields(
+            "scored", "recorded", "awaited", "counted"
+        )
+        notes = self._read(scored, least=0), self._read(recorded, least=~LAST_EPOCH)
+        last = self._examples - 1
+        indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
+        self._awaited.load(awaited)
+        self.scored.rows, self.recorded.rows = notes
+        self._counted = [indices] if len(indices) else []
+
+    def _read(self, notes: Saved, *, least: int) -> Int64[Tensor, "row 2"]:
+        rows = notes.tensor(torch.int64, shape=(None, 2))
+        indices, epochs = rows[:, 0], _halves(rows.contiguous())[:, 1]
+        last = self._examples - 1
+        Saved(indices, notes.path).tensor(torch.int64, shape=(None,), least=0, most=last)
+        Saved(epochs, notes.path).tensor(torch.int32, shape=(None,), least=least, most=LAST_EPOCH)
+        return rows
 
 
 @dataclass(frozen=True)

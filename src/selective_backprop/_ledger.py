@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float32, Int32
 from torch import Tensor
 
-from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_whole
+from selective_backprop._saved import LAST_EPOCH, Saved, loaded
 from selective_backprop._types import RowIndices, RowMask
 
 NEVER = -1
@@ -113,17 +113,22 @@ class Column:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size, or another depth.
+            ConfigurationError: if the state is of another data set's size or another depth, or
+                damaged; what is remembered is then as it was.
         """
-        scores, epochs = state["scores"], state["epochs"]
-        if scores is not None and tuple(scores.shape) != self._shape:
-            raise ConfigurationError(
-                f"the state remembers {scores.shape[0]} scores of each of {scores.shape[1]} "
-                f"examples; here {self._shape[0]} of each of {self._shape[1]} are remembered"
-            )
-        self._scores = None if scores is None else scores.clone()
-        self._epochs = None if epochs is None else epochs.clone()
+        self._scores, self._epochs = self._read(Saved(state))
         self.changes += 1
+
+    def _read(self, saved: Saved) -> tuple[Tensor | None, Tensor | None]:
+        scores, epochs = saved.fields("scores", "epochs")
+        if scores.value is None:
+            epochs.nothing()
+            return None, None
+        found = scores.tensor(torch.float32, shape=self._shape, nan=True)
+        taken = epochs.tensor(
+            torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
+        )
+        return found.clone(), taken.clone()
 
 
 class Awaited:
@@ -167,9 +172,19 @@ class Awaited:
         """Return the flags, `[example]`, or None before any hand-out."""
         return None if self._flags is None else self._flags.clone()
 
-    def load_state_dict(self, state: Tensor | None) -> None:
-        """Go on from `state_dict()`."""
-        self._flags = None if state is None else state.clone()
+    def load(self, saved: Saved) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if it is of another data set's size, or damaged; nothing is then
+                changed.
+        """
+        if not self._tracks:
+            saved.nothing()
+        shape = (self._examples,)
+        self._flags = saved.maybe(
+            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
+        )
 
 
 class Ledger:
@@ -257,15 +272,17 @@ class Ledger:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size.
+            ConfigurationError: if the state is of another data set's size or another depth, or
+                damaged; what is remembered is then as it was.
         """
-        selected = state["selected"]
-        if selected is not None and selected.shape[0] != self.examples:
-            raise ConfigurationError(
-                f"the state is of a data set of {selected.shape[0]} examples, this one has "
-                f"{self.examples}"
-            )
-        self.scored.load_state_dict(state["scored"])
-        self.recorded.load_state_dict(state["recorded"])
-        self._awaited.load_state_dict(state["awaited"])
-        self._selected = None if selected is None else selected.clone()
+        scored, recorded, awaited, selected = Saved(state).fields(
+            "scored", "recorded", "awaited", "selected"
+        )
+        counts = selected.maybe(
+            lambda counts: counts.tensor(
+                torch.int16, shape=(self.examples,), least=0, most=MOST_COUNTED
+            ).clone()
+        )
+        with loaded([(self.scored, scored), (self.recorded, recorded)]):
+            self._awaited.load(awaited)
+            self._selected = counts

@@ -156,7 +156,7 @@ class SelectiveLoader:
         self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, wishes)
-        self._standing = Standing(self._parts, self._built(), wishes.device)
+        self._standing = Standing(self._parts, self._built(), wishes.device, wishes.layout)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -401,12 +401,11 @@ class SelectiveLoader:
         """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
 
         Raises:
-            ConfigurationError: if the state is of another version, or of a loader that was
-                built otherwise; the difference is named.
+            ConfigurationError: if the state is of another version or of a loader that was built
+                otherwise, or damaged; what differs is named. The loader then goes on as if it had
+                not been asked, in the middle of an epoch too.
         """
-        self._standing.check(state)
-        self._begin(None)
-        self._standing.unpack(state)
+        self._standing.unpack(state, lambda: self._begin(None))
 
     def _built(self) -> dict[str, Any]:
         return {

@@ -38,6 +38,7 @@ class Memory:
     Attributes:
         ledger: as given.
         needs: as given.
+        examples: in the data set.
         inbox: where what comes in is filed: the journal, or the ledger itself.
         knowledge: of the epoch that was opened last.
     """
@@ -57,7 +58,7 @@ class Memory:
         self.inbox = ledger if journal is None else journal
         self.journal = journal
         self._shard = shard
-        self._examples = ledger.examples if examples is None else examples
+        self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
@@ -84,7 +85,7 @@ class Memory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
-        self.knowledge = Knowledge(known, self._examples, self.needs.rescores)
+        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
         return self.knowledge
 
     def reopen(self, known: Known | None, settled: Tensor) -> "Knowledge":
@@ -95,7 +96,7 @@ class Memory:
             settled: the examples that need no scoring at its end.
         """
         self._known, self._asked, self._runs = known, None, True
-        self.knowledge = Knowledge(known, self._examples, self.needs.rescores)
+        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
         self.knowledge.keep(settled)
         return self.knowledge
 
@@ -161,8 +162,8 @@ class Memory:
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
         shards = [replace(self._shard, rank=rank) for rank in range(group.size)]
-        known = torch.full((self._examples,), torch.nan)
-        counts = [shard.examples(self._examples) for shard in shards]
+        known = torch.full((self.examples,), torch.nan)
+        counts = [shard.examples(self.examples) for shard in shards]
         for rank, start, piece in group.gather_rows(own, counts):
             known[rank :: group.size][start : start + len(piece)] = piece.cpu()
         self._known = None if bool(known.isnan().all()) else known

@@ -1,12 +1,16 @@
 """What the rest of an epoch needs to know of its beginning, besides where the loader stands."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from selective_backprop._memory import Known
+from selective_backprop._draw import unpack_count
+from selective_backprop._memory import Known, Memory
 from selective_backprop._outlook import Start, holding
+from selective_backprop._saved import FLOATS, LAST_EPOCH, Saved
+from selective_backprop._stats import STATS_RANGES, Stats
 from selective_backprop._streams import Streams
 
 
@@ -43,16 +47,54 @@ class Midway:
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "Midway":
-        """Return what `pack()` was called on."""
-        epoch, interludes, early, late, unscored, held = packed["start"]
-        streams, known = packed["streams"], packed["known"]
-        start = Start(epoch, interludes, holding(*early), holding(*late), unscored, held)
+    def unpack(
+        cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: Memory | None
+    ) -> "Midway":
+        """Return what `pack()` was called on.
+
+        Args:
+            saved: what it returned.
+            tally: what was counted when it was called.
+            drawn: batches of the epoch that had been drawn by then.
+            sampler: draws the order of the examples; None for a stream.
+            memory: remembers examples; None where nothing does.
+
+        Raises:
+            ConfigurationError: if it is damaged, or of another sampler.
+        """
+        start, counted, streams, stream, known, settled = saved.fields(
+            "start", "counted", "streams", "stream", "known", "settled"
+        )
+        epoch, interludes, early, late, unscored, held = start.items(6)
+        before = counted.record(Stats, **STATS_RANGES)
+        for name, least in vars(before).items():
+            if name != "ties" and least > getattr(tally, name):
+                raise counted.refuse(f"{name} up to {getattr(tally, name)}")
+        if sampler is None:
+            streams.nothing()
+        else:
+            stream.nothing()
+            if streams.value is None and drawn:
+                raise streams.refuse(f"where the order of {drawn} batches was drawn from")
+        examples, scores = (0, False) if memory is None else (memory.examples, memory.needs.passes)
+
+        def read_known(known: Saved) -> Known:
+            return known.tensor(*FLOATS, shape=(examples,), nan=scores).cpu()
+
+        if memory is None:
+            known.nothing()
+        waits = (holding(*(each.whole() for each in both.items(2))) for both in (early, late))
         return cls(
-            start,
-            packed["counted"],
-            None if streams is None else Streams.unpack(streams),
-            packed["stream"],
-            None if known is None else known.cpu(),
-            packed["settled"].cpu(),
+            Start(
+                epoch.whole(0, LAST_EPOCH),
+                unpack_count(interludes),
+                *waits,
+                unscored.whole(),
+                held.whole(),
+            ),
+            asdict(before),
+            streams.maybe(lambda each: Streams.unpack(each, sampler)),
+            stream.value,
+            known.maybe(read_known) if memory is None or scores else read_known(known),
+            settled.tensor(torch.int64, shape=(None,), least=0, most=examples - 1).cpu(),
         )

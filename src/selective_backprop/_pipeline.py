@@ -19,7 +19,9 @@ from selective_backprop._memory import Memory
 from selective_backprop._midway import Midway
 from selective_backprop._mixtures import warn_of_mixtures
 from selective_backprop._outlook import Start
+from selective_backprop._saved import Saved
 from selective_backprop._schedule import Phase
+from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch, charged
 from selective_backprop._turns import Turns
 from selective_backprop._types import Scores
@@ -56,16 +58,26 @@ class Position:
         return {"candidates": self.candidates, "drawn": self.drawn, "draw": self.draw.pack()}
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any], tally: dict[str, Any]) -> "Position":
-        """Return what `pack()` was called on, `tally` being what was counted by then."""
+    def unpack(cls, saved: Saved, tally: Stats, examples: int | None) -> "Position":
+        """Return what `pack()` was called on.
+
+        Args:
+            saved: what it returned.
+            tally: what was counted by then.
+            examples: in the data set, of which all indices must be; None where any may be.
+
+        Raises:
+            ConfigurationError: if it is damaged.
+        """
+        candidates, drawn, draw = saved.fields("candidates", "drawn", "draw")
         return cls(
-            tally["epoch"],
-            packed["candidates"],
-            packed["drawn"],
-            DrawState.unpack(packed["draw"]),
-            met=tally["loaded"] > 0,
-            handed=tally["batches"],
-            scored=tally["scored"] > 0,
+            tally.epoch,
+            candidates.whole(0, tally.candidates),
+            drawn.whole(),
+            DrawState.unpack(draw, examples),
+            met=tally.loaded > 0,
+            handed=tally.batches,
+            scored=tally.scored > 0,
         )
 
 

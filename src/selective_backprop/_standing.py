@@ -1,19 +1,21 @@
 """Where a loader stands: what was counted, which epoch comes, and what a saved state holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from selective_backprop._assembly import Assembly
+from selective_backprop._batches import Layout
 from selective_backprop._checks import check_state
 from selective_backprop._funnel import FunnelState
 from selective_backprop._midway import Midway
 from selective_backprop._outlook import Start
 from selective_backprop._packing import on_device
 from selective_backprop._pipeline import Position
-from selective_backprop._stats import Stats
+from selective_backprop._saved import LAST_EPOCH, SEEDS, Saved, loaded
+from selective_backprop._stats import STATS_RANGES, Stats
 
 STATE_VERSION = 4
 
@@ -25,6 +27,7 @@ class Standing:
         parts: the stages, some of which have a state of their own.
         built: what the loader was built with, by name; a state is of a loader built alike.
         device: where scores live, or None for anywhere.
+        layout: how rows that wait are counted.
 
     Attributes:
         position: how far the consumer has come.
@@ -35,8 +38,10 @@ class Standing:
         fresh: whether no state was loaded.
     """
 
-    def __init__(self, parts: Assembly, built: dict[str, Any], device: torch.device | None) -> None:
-        self._parts, self._built, self._device = parts, built, device
+    def __init__(
+        self, parts: Assembly, built: dict[str, Any], device: torch.device | None, layout: Layout
+    ) -> None:
+        self._parts, self._built, self._device, self._layout = parts, built, device, layout
         self._tally: dict[str, Any] = asdict(Stats())
         self.position = Position()
         self.next_epoch = 0
@@ -121,38 +126,72 @@ class Standing:
             "parts": {name: part.state_dict() for name, part in self._stateful()},
         }
 
-    def check(self, state: Any) -> None:
-        """Refuse a state that is not of a loader like this one.
+    def unpack(self, state: Any, close: Callable[[], object]) -> None:
+        """Go on from what `pack()` returned.
+
+        Everything is read before anything is changed.
+
+        Args:
+            state: what it returned.
+            close: ends the pass that runs, once nothing can be refused any more.
 
         Raises:
-            ConfigurationError: if it is not; the difference is named.
+            ConfigurationError: if the state is not of a loader like this one, or damaged; then
+                nothing has changed.
         """
-        check_state(state, STATE_VERSION, self._built)
-
-    def unpack(self, state: dict[str, Any]) -> None:
-        """Go on from what `pack()` returned and `check` let pass."""
-        parts, device = self._parts, self._device
-        for name, part in self._stateful():
-            moves = device if name in ("history", "ledger") else None  # which live with the scores
-            part.load_state_dict(on_device(state["parts"][name], moves))
-        for funnel in (parts.early, parts.pipeline.funnel):
-            funnel.seed = (state["seed"], *funnel.seed[1:])
-        self.fresh = False
-        self.next_epoch = state["next_epoch"]
-        self.midway = None if state["midway"] is None else Midway.unpack(state["midway"])
-        self._tally = asdict(Stats(**state["stats"]))
-        self.position = Position.unpack(state["position"], self._tally)
-        parts.clock.interludes.state = self.position.draw.interludes
-        parts.pipeline.funnel.state = FunnelState.unpack(state["late"], device)
-        parts.pipeline.finite.skipped = state["skipped"]
-        if parts.accord is not None:
-            parts.accord.turns.held = next(
-                iter(FunnelState.unpack(state["held"], device).chosen), None
+        check_state("loader", state, STATE_VERSION, self._built)
+        parts, arrivals = self._parts, self._parts.pipeline.arrivals
+        _, _, seed, epoch, midway, position, late, held, skipped, stats, own = Saved(state).fields(
+            *("version", "built", "seed", "next_epoch", "midway", "position"),
+            *("late", "held", "skipped", "stats", "parts"),
+        )
+        memory = parts.pipeline.memory
+        examples = None if memory is None else memory.examples
+        tally = stats.record(Stats, **STATS_RANGES)
+        reached = Position.unpack(position, tally, examples)
+        number = epoch.whole(0, LAST_EPOCH)
+        goes_on = midway.maybe(
+            lambda saved: Midway.unpack(saved, tally, reached.drawn, arrivals.sampler, memory)
+        )
+        if goes_on is not None and goes_on.start.epoch != number:
+            raise epoch.refuse(f"{goes_on.start.epoch}, the epoch that is to go on,")
+        waits, first = (
+            FunnelState.unpack(
+                rows,
+                examples=examples,
+                layout=self._layout if arrivals.counts else None,
+                device=self._device,
             )
+            for rows in (late, held)
+        )
+        if first.waiting or len(first.chosen) > (parts.accord is not None):
+            raise held.refuse("no more than the one batch that ranks hold back")
+        drawn_from, counted = seed.whole(0, SEEDS - 1), skipped.whole()
+        names, stateful = zip(*self._stateful(), strict=True)
+        moved = map(self._moved, own.fields(*names))
+        with loaded(zip(stateful, moved, strict=True)):
+            close()
+        for funnel in (parts.early, parts.pipeline.funnel):
+            funnel.seed = (drawn_from, *funnel.seed[1:])
+        self.fresh = False
+        self.next_epoch, self.midway, self.position = number, goes_on, reached
+        self._tally = asdict(tally)
+        parts.clock.interludes.state = reached.draw.interludes
+        parts.pipeline.funnel.state = waits
+        parts.pipeline.finite.skipped = counted
+        if parts.accord is not None:
+            parts.accord.turns.held = next(iter(first.chosen), None)
+
+    def _moved(self, part: Saved) -> Saved:
+        """Return a part's state, on the scores' device where it lives with the scores."""
+        if not part.path.endswith(('["history"]', '["ledger"]')):
+            return part
+        with part.inside():
+            return Saved(on_device(part.value, self._device), part.path)
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """Yield what has a state of its own, by name."""
-        for name in ("selector", "scorer", "gate", "history", "ledger", "journal"):
+        """Yield what has a state of its own, by name; what may be expensive to put back is last."""
+        for name in ("selector", "gate", "history", "ledger", "journal", "scorer"):
             part = getattr(self._parts, name)
             if part is not None:
                 yield name, part

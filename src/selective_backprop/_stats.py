@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 
+STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # of what counts otherwise
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
 STANDS = {"counted": False}  # of a field: it says how things stand, and is no count since a moment
 

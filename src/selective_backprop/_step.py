@@ -14,6 +14,7 @@ from selective_backprop._batches import Layout, check_layout, count_rows
 from selective_backprop._candidate_statistics import Moments, NotedStatistics, NotingStatistics
 from selective_backprop._checks import (
     check_paths,
+    check_state,
     check_strategy,
     find_device,
     must_see_alike,
@@ -31,6 +32,7 @@ from selective_backprop._ranks import Group, find_ranks
 from selective_backprop._recording import Tape
 from selective_backprop._reusable import check_reusable_model, check_reusable_scorer
 from selective_backprop._reuse import Reuse, Tally
+from selective_backprop._saved import FLOATS, SEEDS, Saved, Stateful, loaded
 from selective_backprop._schedule import Phase, Schedule
 from selective_backprop._selection import Draw
 from selective_backprop._stats import StepStats
@@ -230,7 +232,7 @@ class SelectiveStep:
             "built": self._built(),
             "seed": self._seed,
             "stats": asdict(self.stats),
-            "history": None if self._history is None else self._history.state_dict(),
+            "history": self._history.state_dict() if self._history else None,
             "selector": self._selector.state_dict(),
             "scorer": None if self._scorer is None else self._scorer.state_dict(),
         }
@@ -239,31 +241,34 @@ class SelectiveStep:
         """Go on from `state_dict()` of a step of the same strategy.
 
         Raises:
-            ConfigurationError: if the state is of another version, or of other parts.
+            ConfigurationError: if the state is of another version or of other parts, or damaged;
+                what differs is named. The step then goes on as if it had not been asked.
         """
-        if state.get("version") != STATE_VERSION:
-            raise ConfigurationError(
-                f"the state has version {state.get('version')}; this package reads "
-                f"{STATE_VERSION}. Start afresh, or load it with the version that wrote it."
-            )
-        for name, value in self._built().items():
-            if state["built"].get(name, value) != value:
-                raise ConfigurationError(
-                    f"the state is of a step with {name}={state['built'][name]}, this one has "
-                    f"{name}={value}; build it as it was, and let each rank load its own"
-                )
-        if (state["scorer"] is None) != (self._scorer is None):
-            raise ConfigurationError("the state is of another strategy; build the step with it")
-        self._seed = state["seed"]
-        self._stats = StepStats(**state["stats"])
-        self._guard.skipped = self._stats.nonfinite
-        self._history = None
-        if state["history"] is not None:
-            self._history = History(state["history"]["capacity"])
-            self._history.load_state_dict(on_device(state["history"], self._device))
-        self._selector.load_state_dict(state["selector"])
-        if self._scorer is not None:
-            self._scorer.load_state_dict(state["scorer"])
+        check_state("step", state, STATE_VERSION, self._built())
+        _, _, seed, stats, past, selector, scorer = Saved(state).fields(
+            "version", "built", "seed", "stats", "history", "selector", "scorer"
+        )
+        counts, number = stats.record(StepStats), seed.whole(0, SEEDS - 1)
+        history = past.maybe(self._read_history)
+        parts: list[tuple[Stateful, Saved]] = [(self._selector, selector)]
+        if self._scorer is None:
+            scorer.nothing()
+        else:
+            parts.append((self._scorer, scorer))
+        with loaded(parts):
+            self._seed, self._stats, self._history = number, counts, history
+            self._guard.skipped = counts.nonfinite
+
+    def _read_history(self, saved: Saved) -> History:
+        capacity, ring, _ = saved.fields("capacity", "ring", "filed")
+        if not self._terms.history or ring.value is None:
+            raise ring.refuse("scores, of a strategy that ranks against them,")
+        # before there is memory for a capacity, there are to be as many scores
+        ring.tensor(*FLOATS, shape=(capacity.whole(1),))
+        history = History(capacity.value)
+        with saved.inside():
+            history.load_state_dict(on_device(saved.value, self._device))
+        return history
 
     def _built(self) -> dict[str, Any]:
         ranks = self._ranks

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._saved import Saved
 
 
 class Streams:
@@ -32,16 +33,9 @@ class Streams:
     def again(self, sampler: Any) -> Generator[None]:
         """Let the sampler draw from here in the body; its generators stay where that leaves them.
 
-        Raises:
-            ConfigurationError: if the sampler has another number of generators.
+        It has as many of them as when this was noted.
         """
-        generators = generators_of(sampler)
-        if len(generators) != len(self.own):
-            raise ConfigurationError(
-                f"the state is of a loader whose sampler draws from {len(self.own)} generators of "
-                f"its own, this one's has {len(generators)}. Build the loader as it was."
-            )
-        for generator, state in zip(generators, self.own, strict=True):
+        for generator, state in zip(generators_of(sampler), self.own, strict=True):
             generator.set_state(state)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.stream)
@@ -52,9 +46,26 @@ class Streams:
         return {"stream": self.stream, "own": list(self.own)}
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "Streams":
-        """Return what `pack()` was called on."""
-        return cls(packed["stream"].cpu(), tuple(state.cpu() for state in packed["own"]))
+    def unpack(cls, saved: Saved, sampler: Any) -> "Streams":
+        """Return what `pack()` was called on.
+
+        Raises:
+            ConfigurationError: if it is damaged, or the sampler has another number of generators.
+        """
+        stream, own = saved.fields("stream", "own")
+        generators, states = generators_of(sampler), own.items()
+        if len(generators) != len(states):
+            raise ConfigurationError(
+                f"the state is of a loader whose sampler draws from {len(states)} generators of "
+                f"its own, this one's has {len(generators)}. Build the loader as it was."
+            )
+        return cls(
+            stream.random_state(),
+            tuple(
+                state.random_state(generator.device)
+                for generator, state in zip(generators, states, strict=True)
+            ),
+        )
 
 
 def generators_of(sampler: Any) -> list[torch.Generator]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError, DataError
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 
 KIND = "selective_backprop.Subset"
 VERSION = 1
@@ -142,17 +143,17 @@ class Subset:
             DataError: if the file is missing, truncated, damaged, of a later version, or
                 something else.
         """
-        content = _read(Path(path))
+        content = Saved(_read(Path(path)))
         try:
-            subset = cls(
-                content["indices"],
-                content["examples"],
-                scores=content["scores"],
-                source=content["source"],
-                cost=content["cost"],
+            _, _, *parts, digest = content.fields(
+                *("kind", "version", "indices", "examples"), *("scores", "source", "cost", "digest")
             )
-            intact = subset.digest == content["digest"]
-        except (KeyError, TypeError, ConfigurationError) as error:
+            indices, examples, scores, source, cost = (part.value for part in parts)
+            subset = cls(indices, examples, scores=scores, source=source, cost=cost)
+            intact = subset.digest == str(digest.value)
+        except (
+            Exception
+        ) as error:  # what foreign values make a constructor raise is anybody's guess
             raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
         if not intact:
             raise DataError(f"{path} is damaged: its digest does not fit its content. {_ADVICE}")

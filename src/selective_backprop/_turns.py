@@ -59,12 +59,12 @@ class SharedHistory:
         self._most = most
         self._device = torch.device("cpu") if device is None else device
         self._own: list[Tensor] = []
-        self._before: dict[str, object] | None = None
+        self._before: tuple[Tensor | None, int] | None = None
 
     def file(self, scores: Scores) -> None:
         """Remember scores of this rank until the next exchange."""
         if self._before is None:
-            self._before = self._history.state_dict()
+            self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
         while sum(map(len, self._own[1:])) >= self._most:
@@ -74,7 +74,7 @@ class SharedHistory:
         """Take out what this rank has filed since the last exchange, and return the newest."""
         own, self._own = self._own, []
         if self._before is not None:
-            self._history.load_state_dict(self._before)
+            self._history.go_back(self._before)
             self._before = None
         if own:
             own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]

@@ -7,7 +7,8 @@ pytest.importorskip("accelerate")
 
 import accelerate
 from accelerate.utils import DataLoaderConfiguration
-from fixture_doors import Numbered, flat, numbers
+from fixture_damage import refuse_all
+from fixture_doors import Numbered, bits, flat, numbers
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -215,3 +216,18 @@ def test_a_stream_is_read_by_the_one_process_there_is():
     prepared = accelerator.prepare(DataLoader(Told(), batch_size=4))
     loader = AcceleratedLoader(accelerator, prepared, None, None, sb.traditional())
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing():
+    training = Training(sb.random_backprop(1 / 2))
+    batches = iter(training.loader)
+    next(batches)
+    state = training.loader.state_dict()
+    assert state["ahead"] is not None
+    inside = {**state, "loader": {**state["loader"], "next_epoch": -5}}
+    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["next_epoch"\].*-5'):
+        training.loader.load_state_dict(inside)
+    assert bits(training.loader.state_dict()) == bits(state)
+    assert sum(1 for _ in batches) == 5
+    training.loader.load_state_dict(state)
+    assert refuse_all(training.loader, state, beside=("loader",)) > 10

@@ -99,3 +99,28 @@ def test_the_states_of_the_last_two_epochs_are_kept(tmp_path):
     for epoch in (1, 2, 3):
         backup.save({"epoch": epoch})
     assert [backup.load(epoch) for epoch in (1, 2, 3)] == [None, {"epoch": 2}, {"epoch": 3}]
+
+
+@pytest.mark.parametrize(
+    ("damage", "path"),
+    [
+        ({"torch": torch.zeros(3)}, r'state\["torch"\]'),
+        ({"numpy": None}, r'state\["numpy"\]'),
+        ({"python": (3, (1, 2), None)}, r'state\["python"\]'),
+        ({"loader": None}, r'state\["loader"\]'),
+        ({"seeds": 5}, r'state\["seeds"\]'),
+        ({"more": 5}, "more"),
+    ],
+)
+def test_a_damaged_state_is_refused_by_its_path(damage, path):
+    fit = {"batch_size": 8, "epochs": 2, "verbose": 0}
+    trainer = build(sb.selective_backprop(rate=1 / 3))
+    trainer.fit(*digits(), **fit)
+    state = trainer.state_dict() | damage
+
+    def go_on():
+        trainer.load_state_dict(state)
+        trainer.fit(*digits(), **{**fit, "epochs": 3}, initial_epoch=2)
+
+    with pytest.raises(sb.ConfigurationError, match=path):
+        go_on()

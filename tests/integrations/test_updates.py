@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from fixture_damage import refuse_all
 from fixture_doors import Numbered, select
 from torch.utils.data import DataLoader
 
@@ -63,6 +64,14 @@ def test_what_waits_is_in_the_state():
         assert [batch["number"].tolist() for batch in left] == [
             batch["number"].tolist() for batch in right
         ]
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing():
+    first = updates(3)
+    list(first)
+    assert refuse_all(first, first.state_dict(), beside=("loader",)) > 20
+    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["seed"\].*-1'):
+        first.load_state_dict({"loader": first.loader.state_dict() | {"seed": -1}, "held": []})
 
 
 def test_an_epoch_of_which_nothing_is_left_is_joined_by_the_next():

@@ -142,6 +142,17 @@ def test_a_point_that_holds_something_else_is_refused(write, name, value):
         read_run(write(lines_of()[0], line))
 
 
+@pytest.mark.parametrize("name", ["updates", "candidates", "loaded", "scored", "trained"])
+def test_a_counter_that_an_older_record_lacks_is_zero(write, name):
+    entry = {"kind": "point", **asdict(fixture_point())}
+    del entry[name]
+    (point,) = read_run(write(lines_of()[0], encode(entry))).points
+    assert getattr(point, name) == 0
+    del entry["test_error"]
+    with pytest.raises(sb.RecordError, match="test_error is None"):
+        read_run(write(lines_of()[0], encode(entry)))
+
+
 def test_a_counter_counts_in_whole_numbers(write):
     line = encode({"kind": "point", **asdict(fixture_point()), "updates": 1.5})
     with pytest.raises(sb.RecordError, match=r"updates is 1\.5"):

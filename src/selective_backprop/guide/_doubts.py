@@ -8,6 +8,7 @@ from torch import Tensor
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_whole
+from selective_backprop._saved import Saved
 from selective_backprop._types import RowIndices
 
 
@@ -149,14 +150,20 @@ class Doubts:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size.
+            ConfigurationError: if the state is of another data set's size, or damaged; what was
+                noted then stays.
         """
-        if state["examples"] != self.examples:
+        examples, columns = Saved(state).fields("examples", "columns")
+        if examples.whole() != self.examples:
             raise ConfigurationError(
                 f"the state is of a data set of {state['examples']} examples, this one has "
                 f"{self.examples}"
             )
-        self._columns = {name: column.clone() for name, column in state["columns"].items()}
+        empty = _empty(self.examples)
+        self._columns = {
+            name: column.tensor(like.dtype, shape=tuple(like.shape), nan=True).clone()
+            for (name, like), column in zip(empty.items(), columns.fields(*empty), strict=True)
+        }
 
     def _on(self, device: torch.device) -> dict[str, Tensor]:
         """Return the columns, which follow the outputs to their device."""

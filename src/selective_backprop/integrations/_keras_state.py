@@ -10,8 +10,10 @@ import torch
 
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._loader import SelectiveLoader
+from selective_backprop._saved import Saved
 from selective_backprop.integrations._keras_backend import keras
 
+FIELDS = ("epoch", "loader", "seeds", "torch", "numpy", "python")
 KEPT = 2  # states: an interruption may come before Keras has written its own of the same epoch
 
 
@@ -38,20 +40,31 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     """Go on from what `pack` returned.
 
     Raises:
-        ConfigurationError: if it is of another loader or model.
+        ConfigurationError: if it is of another loader or model, or damaged; nothing has changed
+            then.
     """
-    seeds = _seeds(model)
-    if len(seeds) != len(state["seeds"]):
+    _, own, layers, stream, numpy, python = Saved(state).fields(*FIELDS)
+    seeds, values = _seeds(model), layers.items()
+    if len(seeds) != len(values):
         raise ConfigurationError(
-            f"the state holds {len(state['seeds'])} seeds of layers, and the model has "
+            f"the state holds {len(values)} seeds of layers, and the model has "
             f"{len(seeds)}; build the model as it was"
         )
-    loader.load_state_dict(state["loader"])
-    for variable, value in zip(seeds, state["seeds"], strict=True):
-        variable.assign(value)
-    torch.set_rng_state(state["torch"].cpu())
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
+    for variable, value in zip(seeds, values, strict=True):
+        like = variable.value
+        value.tensor(like.dtype, shape=tuple(like.shape), nan=True)
+    with numpy.inside():
+        np.random.RandomState().set_state(numpy.value)
+    with python.inside():
+        random.Random().setstate(python.value)
+    host = stream.random_state()
+    with own.inside():
+        loader.load_state_dict(own.value)
+    for variable, value in zip(seeds, values, strict=True):
+        variable.assign(value.value)
+    torch.set_rng_state(host)
+    np.random.set_state(numpy.value)
+    random.setstate(python.value)
 
 
 def _seeds(model: Any) -> list[Any]:

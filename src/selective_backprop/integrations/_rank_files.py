@@ -26,7 +26,7 @@ def load_state(path: Path) -> dict[str, Any]:
     """Return a saved state; no code in the file is run.
 
     Raises:
-        ConfigurationError: if there is none.
+        ConfigurationError: if there is none, or it cannot be read.
     """
     if not path.is_file():
         there = sorted(file.name for file in path.parent.glob("*-of-*.pt"))
@@ -38,4 +38,10 @@ def load_state(path: Path) -> dict[str, Any]:
             else f"{path} is missing, so selection cannot go on from this checkpoint, which was "
             "saved without it. Train anew, or load the model's weights alone."
         )
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what damaged bytes make the reader raise is anybody's guess
+        raise ConfigurationError(
+            f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. Train "
+            "anew, or load the model's weights alone."
+        ) from error

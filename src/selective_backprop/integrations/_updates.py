@@ -11,6 +11,7 @@ from selective_backprop._batches import move_batch
 from selective_backprop._errors import BatchError, ConfigurationError
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._packing import pack_batch, unpack_batch
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Selection
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
@@ -86,10 +87,30 @@ class Updates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
-        self.loader.load_state_dict(state["loader"])
-        self._resumed = True
-        self._held = [move_batch(unpack_batch(batch), self._device) for batch in state["held"]]
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
+                nothing has changed then.
+        """
+        loader, held = Saved(state).fields("loader", "held")
+        batches = [self._unpack(batch) for batch in held.items()]
+        if len(batches) >= self._batches:
+            raise held.refuse(f"a list of fewer than the {self._batches} batches of an update")
+        with loader.inside():
+            self.loader.load_state_dict(loader.value)
+        self._held, self._resumed = batches, True
+
+    def _unpack(self, saved: Saved) -> Any:
+        with saved.inside():
+            batch = unpack_batch(saved.value)
+            if (
+                not isinstance(batch, tuple)
+                or len(batch) != 2
+                or not isinstance(batch[1], Selection)
+            ):
+                raise saved.refuse("a batch with its selection")
+            return move_batch(batch, self._device)
 
     def count(self, epochs: float) -> int:
         """Return the number of updates in so many epochs from now on.

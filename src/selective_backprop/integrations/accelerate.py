@@ -20,6 +20,7 @@ from selective_backprop._ledger import Ledger
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._losses import LossFunction
 from selective_backprop._packing import pack_batch, unpack_batch
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Selection
 from selective_backprop._stats import ScoreStats, Stats
 from selective_backprop._weighing import WeighingLoss
@@ -208,15 +209,24 @@ class AcceleratedLoader(DataLoaderStateMixin):
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a loader that was built otherwise.
+            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
+                nothing has changed then.
         """
-        self._loader.load_state_dict(state["loader"])
-        self._over, self._ahead = state["over"], END
-        for packed in state["ahead"] or ():
-            self._ahead = move_batch(unpack_batch(packed), self._accelerator.device)
-        if state.get("selection") is not None:
-            selection = unpack_batch(state["selection"])
-            self.loss_fn.hand_out(self._ahead, move_batch(selection, self._accelerator.device))
+        loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
+        waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]
+        selection, more = chosen.maybe(self._unpack), over.whole(0, 1)
+        if selection is not None and not (waits and isinstance(selection, Selection)):
+            raise chosen.refuse("the selection of the batch that waits")
+        loss = None if selection is None else self.loss_fn
+        with loader.inside():
+            self._loader.load_state_dict(loader.value)
+        self._over, self._ahead = more, waits[0] if waits else END
+        if loss is not None and selection is not None:
+            loss.hand_out(self._ahead, selection)
+
+    def _unpack(self, saved: Saved) -> Any:
+        with saved.inside():
+            return move_batch(unpack_batch(saved.value), self._accelerator.device)
 
     def _path(self, folder: str) -> Any:
         accelerator = self._accelerator

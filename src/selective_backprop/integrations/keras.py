@@ -13,6 +13,7 @@ from selective_backprop._finite import NonFinite
 from selective_backprop._funnel import Leftovers
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._log import Log
+from selective_backprop._saved import Saved
 from selective_backprop._stats import Stats
 from selective_backprop._stopwatch import Stopwatch
 from selective_backprop._types import LossesOf, OutputsOf
@@ -35,7 +36,7 @@ from selective_backprop.integrations._keras_data import (
 )
 from selective_backprop.integrations._keras_feed import Feed, Recording
 from selective_backprop.integrations._keras_losses import CompiledLoss
-from selective_backprop.integrations._keras_state import find_backup
+from selective_backprop.integrations._keras_state import FIELDS, find_backup
 from selective_backprop.integrations._keras_untouched import Untouched
 from selective_backprop.integrations._keras_watch import Watch, foresee
 from selective_backprop.strategies import Strategy
@@ -215,7 +216,12 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` go on from `state_dict()`, if its `initial_epoch` is of then."""
+        """Let the next `fit` go on from `state_dict()`, if its `initial_epoch` is of then.
+
+        Raises:
+            ConfigurationError: if it is no such state. What is in it is looked at by `fit`.
+        """
+        Saved(state).fields(*FIELDS)
         self._loaded = state
 
     def _earlier(self, initial_epoch: int) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """What a run has cost so far: passes, updates, seconds and memory."""
 
+import math
 import sys
 import time
 from collections.abc import Generator
@@ -92,11 +93,20 @@ class Meter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Count on from `state_dict()`."""
-        self.stopwatch.go_on(state["phases"])
-        self._cpu, self._peak = state["cpu"], state["peak"]
-        self.updates, self.trained = state["updates"], state["trained"]
-        self.prepared, self.price = state["prepared"], Price(**state["price"])
+        """Count on from `state_dict()`.
+
+        Raises:
+            RecordError: if something in it is no count.
+        """
+        price, phases = Price(**state["price"]), dict(state["phases"])
+        counts = {name: state[name] for name in ("cpu", "peak", "updates", "trained", "prepared")}
+        for name, value in (*counts.items(), *vars(price).items(), *phases.items()):
+            whole = name in ("peak", "updates", "trained")
+            if not isinstance(value, int if whole else int | float) or not 0 <= value < math.inf:
+                raise sb.RecordError(f"{name} is {value!r}, which counts nothing")
+        self.stopwatch.go_on(phases)
+        self._cpu, self._peak, self.updates, self.trained, self.prepared = counts.values()
+        self.price = price
 
     def updated(self, rows: int) -> None:
         """Count one optimiser step on a batch of this many rows."""

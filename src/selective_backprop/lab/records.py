@@ -16,7 +16,7 @@ written, and a record without its last line is a run that did not finish.
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,21 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What is known of a run at one evaluation; every counter counts from the run's start."""
+    """What is known of a run at one evaluation; every counter counts from the run's start.
+
+    A counter that a record lacks, since it is older than the counter, is 0.
+    """
 
     progress: float  # share of the run's own length, 0 to 1
     epoch: float
     cost: float  # in passes of traditional training: scoring 1, training 3, per example
     seconds: float  # of wall time, evaluation left out
     cpu_seconds: float  # of this process, evaluation left out
-    updates: int
-    candidates: int
-    loaded: int
-    scored: int  # forwards for scoring, in examples
-    trained: int  # forwards and backwards for training, in examples
+    updates: int = 0
+    candidates: int = 0
+    loaded: int = 0
+    scored: int = 0  # forwards for scoring, in examples
+    trained: int = 0  # forwards and backwards for training, in examples
     test_error: float  # percent
     test_loss: float
     train_loss: float  # mean over the training batches since the last point
@@ -162,9 +165,9 @@ def read_run(path: str | Path) -> Run:
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
         if entry.get("kind") == "point":
-            points.append(_read_point(entry, where))
+            points.append(read_point(entry, where))
         elif entry.get("kind") == "observation":
-            observations.append(_read_observation(entry, where))
+            observations.append(read_observation(entry, where))
         elif entry.get("kind") == "end":
             end = {key: value for key, value in entry.items() if key != "kind"}
         else:
@@ -231,9 +234,20 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
     return Header(**values)
 
 
-def _read_point(entry: dict[str, Any], where: str) -> Point:
+def read_point(entry: Mapping[str, Any], where: str) -> Point:
+    """Return a point from its values by name.
+
+    Args:
+        entry: the values; others beside them are left out.
+        where: they stand, for messages.
+
+    Raises:
+        RecordError: if a value is missing that has no default, or is none that a point can hold.
+    """
     values: dict[str, Any] = {}
     for field in fields(Point):
+        if field.name not in entry and field.default is not MISSING:
+            continue
         value: Any = entry.get(field.name)
         if field.name == "phases":
             fits = isinstance(value, dict) and all(_is_number(part) for part in value.values())
@@ -245,7 +259,12 @@ def _read_point(entry: dict[str, Any], where: str) -> Point:
     return Point(**values)
 
 
-def _read_observation(entry: dict[str, Any], where: str) -> Observation:
+def read_observation(entry: Mapping[str, Any], where: str) -> Observation:
+    """Return an observation from its values by name.
+
+    Raises:
+        RecordError: if one of them is missing or of another kind.
+    """
     probe, seen = entry.get("probe"), entry.get("seen")
     progress: Any = entry.get("progress")
     if not (isinstance(probe, str) and _is_number(progress) and isinstance(seen, dict)):

@@ -1,5 +1,6 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from selective_backprop.lab.outfits import Outfit, Task
 from selective_backprop.lab.pacing import Course, Standing, schedule_share
 from selective_backprop.lab.plans import Plan
 from selective_backprop.lab.probing import Scene
-from selective_backprop.lab.records import Observation, Point
+from selective_backprop.lab.records import Observation, Point, read_observation, read_point
 from selective_backprop.lab.streams import Streams
 
 
@@ -171,12 +172,36 @@ class TrainingRun:
         What the arm needs is not prepared again where the state holds it.
 
         Raises:
-            RecordError: if the weights are those of another model.
+            RecordError: if the weights are those of another model, or the state is damaged; the
+                run then begins as it would have.
         """
-        if self._loader is None:
-            packed = state["outfit"]
-            self._outfit = self._prepare() if packed is None else Outfit.unpack(packed)
-            self._loader = self._wrap(self._outfit)
+        before = None
+        try:
+            if self._loader is None:
+                packed = state["outfit"]
+                outfit = self._prepare() if packed is None else Outfit.unpack(packed)
+                self._loader = self._wrap(outfit)
+                self._outfit = outfit
+            before = copy.deepcopy(self.state_dict())
+            self._go_on(state)
+        except Exception as error:
+            if before is not None:
+                self._go_on(before)
+            if isinstance(error, sb.RecordError):
+                raise
+            why = f"{type(error).__name__}: {error}"
+            raise sb.RecordError(
+                f"what was kept is no state of this run ({why}); begin the run anew"
+            ) from error
+
+    def _go_on(self, state: dict[str, Any]) -> None:
+        points = [read_point(point, "points") for point in state["points"]]
+        seen = [read_observation(each, "observations") for each in state["observations"]]
+        last, now = _read_stats("last", state["last"]), _read_stats("seen", state["seen"])
+        if not isinstance(state["trained"], int) or state["trained"] < 0:
+            raise sb.RecordError(f"trained is {state['trained']!r}, which is no number of examples")
+        if not isinstance(state["examples"], dict | None):
+            raise sb.RecordError(f"examples is {state['examples']!r:.60}, which is no history")
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
@@ -184,21 +209,19 @@ class TrainingRun:
                 f"the weights that were kept do not fit the model {self.plan.recipe.model!r} as it "
                 "is made now; make it as it was, or begin the run anew"
             ) from error
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._loader.load_state_dict(state["loader"])
+        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.loader.load_state_dict(state["loader"])
         self._streams.load_state_dict(state["streams"])
         self.meter.load_state_dict(state["meter"])
-        self.points = [Point(**point) for point in state["points"]]
-        self.observations = [Observation(**each) for each in state["observations"]]
         self._losses.copy_(state["losses"])
-        self._trained = state["trained"]
-        self._last, self._seen = sb.Stats(**state["last"]), sb.Stats(**state["seen"])
         for words, probe in self._probes.items():
             probe.load_state_dict(state["probes"][words])
         if self._follower is not None and state["examples"] is not None:
             self._follower.load_state_dict(state["examples"])
         else:
             self._follower = None  # half a history would be a wrong one
+        self.points, self.observations = points, seen
+        self._trained, self._last, self._seen = state["trained"], last, now
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -349,6 +372,20 @@ class TrainingRun:
         self._losses.zero_()
         self._last, self._trained = stats, meter.trained
         return point
+
+
+def _read_stats(name: str, found: dict[str, Any]) -> sb.Stats:
+    """Return what was counted.
+
+    Raises:
+        RecordError: if it is no count.
+    """
+    stats, least = sb.Stats(**found), sb.Stats()
+    for counted, value in vars(stats).items():
+        start = getattr(least, counted)
+        if type(value) is not type(start) or not value >= start:
+            raise sb.RecordError(f"{name}.{counted} is {value!r}, which is no count")
+    return stats
 
 
 def _follow(plan: Plan, data: ImageData) -> Follower:

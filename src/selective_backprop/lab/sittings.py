@@ -84,8 +84,14 @@ class Sitting:
                 before = kept.get("model_file")
                 model = run.plan.recipe.model
                 refuse_changed(self.checkpoints.path, model, before, self._model_file)
-                run.load_state_dict(kept["run"])
-                self._elapsed, self._sittings = kept["elapsed"], kept["sittings"] + 1
+                elapsed, sittings = kept.get("elapsed"), kept.get("sittings")
+                if not (isinstance(elapsed, float) and isinstance(sittings, int)):
+                    raise sb.RecordError(
+                        f"{self.checkpoints.path} does not say how long the run took ({elapsed!r} "
+                        f"seconds in {sittings!r} sittings); move it away to begin the run anew"
+                    )
+                run.load_state_dict(kept.get("run", {}))
+                self._elapsed, self._sittings = elapsed, sittings + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
         self._saved = self._elapsed
         self._since: float | None = None  # at rest

@@ -10,6 +10,7 @@ from torch import Tensor
 from selective_backprop._agreement import Agreement, measure
 from selective_backprop._errors import warn
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._types import Scores
 
 UNKNOWN_RATE = 1 / 3
@@ -142,11 +143,20 @@ class Comparison:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
-        sums, found = state["sums"], state["found"]
-        self._scored = state["scored"]
-        self._sums = None if sums is None else torch.tensor(sums, dtype=torch.float64)
-        self._batches = state["batches"]
-        self._candidates = state["candidates"]
-        self._resting = state["resting"]
-        self.checked = state["checked"]
-        self.agreement = None if found is None else Agreement(**found)
+        scored, sums, batches, candidates, resting, checked, found = Saved(state).fields(
+            "scored", "sums", "batches", "candidates", "resting", "checked", "found"
+        )
+        most = int(self._check.batches)
+
+        def read(both: Saved) -> list[float]:
+            correlation, overlap = both.items(2)  # up to 1 a batch, and what rounding adds
+            return [correlation.number(-most - 1, most + 1), overlap.number(0, most + 1)]
+
+        values = sums.maybe(read)
+        ends = (0, 0) if values is None else (1, most - 1)
+        agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
+        standing = scored.whole(), batches.whole(*ends), candidates.whole(), resting.flag()
+        self.checked = checked.whole()
+        self._scored, self._batches, self._candidates, self._resting = standing
+        self._sums = None if values is None else torch.tensor(values, dtype=torch.float64)
+        self.agreement = agreement

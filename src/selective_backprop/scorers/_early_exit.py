@@ -16,12 +16,13 @@ from selective_backprop._errors import ConfigurationError, LossError
 from selective_backprop._losses import check_losses
 from selective_backprop._options import check_flag, settle
 from selective_backprop._recording import stop_recording
+from selective_backprop._saved import FINITE, FLOATS, Saved
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._blocks import FirstBlocks
 from selective_backprop.scorers._check import Check
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, name_of
+from selective_backprop.scorers._makers import check_maker, load_learner, name_of
 from selective_backprop.scorers._stand_in import Pair, check_check, stand_in
 from selective_backprop.scorers._untouched import kept_random_streams, uncached_autocast
 
@@ -308,13 +309,27 @@ class _RunningEarlyExit(RunningScorer):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["head"] is not None:
-            self._model.head.load_state_dict(state["head"])
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-        self._gradients = None
-        if state["gradients"] is not None:
-            both = zip(state["gradients"], self._learning(), strict=True)
-            sums = [total.to(parameter.device, copy=True) for total, parameter in both]
-            self._gradients = _Gradients(sums, state["weight"].to(sums[0].device, copy=True))
-        self._covered = state["covered"]
-        self.has_learned = state["learned"]
+        head, optimizer, sums, weight, covered, learned = Saved(state).fields(
+            "head", "optimizer", "gradients", "weight", "covered", "learned"
+        )
+        waiting = self._read_gradients(head, sums, weight)
+        count, known = covered.whole(), learned.flag()
+        load_learner(self._model.head, self._optimizer, head, optimizer)
+        self._gradients, self._covered, self.has_learned = waiting, count, known
+
+    def _read_gradients(self, head: Saved, sums: Saved, weight: Saved) -> "_Gradients | None":
+        """Return gradients of the parameters that a saved head has, where they are to be."""
+        if sums.value is None:
+            weight.nothing()
+            return None
+        module = self._model.head
+        tensors = {each.path: each for each in head.fields(*module.state_dict())}
+        named = [(name, p.device) for name, p in module.named_parameters() if p.requires_grad]
+        found = []
+        for each, (name, device) in zip(sums.items(len(named)), named, strict=True):
+            like = tensors[f'{head.path}["{name}"]']
+            shape = getattr(like.value, "shape", ())
+            total = each.tensor(*FLOATS, shape=tuple(shape), least=-FINITE, most=FINITE)
+            found.append(total.to(device, copy=True))
+        total = weight.tensor(*FLOATS, shape=(), least=0.0, most=FINITE)
+        return _Gradients(found, total.to(found[0].device, copy=True))

@@ -12,6 +12,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses, error_norms
 from selective_backprop._options import check_flag, choose, settle
+from selective_backprop._saved import Saved
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._untouched import (
@@ -146,4 +147,4 @@ class _RunningForward(RunningScorer):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+        Saved(state).fields()

@@ -1,5 +1,6 @@
 """Score in 8-bit integers: what convolutional and linear nets compute fastest on a CPU."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -9,6 +10,7 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_whole, settle
+from selective_backprop._saved import Saved, loaded
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -202,8 +204,14 @@ class _WithIntegers(Delegating):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scored, self._since, self._gap = (state[key] for key in ("scored", "since", "gap"))
-        self._before = state["moved"]
-        self._twin.mark()
-        self._twin.resume(state["copy"], [(low, high) for low, high in state["ranges"]])
-        self.inner.load_state_dict(state["scorer"])
+        *counts, weights, spans, scorer = Saved(state).fields(
+            "scored", "since", "gap", "moved", "copy", "ranges", "scorer"
+        )
+        scored, since, gap, moved = (each.whole() for each in counts)
+        tensors = weights.tensors(self._twin.weights())
+        pairs = [each.items(2) for each in spans.items(len(self._twin.ranges()))]
+        ranges = [(low.number(-math.inf, 0.0), high.number(0.0, math.inf)) for low, high in pairs]
+        with loaded([(self.inner, scorer)]):
+            self._twin.mark()
+            self._twin.resume(tensors, ranges)
+            self._scored, self._since, self._gap, self._before = scored, since, gap, moved

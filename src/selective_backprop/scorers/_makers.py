@@ -1,11 +1,16 @@
 """Functions of the user's that make what is trained beside the model."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._saved import Saved
 
 
 def check_maker(name: str, maker: Any) -> None:
@@ -24,3 +29,56 @@ def check_maker(name: str, maker: Any) -> None:
 def name_of(maker: Callable[..., Any]) -> str:
     """Return what stands for it in a saved state: the same in every process."""
     return getattr(maker, "__qualname__", type(maker).__qualname__)
+
+
+def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
+    """Let a model and its optimiser go on from their states.
+
+    Copies of both go first, and take two steps, since an optimiser finds out only then what is
+    missing in its state.
+
+    Args:
+        model: the model.
+        optimizer: of its parameters.
+        weights: the model's state; one of None is left out.
+        state: the optimiser's.
+
+    Raises:
+        ConfigurationError: if a state does not fit; nothing has changed then.
+    """
+    try:
+        pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
+    except Exception:  # not all that can be trained can be copied
+        pairs = [(model, optimizer)]
+    for module, steps in pairs:
+        with weights.inside():
+            if weights.value is not None:
+                module.load_state_dict(weights.value)
+        tries = module is not model and _is_finite(module) and _takes_steps(steps)
+        with state.inside():
+            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps what it is given
+            if tries:
+                _take_steps(steps)
+                if not _is_finite(module):
+                    raise ConfigurationError("steps without a gradient lead to weights of NaN")
+
+
+def _is_finite(model: nn.Module) -> bool:
+    return all(is_lazy(each) or bool(each.isfinite().all()) for each in model.parameters())
+
+
+def _takes_steps(optimizer: Optimizer) -> bool:
+    """Return whether an optimiser steps on dense gradients, as not all do."""
+    try:
+        _take_steps(optimizer)
+    except Exception:
+        return False
+    return True
+
+
+def _take_steps(optimizer: Optimizer) -> None:
+    for _ in range(2):  # some begin to read their state at the second
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()

@@ -1,5 +1,6 @@
 """Score beside the training: with a copy of the model, on what training leaves idle."""
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from torch import multiprocessing, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_device, check_whole, settle
+from selective_backprop._saved import SEEDS, Saved
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 from selective_backprop.scorers._check import Check
@@ -18,7 +20,7 @@ from selective_backprop.scorers._lane import Lane
 from selective_backprop.scorers._stale import check_inner
 from selective_backprop.scorers._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers._stream_lane import StreamLane
-from selective_backprop.scorers._synced import Synced
+from selective_backprop.scorers._synced import Synced, tensors_of
 from selective_backprop.scorers._untouched import unwrapped
 
 
@@ -116,6 +118,7 @@ class Pipelined(AbstractScorer):
         away = home if self.device is None else _located(torch.device(self.device))
         ahead = self._batches_ahead(context)
         if home.type == away.type == "cpu":
+            model = getattr(model, "_orig_mod", model)  # what compiled it stays here
             open_lane = self._process(context, model, ahead)
         elif home.type == away.type == "cuda":
             open_lane = self._stream(context, model, home, away)
@@ -127,7 +130,7 @@ class Pipelined(AbstractScorer):
 
         def begin(context: Context) -> Pair:
             exact = start_scorer(self.scorer, replace(context, checks=False))
-            running = _RunningPipelined(open_lane, every=int(self.every), ahead=ahead)
+            running = _RunningPipelined(open_lane, model, exact, every=int(self.every), ahead=ahead)
             return Pair(running, exact, shared=False)
 
         stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
@@ -146,7 +149,6 @@ class Pipelined(AbstractScorer):
             ProcessLane,
         )
 
-        model = getattr(model, "_orig_mod", model)  # what compiled it stays here
         method = self.start_method or multiprocessing.get_start_method(allow_none=True)
         method = method or multiprocessing.get_all_start_methods()[0]  # the default, not yet fixed
         if method == FORK and self.threads > 1:
@@ -187,8 +189,18 @@ OpenLane = Callable[[Any, int], Lane]
 
 
 class _RunningPipelined(RunningScorer):
-    def __init__(self, open_lane: OpenLane, *, every: int, ahead: int) -> None:
+    def __init__(
+        self,
+        open_lane: OpenLane,
+        model: nn.Module,
+        exact: RunningScorer,
+        *,
+        every: int,
+        ahead: int,
+    ) -> None:
         self._open = open_lane
+        self._model = model
+        self._exact = exact
         self._every = every
         self._ahead = ahead
         self._begun = 0
@@ -222,9 +234,24 @@ class _RunningPipelined(RunningScorer):
         return {"begun": self._begun, "seed": self._seed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._begun, self._seed = state["begun"], state["seed"]
-        self._kept = {"copy": state["copy"], "scorer": state["scorer"]}
+        begun, seed, weights, scorer = Saved(state).fields("begun", "seed", "copy", "scorer")
+        count, number, like = begun.whole(), seed.whole(0, SEEDS - 1), tensors_of(self._model)
+        stays = count % self._every != 0
+        kept = weights.tensors(like) if stays else weights.maybe(lambda each: each.tensors(like))
+        if count or scorer.value is not None:
+            self._rehearse(scorer)
+        self._begun, self._seed = count, number
+        self._kept = {"copy": kept, "scorer": scorer.value}
         self._lane = None
+
+    def _rehearse(self, state: Saved) -> None:
+        """Refuse what the scorer in the lane would not take, which opens later."""
+        before = copy.deepcopy(self._exact.state_dict())
+        try:
+            with state.inside():
+                self._exact.load_state_dict(state.value)
+        finally:
+            self._exact.load_state_dict(before)
 
 
 def _located(device: torch.device | None) -> torch.device:

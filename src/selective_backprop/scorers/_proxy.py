@@ -13,10 +13,11 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._losses import check_losses
 from selective_backprop._options import check_instance
+from selective_backprop._saved import Saved
 from selective_backprop._types import LossesOf, RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, name_of
+from selective_backprop.scorers._makers import check_maker, load_learner, name_of
 from selective_backprop.scorers._untouched import kept_random_streams
 
 
@@ -115,5 +116,5 @@ class _RunningProxy(RunningScorer):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        model, optimizer = Saved(state).fields("model", "optimizer")
+        load_learner(self._model, self._optimizer, model, optimizer)

@@ -13,6 +13,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._ledger import Ledger
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -107,7 +108,7 @@ class _TakesNone(RunningScorer):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+        Saved(state).fields()
 
 
 class _RunningRecorded(Delegating):

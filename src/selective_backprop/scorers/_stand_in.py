@@ -8,6 +8,7 @@ from selective_backprop._agreement import Agreement
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._options import check_instance
+from selective_backprop._saved import Saved, Stateful, loaded
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import AbstractScorer, PassingOn, RunningScorer
 from selective_backprop.scorers._check import Check, Comparison
@@ -114,10 +115,13 @@ class StandIn(PassingOn):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
-        for name, part in self._named():
-            part.load_state_dict(state[name])
+        parts: dict[str, Stateful] = dict(self._named())
         if self._comparison is not None:
-            self._comparison.load_state_dict(state["check"])
+            parts["check"] = self._comparison
+        states = Saved(state).fields(*parts)
+        # backwards, since the cheap one may be expensive to put back
+        with loaded(reversed([*zip(parts.values(), states, strict=True)])):
+            pass
 
     def _named(self) -> Iterator[tuple[str, RunningScorer]]:
         return zip(("cheap", "exact"), self.parts, strict=False)

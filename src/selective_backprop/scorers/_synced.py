@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._options import check_whole, settle
+from selective_backprop._saved import Saved, loaded
 from selective_backprop._types import RowIndices, Scores
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -114,10 +115,14 @@ class _WithCopy(Delegating):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scored = state["scored"]
-        if state["copy"] is not None:
-            overwrite(tensors_of(self._twin), state["copy"])
-        self.inner.load_state_dict(state["scorer"])
+        scored, weights, scorer = Saved(state).fields("scored", "copy", "scorer")
+        count, twin = scored.whole(), tensors_of(self._twin)
+        stays = count % self._every != 0
+        theirs = weights.tensors(twin) if stays else weights.maybe(lambda each: each.tensors(twin))
+        with loaded([(self.inner, scorer)]):
+            self._scored = count
+            if theirs is not None:
+                overwrite(twin, theirs)
 
 
 def update(twin: nn.Module, model: nn.Module) -> None:

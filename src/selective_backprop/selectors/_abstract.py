@@ -10,6 +10,7 @@ import torch
 from selective_backprop._context import Context
 from selective_backprop._history import History
 from selective_backprop._options import check_rate, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Choice, Draw
 from selective_backprop._types import Scores
 
@@ -129,3 +130,4 @@ class Stateless(RunningSelector):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from an empty state."""
+        Saved(state).fields()

@@ -11,6 +11,7 @@ from selective_backprop._context import Context
 from selective_backprop._errors import ConfigurationError
 from selective_backprop._history import History
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Odds, Scores
 from selective_backprop.selectors._abstract import (
@@ -105,7 +106,8 @@ class _RunningHide(RunningSelector, Paced):
         return {"progress": self._progress}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._progress = state["progress"]
+        (progress,) = Saved(state).fields("progress")
+        self._progress = progress.number(0.0, 1.0)
 
 
 def _lowest(scores: Scores, history: History, share: float) -> Odds:

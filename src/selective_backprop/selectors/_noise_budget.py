@@ -9,6 +9,7 @@ from torch import Tensor
 from selective_backprop._context import Context
 from selective_backprop._history import History
 from selective_backprop._options import check_number, check_whole, settle
+from selective_backprop._saved import Saved
 from selective_backprop._selection import Choice, Draw, draw_coins
 from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
@@ -110,6 +111,7 @@ class _RunningBudget(RunningSelector):
         return {}  # worked out again from the history
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        Saved(state).fields()
         self._past = None
 
 

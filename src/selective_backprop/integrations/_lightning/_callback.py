@@ -7,9 +7,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
 from selective_backprop._errors import ConfigurationError
+from selective_backprop._saved import Saved
 from selective_backprop._stats import Stats
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._streams import load_streams, save_streams
+from selective_backprop.integrations._lightning._streams import read_streams, save_streams
 from selective_backprop.integrations._lightning._trainer import check_trainer
 
 
@@ -37,8 +38,8 @@ class SelectionCallback(Callback):
         self._trainer: Trainer | None = None
         self._loader: Any = None
         self._passes: Passes | None = None
-        self._restored: dict[str, Any] | None = None
-        self._streams: dict[str, Any] | None = None
+        self._restored: Saved | None = None
+        self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
 
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
@@ -56,9 +57,10 @@ class SelectionCallback(Callback):
         if self._passes is None:
             passes = make()
             if self._restored is not None:
-                passes.load_state_dict(self._restored)
+                with self._restored.inside():
+                    passes.load_state_dict(self._restored.value)
                 self._restored = None
-                self._restore_streams(trainer)  # Lightning may fetch a batch at once
+                self._restore_streams()  # Lightning may fetch a batch at once
             else:
                 passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
             self._passes = passes
@@ -75,8 +77,8 @@ class SelectionCallback(Callback):
             return
         check_trainer(trainer, pl_module)
         goes_on = self._passes is not None and trainer is self._trainer
-        self._restored = self._passes.state_dict() if goes_on else None
-        self._trainer, self._passes, self._loader, self._streams = trainer, None, None, None
+        self._restored = Saved(self._passes.state_dict()) if goes_on else None
+        self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse other loaders, and put random streams where a checkpoint says they stood."""
@@ -88,7 +90,7 @@ class SelectionCallback(Callback):
                 "by itself, or give it to fit()."
             )
         if self._passes is not None and self._passes.idle:
-            self._restore_streams(trainer)
+            self._restore_streams()
         self._note_length()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -156,24 +158,26 @@ class SelectionCallback(Callback):
         """Go on from `state_dict()` when the loader is asked for batches.
 
         Raises:
-            ConfigurationError: if it is of another number of ranks.
+            ConfigurationError: if it is of another number of ranks, or damaged.
         """
         trainer = self._trainer
         if trainer is None:  # weights alone are asked for, as by Trainer.validate
             return
-        ranks = state_dict["ranks"]
+        (saved,) = Saved(state_dict).fields("ranks")
+        ranks = list(saved.items())
         if len(ranks) != trainer.world_size:
             raise ConfigurationError(
                 f"the checkpoint holds the selection of {len(ranks)} ranks, and there are "
                 f"{trainer.world_size}. Go on with as many devices as before, or begin anew from "
                 "its weights."
             )
-        own = ranks[trainer.global_rank]
-        self._restored, self._streams = own["passes"], own["streams"]
+        passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
+        self._put_streams = read_streams(streams, trainer.strategy.root_device)
+        self._restored = passes
 
-    def _restore_streams(self, trainer: Trainer) -> None:
-        if self._streams is not None:
-            load_streams(self._streams, trainer.strategy.root_device)
+    def _restore_streams(self) -> None:
+        if self._put_streams is not None:
+            self._put_streams()
 
     def _note_length(self) -> None:
         passes = self._passes

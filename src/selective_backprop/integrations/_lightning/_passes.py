@@ -20,8 +20,9 @@ from selective_backprop._errors import ConfigurationError, LoaderError
 from selective_backprop._loader import SelectiveLoader
 from selective_backprop._losses import check_losses
 from selective_backprop._packing import on_device, pack_batch, unpack_batch
+from selective_backprop._saved import FLOATS, Saved
 from selective_backprop._selection import Selection
-from selective_backprop._stats import Stats
+from selective_backprop._stats import STATS_RANGES, Stats
 from selective_backprop.integrations._lightning._seen import Mean
 
 
@@ -230,16 +231,32 @@ class Passes:
         A stream that cannot go on within an epoch begins a new one, behind what was ahead.
 
         Raises:
-            ConfigurationError: if the state is of a loader that was built otherwise.
+            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
+                nothing has changed then.
         """
-        self.loader.load_state_dict(state["loader"])
-        self._reset()
-        self._ahead.extend(
-            Fetched(*on_device(unpack_batch(packed), self._device)) for packed in state["ahead"]
+        loader, ahead, taken, length, ended, before, scores = Saved(state).fields(
+            "loader", "ahead", "taken", "length", "ended", "before", "scores"
         )
-        if state["loader"]["midway"] is not None or state["ended"]:
-            self._taken, self._length = state["taken"], state["length"]
-            self._ended = state["ended"]
-            self.before = Stats(**state["before"])
-            total, self.scores.count = state["scores"]
-            self.scores.total = total.to(self._device)
+        batches = [self._unpack(packed) for packed in ahead.items()]
+        steps, most, over = taken.whole(), length.maybe(Saved.whole), ended.flag()
+        stats = before.record(Stats, **STATS_RANGES)
+        total, count = scores.items(2)
+        mean = total.tensor(*FLOATS, shape=(), nan=True).to(self._device), count.whole()
+        with loader.inside():
+            self.loader.load_state_dict(loader.value)
+        self._reset()
+        self._ahead.extend(batches)
+        if loader.value["midway"] is not None or over:
+            self._taken, self._length, self._ended, self.before = steps, most, over, stats
+            self.scores.total, self.scores.count = mean
+
+    def _unpack(self, saved: Saved) -> Fetched:
+        with saved.inside():
+            batch = unpack_batch(saved.value)
+            if (
+                not isinstance(batch, tuple)
+                or len(batch) != 2
+                or not isinstance(batch[1], Selection)
+            ):
+                raise saved.refuse("a batch with its selection")
+            return Fetched(*on_device(batch, self._device))

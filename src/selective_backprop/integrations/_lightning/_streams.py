@@ -1,10 +1,13 @@
 """The random streams of a process, which Lightning's checkpoints leave out."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+
+from selective_backprop._saved import Saved
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
@@ -22,12 +25,30 @@ def save_streams(device: torch.device) -> dict[str, Any]:
     }
 
 
-def load_streams(saved: dict[str, Any], device: torch.device) -> None:
-    """Put the random streams where they stood."""
-    torch.set_rng_state(saved["torch"].cpu())
-    if saved["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(saved["cuda"].cpu(), device)
-    kind, keys, *place = saved["numpy"]
-    np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), *place))
-    version, state, gauss = saved["python"]
-    random.setstate((version, tuple(state), gauss))
+def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
+    """Return what puts the random streams where they stood.
+
+    Raises:
+        ConfigurationError: if what was saved is damaged.
+    """
+    host, cuda, numpy, python = saved.fields("torch", "cuda", "numpy", "python")
+    stream, gpu = host.random_state(), None
+    if cuda.value is not None and device.type == "cuda":
+        gpu = cuda.random_state(device)
+    with numpy.inside():
+        kind, keys, *place = numpy.value
+        words = (kind, keys.cpu().numpy().astype(np.uint32), *place)
+        np.random.RandomState().set_state(words)
+    with python.inside():
+        version, state, gauss = python.value
+        numbers = (version, tuple(state), gauss)
+        random.Random().setstate(numbers)
+
+    def put() -> None:
+        torch.set_rng_state(stream)
+        if gpu is not None:
+            torch.cuda.set_rng_state(gpu, device)
+        np.random.set_state(words)
+        random.setstate(numbers)
+
+    return put

@@ -1,0 +1,217 @@
+"""A damaged state is refused by the path of what is wrong, and the loader goes on without it."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from fixture_damage import REMOVED, damages, named, put, walk
+from fixture_doors import bits, same_tensors, selective
+from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
+from torch import nn
+
+import selective_backprop as sb
+
+ROWS = ("position", "late", "midway", "parts")
+ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
+PLACES = {"traditional": ALL, "random, interludes": ROWS, "selective": ROWS, "auto": ROWS}
+KINDS = {
+    **{
+        name: STRATEGIES[name]
+        for name in (
+            "traditional",
+            "random",
+            "random, interludes",
+            "selective",
+            "stale, recorded",
+            "predicted",
+            "recorded, rescored",
+            "kath18",
+        )
+    },
+    "auto": sb.auto(),
+    "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
+    "synced": selective(
+        1 / 2, scorer=sb.Synced(sb.Forward(), every=2, check=sb.Check(2, least=0.0))
+    ),
+    "int8": selective(1 / 2, scorer=sb.Int8(sb.Forward(), check=sb.Check(3, least=0.0))),
+    "early exit": selective(
+        1 / 2,
+        scorer=sb.EarlyExit(
+            "layers", lambda: nn.Linear(8, 3), make_optimizer, sb.Check(9, least=0.0)
+        ),
+    ),
+}
+CONTENT = ("model", "head", "copy")  # weights of the user's, of which any is as good as another
+
+
+def is_row(path: tuple) -> bool:
+    """Whether it is something in a batch that waits, or its rows' indices."""
+    return path[0] in ("late", "held") and len(path) > 3 and path[3] in (0, 2)
+
+
+def is_content(path: tuple) -> bool:
+    """Whether a state may hold there what no loader can judge: weights, rates, features, keys."""
+    keys = path[0] == "position" and path[-1] == 0
+    return keys or is_row(path) or any(name in path for name in ("param_groups", *CONTENT))
+
+
+def standing(door: sb.SelectiveLoader) -> tuple:
+    return bits(door.state_dict()), door.stats, door.progress
+
+
+def check_words(said: str, path: tuple) -> None:
+    """See that a refusal says where in the state it is."""
+    if path[0] in ("version", "built") or "generators" in said or "history of" in said:
+        return
+    # what is in a model or a batch is refused by them, as a whole
+    within = is_row(path) or any(name in path for name in ("optimizer", *CONTENT))
+    ends = range(1, len(path) + 1) if within else (len(path) - 1, len(path))
+    assert any(named(path[:end]) in said for end in ends), said
+
+
+def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, where: Any) -> None:
+    """Damage a state in every place of some, and see that it is refused or can be trained on."""
+    before, intact = standing(asked), copy.deepcopy(third.model.state_dict())
+    for path, value in walk(state):
+        if path[0] not in where:
+            continue
+        refused = None
+        for damage in damages(value):
+            if damage is not REMOVED and bits(damage) == bits(value):
+                continue
+            damaged = put(state, path, damage)
+            try:
+                third.door.load_state_dict(damaged)
+            except sb.ConfigurationError as refusal:
+                check_words(str(refusal), path)
+                refused = damaged
+                continue
+            if not is_content(path):
+                train_on(third, f"{path}: {damage}")
+                third.model.load_state_dict(intact)
+        if refused is not None:
+            with pytest.raises(sb.ConfigurationError):
+                asked.load_state_dict(refused)
+            assert standing(asked) == before, path
+
+
+def train_on(training: Training, what: str) -> None:
+    try:
+        training.epoch(3)
+    except Exception as error:
+        if "does not draw these again" not in str(error):  # the order's digest, or what it is of
+            error.add_note(what)
+            raise
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked(name):
+    torch.manual_seed(0)
+    asked, other, third = (Training(KINDS[name]) for _ in range(3))
+    saves: list[Any] = []
+
+    def ask() -> None:
+        saves.append(asked.door.state_dict())
+        if len(saves) == 1:
+            with torch.random.fork_rng():
+                damage_all(saves[-1], asked.door, third, PLACES.get(name, ("parts",)))
+
+    torch.manual_seed(0)
+    expected = [other.epoch() for _ in range(3)]
+    torch.manual_seed(0)
+    assert [asked.epoch(), asked.epoch(after=ask), asked.epoch()] == expected
+    assert saves
+    found, wanted = outcome(asked), outcome(other)
+    assert same_tensors(found[0], wanted[0])
+    assert found[1:] == wanted[1:]
+
+
+@dataclass(frozen=True)
+class Careless(sb.AbstractSelector):
+    """Somebody else's selector, which checks nothing and takes its state in one by one."""
+
+    @property
+    def terms(self) -> sb.Terms:
+        return sb.Terms(1 / 2)
+
+    def start(self, context: sb.Context) -> sb.RunningSelector:
+        return RunningCareless(context)
+
+
+class RunningCareless(sb.RunningSelector):
+    def __init__(self, context: sb.Context) -> None:
+        self.quota, self.first, self.seen = context.quota, 0, [0]
+
+    def select(self, scores: torch.Tensor, history: Any, generator: Any) -> sb.Choice:
+        self.first = (self.first + 1) % 2
+        self.seen[0] += 1
+        return sb.Choice(torch.arange(self.quota(len(scores))) + self.first)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.first = state["first"]
+        self.seen[:] = state["seen"]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "problem"),
+    [("selector", "seen", r"\"selector\"\] cannot be loaded: KeyError: 'seen'")],
+)
+def test_somebody_elses_part_that_fails_half_way_is_put_back(part, name, problem):
+    strategy = sb.Strategy("careless", sb.Forward(), Careless())
+    torch.manual_seed(0)
+    asked, other = Training(strategy), Training(strategy)
+
+    def ask() -> None:
+        before, state = bits(asked.door.state_dict()), copy.deepcopy(asked.door.state_dict())
+        state["parts"][part]["first"] = 7
+        del state["parts"][part][name]
+        with pytest.raises(sb.ConfigurationError, match=problem):
+            asked.door.load_state_dict(state)
+        assert bits(asked.door.state_dict()) == before
+
+    torch.manual_seed(0)
+    expected = [other.epoch(), other.epoch()]
+    torch.manual_seed(0)
+    assert [asked.epoch(after=ask), asked.epoch()] == expected
+
+
+def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
+    strategy = sb.Strategy("careless", sb.Proxy(make_small_model, make_optimizer), Careless())
+    asked, other = Training(strategy), Training(strategy, seed=2)
+    for training in (asked, other):
+        training.epoch()
+    state = other.door.state_dict()
+    state["parts"]["scorer"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(4)
+    before = bits(asked.door.state_dict())
+    with pytest.raises(sb.ConfigurationError, match=r'\["scorer"\]\["optimizer"\] cannot'):
+        asked.door.load_state_dict(state)
+    assert bits(asked.door.state_dict()) == before
+
+
+def test_a_process_that_scores_ahead_stays_when_a_state_is_refused():
+    scorer = sb.Pipelined(sb.Forward(), every=3, ahead=2, check=None)
+    torch.manual_seed(0)
+    asked, other = (Training(selective(1 / 2, scorer=scorer)) for _ in range(2))
+
+    def ask() -> None:
+        state = asked.door.state_dict()
+        for path, damage in (
+            (("parts", "scorer", "cheap", "begun"), -1),
+            (("parts", "scorer", "cheap", "seed"), None),
+            (("parts", "scorer", "cheap", "scorer"), {"odd": 1}),
+            (("stats", "kept"), -1),
+        ):
+            with pytest.raises(sb.ConfigurationError) as refusal:
+                asked.door.load_state_dict(put(state, path, damage))
+            assert named(path) in str(refusal.value)
+        assert bits(asked.door.state_dict()) == bits(state)
+
+    torch.manual_seed(0)
+    expected = [other.epoch(), other.epoch()]
+    torch.manual_seed(0)
+    assert [asked.epoch(after=ask), asked.epoch()] == expected
