@@ -17,7 +17,7 @@ from selective_backprop._pipeline import Position
 from selective_backprop._saved import LAST_EPOCH, SEEDS, Saved, loaded
 from selective_backprop._stats import STATS_RANGES, Stats
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 class Standing:
