@@ -41,8 +41,8 @@ python_maximum_signature_line_length = 80
 
 # The site is built without a network, so links into other projects' pages are no dead links.
 nitpick_ignore = [  # not public yet
-    ("py:class", "selective_backprop._ranks.Alone"),
-    ("py:class", "selective_backprop._ranks.Group"),
+    ("py:class", "selective_backprop._distributed.group.Alone"),
+    ("py:class", "selective_backprop._distributed.group.Group"),
 ]
 nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 
@@ -50,7 +50,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 def link_to_public_name(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node
 ) -> nodes.Node | None:
-    """Point `selective_backprop._loader.SelectiveLoader` to where the reference documents it."""
+    """Point a private path of a public name to where the reference documents it."""
     target = node.get("reftarget", "")
     name = target.rpartition(".")[2]
     public = f"selective_backprop.{name}"

@@ -96,7 +96,7 @@ class Loop:
 
 def remember(strategy: sb.Strategy, epochs: int, at_most: int, options: dict) -> Remembered:
     """Train; a ledger of more than `at_most` bytes is shared out among the ranks."""
-    with mock.patch("selective_backprop._journal.MOST_GATHERED", at_most):
+    with mock.patch("selective_backprop._memory.pending_updates.MOST_GATHERED", at_most):
         loop = Loop(strategy, **options)
     with noted_messages() as sent:
         for _ in range(epochs):
@@ -124,7 +124,7 @@ def go_on(
     strategy: sb.Strategy, stop: int, at_most: int, options: dict
 ) -> tuple[Remembered, Remembered, list[int | None]]:
     """Train three epochs; and once more from a state of the middle of the second."""
-    with mock.patch("selective_backprop._journal.MOST_GATHERED", at_most):
+    with mock.patch("selective_backprop._memory.pending_updates.MOST_GATHERED", at_most):
         loop, again = Loop(strategy, **options), Loop(strategy, **options)
     states, lengths = [], []
     loop.watch = lambda: states.append(loop.door.state_dict())
@@ -163,7 +163,7 @@ def pack_and_unpack(state: dict[str, Any]) -> dict[str, Any]:
 
 def fail_to_recall(rank: int, at_most: int) -> None:
     """Let one rank fail before its first candidate: what it remembers cannot be recalled."""
-    with mock.patch("selective_backprop._journal.MOST_GATHERED", at_most):
+    with mock.patch("selective_backprop._memory.pending_updates.MOST_GATHERED", at_most):
         loop = Loop(sb.Strategy("stale", sb.Stale(sb.Forward()), sb.Percentile(1.0)))
     loop.epoch()
     if rank_now() == rank:

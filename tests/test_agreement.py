@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._agreement import measure, overlap, rank_correlation
+from selective_backprop.scorers._agreement import measure, overlap, rank_correlation
 
 ties = st.integers(0, 4).map(float)
 values = st.one_of(ties, st.floats(-1e6, 1e6, width=32))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from selective_backprop._batches import (
+from selective_backprop._batches.structure import (
     Layout,
     count_rows,
     cut_rows,

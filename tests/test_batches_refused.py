@@ -9,7 +9,7 @@ from fixture_batches import Example, Pair, same
 from torch.nn.utils.rnn import pack_sequence
 
 import selective_backprop as sb
-from selective_backprop._batches import (
+from selective_backprop._batches.structure import (
     Layout,
     check_layout,
     count_rows,

@@ -138,7 +138,7 @@ def test_coins_keep_what_batches_are_filled_with():
 
 
 def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
-    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
     models = net().double(), net().double()
     steps = [
         sb.SelectiveStep(model, LOSS, scored(sb.Top(1 / 4)), reuse_activations=reuse)

@@ -227,7 +227,7 @@ def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch)
     training.epoch(after=lambda: saves.append(training.door.state_dict()))
     moved = []
     monkeypatch.setattr(
-        "selective_backprop._packing.move_batch",
+        "selective_backprop._batches.serialization.move_batch",
         lambda state, device: moved.append(device) or state,
     )
     training.door.load_state_dict(saves[0])

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Dataset, default_collate
 
 import selective_backprop as sb
-from selective_backprop._keys import list_keys, plain_list
+from selective_backprop._batches.keys import list_keys, plain_list
 
 HALF = sb.random_backprop(1 / 2)
 

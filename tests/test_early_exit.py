@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from selective_backprop.scorers._early_exit import _Exit
+from selective_backprop.scorers.cheap._early_exit import _Exit
 
 
 def heads(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:

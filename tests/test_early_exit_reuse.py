@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str, nn.Module,
 @pytest.fixture(autouse=True)
 def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse what small nets compute too, though it gains nothing."""
-    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
     torch.manual_seed(0)
 
 

@@ -147,7 +147,7 @@ def test_grand_holds_no_more_gradients_at_once_than_it_may(monkeypatch):
     monkeypatch.setattr(
         torch.func, "vmap", lambda *a, chunk_size, **k: seen.append(chunk_size) or vmap(*a, **k)
     )
-    monkeypatch.setattr("selective_backprop._example_scores.GRADIENT_BYTES", 3 * 18 * 4 + 1)
+    monkeypatch.setattr("selective_backprop._pruning.example_scores.GRADIENT_BYTES", 3 * 18 * 4 + 1)
     loader = in_order(*vectors(4))
     loss_fn = nn.CrossEntropyLoss()
     sb.grand_scores(loader, lambda: nn.Linear(5, 3), idle, models=1, loss_fn=loss_fn)

@@ -122,9 +122,9 @@ def test_every_import_points_down():
 
 DOWN = "Every import points down"
 FORBIDDEN = {
-    ("_types.py", "from selective_backprop._history import History"): (
+    ("_types.py", "from selective_backprop._memory.history import History"): (
         DOWN,
-        "selective_backprop._types -> selective_backprop._history ",
+        "selective_backprop._core.types -> selective_backprop._memory.history ",
     ),
     ("scorers/_forward.py", "from selective_backprop.selectors import Top"): (
         DOWN,
@@ -133,11 +133,11 @@ FORBIDDEN = {
     ("_novel.py", ""): (DOWN, "not listed as layers:\n\n- selective_backprop._novel\n"),
     ("_stopwatch.py", "import selective_backprop as sb"): (
         "Nothing inside goes through the public face",
-        "selective_backprop._stopwatch -> selective_backprop ",
+        "selective_backprop._core.stopwatch -> selective_backprop ",
     ),
-    ("lab/records.py", "from selective_backprop._history import History"): (
+    ("lab/records.py", "from selective_backprop._memory.history import History"): (
         "The lab uses the public face alone",
-        "selective_backprop.lab.records -> selective_backprop._history ",
+        "selective_backprop.lab.records -> selective_backprop._memory.history ",
     ),
 }
 

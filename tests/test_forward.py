@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._losses import ExampleLosses
+from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop.scorers import _forward
 
 BATCH = (torch.randn(8, 4), torch.arange(8) % 3)

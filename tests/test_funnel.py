@@ -12,11 +12,17 @@ from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
 from selective_backprop import _funnel
-from selective_backprop._batches import Layout
-from selective_backprop._context import Context
-from selective_backprop._funnel import Funnel, FunnelState, Leftovers, Rows, Shape
-from selective_backprop._saved import Saved
-from selective_backprop._schedule import Phase
+from selective_backprop._batches.structure import Layout
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._pipeline.selection_buffer import (
+    Funnel,
+    FunnelState,
+    Leftovers,
+    Rows,
+    Shape,
+)
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.schedule import Phase
 
 
 def funnel(

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
 from selective_backprop import _history
-from selective_backprop._history import _share_below_on_device
+from selective_backprop._memory.history import _share_below_on_device
 
 # few values, so that most of them are ties
 tied = st.integers(-3, 3).map(float)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import distributed
 
 import selective_backprop as sb
-from selective_backprop._journal import Journal, Shard, find_shard, in_turn, merge
-from selective_backprop._ranks import Alone, Group
+from selective_backprop._distributed.group import Alone, Group
+from selective_backprop._memory.pending_updates import Journal, Shard, find_shard, in_turn, merge
 
 EXAMPLES = 7
 NOTES = st.lists(

@@ -12,7 +12,7 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._losses import (
+from selective_backprop._batches.losses import (
     ADVICE,
     ExampleLosses,
     average_examples,

@@ -10,7 +10,7 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers import _low_precision
-from selective_backprop.scorers._low_precision import _UnderAutocast, is_slow
+from selective_backprop.scorers.cheap._low_precision import _UnderAutocast, is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop._memory import Knowledge, Memory
+from selective_backprop._pipeline.score_memory import Knowledge, Memory
 
 NAN, INF = math.nan, math.inf
 

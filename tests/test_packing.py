@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._packing import pack_batch, unpack_batch
+from selective_backprop._batches.serialization import pack_batch, unpack_batch
 
 
 class Pair(NamedTuple):

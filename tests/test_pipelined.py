@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._agreement import measure
-from selective_backprop._losses import ExampleLosses
+from selective_backprop._batches.losses import ExampleLosses
+from selective_backprop.scorers._agreement import measure
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from selective_backprop._preflight import CountedCost
+from selective_backprop._loader.summary import CountedCost
 
 LOSS = nn.CrossEntropyLoss()
 

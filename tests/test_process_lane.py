@@ -16,8 +16,8 @@ from fixture_pipelined import BATCH, BATCHES, begin, counting, of, processes, st
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop._losses import ExampleLosses
-from selective_backprop.scorers._process_lane import SecondProcess
+from selective_backprop._batches.losses import ExampleLosses
+from selective_backprop.scorers.cheap.pipelined._process_lane import SecondProcess
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, 20), (20, 1)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import distributed
 
-from selective_backprop._ranks import Group
+from selective_backprop._distributed.group import Group
 
 ALL = Group(0, 2, torch.device("cpu"))
 

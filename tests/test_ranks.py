@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import distributed
 
 import selective_backprop as sb
-from selective_backprop._exchange import EPOCHS, TURNS, Exchange, Head, Status
-from selective_backprop._ranks import Alone, Group, find_ranks
+from selective_backprop._distributed.group import Alone, Group, find_ranks
+from selective_backprop._distributed.messages import EPOCHS, TURNS, Exchange, Head, Status
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_rows_of_any_number_are_gathered_in_pieces_of_bounded_size(monkeypatch):
             one.copy_(message + 100 * rank)
 
     monkeypatch.setattr(distributed, "all_gather", gather)
-    monkeypatch.setattr("selective_backprop._ranks.MOST_AT_ONCE", 6)
+    monkeypatch.setattr("selective_backprop._distributed.group.MOST_AT_ONCE", 6)
     rows = torch.arange(1, 8)
     pieces = list(Group(0, 2, torch.device("cpu")).gather_rows(rows, [7, 4]))
     assert sizes == [3, 3, 1]

@@ -13,8 +13,13 @@ from torch.utils.checkpoint import checkpoint
 
 import selective_backprop as sb
 from selective_backprop import _recording, _reuse
-from selective_backprop._fingerprint import Fingerprints, full_precision, plan_reading, same_rows
-from selective_backprop._operations import Operation
+from selective_backprop._step.reuse.fingerprints import (
+    Fingerprints,
+    full_precision,
+    plan_reading,
+    same_rows,
+)
+from selective_backprop._step.reuse.operations import Operation
 
 EXACT = 1e-12
 KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -46,7 +51,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 @pytest.fixture(autouse=True)
 def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse what small nets compute too, though it gains nothing."""
-    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
     torch.manual_seed(0)
 
 
@@ -195,7 +200,7 @@ def test_an_operation_that_is_no_row_by_row_one_fails_its_trial(
 
 
 def test_operations_that_would_gain_nothing_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 64)
+    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 64)
     net = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 63), nn.Linear(63, 3))
     both = nets.pair(net.double())
     for seed in range(2):
@@ -284,7 +289,7 @@ def test_fingerprints_tell_rows_apart_in_every_layout(layout: str) -> None:
 def test_fingerprints_of_long_rows_see_elements_that_change_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("selective_backprop._fingerprint.LONGEST", 32)
+    monkeypatch.setattr("selective_backprop._step.reuse.fingerprints.LONGEST", 32)
     tensor = torch.randn(4, 8, 8, 4, dtype=torch.float64)
     prints, reading = Fingerprints(), plan_reading(tensor)
     assert reading is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._schedule import Interludes
+from selective_backprop._sampling.schedule import Interludes
 
 
 def test_by_default_selection_acts_from_the_first_batch_to_the_last():

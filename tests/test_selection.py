@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
-from selective_backprop._history import _share_below_on_device
-from selective_backprop._selection import (
+from selective_backprop._memory.history import _share_below_on_device
+from selective_backprop._sampling.draws import (
     _comb_on_device,
     _tilt_on_device,
     draw_coins,

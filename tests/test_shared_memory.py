@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers._shared_memory import Parcel, allocate, read
+from selective_backprop.scorers.cheap.pipelined._shared_memory import Parcel, allocate, read
 
 
 @dataclass

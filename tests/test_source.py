@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._source import open_source
+from selective_backprop._pipeline.source import open_source
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ TOP = sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
 @pytest.fixture(autouse=True)
 def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse what small nets compute too, though it gains nothing."""
-    monkeypatch.setattr("selective_backprop._operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
     torch.manual_seed(0)
 
 

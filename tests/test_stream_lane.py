@@ -15,9 +15,9 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._losses import ExampleLosses
+from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop.scorers import _stream_lane
-from selective_backprop.scorers._stream_lane import StreamLane
+from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamLane
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")

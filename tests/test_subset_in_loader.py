@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 import selective_backprop as sb
-from selective_backprop._source import KeptBatches
+from selective_backprop._pipeline.source import KeptBatches
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import selective_backprop as sb
-from selective_backprop._mixtures import mixes_examples
+from selective_backprop._batches.mixed_targets import mixes_examples
 
 HALF = sb.selective_backprop(rate=1 / 2)
 

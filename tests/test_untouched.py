@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers._untouched import (
+from selective_backprop._core.isolation import (
     LARGEST_SAVED,
     KeptBuffers,
     eval_mode,

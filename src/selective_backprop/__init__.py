@@ -3,10 +3,7 @@
 import importlib
 import typing
 
-from selective_backprop._agreement import Agreement
-from selective_backprop._context import Context
-from selective_backprop._ensemble import ExampleScores
-from selective_backprop._errors import (
+from selective_backprop._core.errors import (
     BatchError,
     ConfigurationError,
     DataError,
@@ -16,17 +13,19 @@ from selective_backprop._errors import (
     SelectionWarning,
     SelectiveBackpropError,
 )
-from selective_backprop._example_scores import el2n_scores, grand_scores
-from selective_backprop._finite import NonFinite
-from selective_backprop._funnel import Leftovers
-from selective_backprop._gate import AbstractGate, RunningGate, VarianceGate
-from selective_backprop._history import History
-from selective_backprop._ledger import Ledger, Observations
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._log import Log
-from selective_backprop._prune import Keep, prune
-from selective_backprop._schedule import Schedule
-from selective_backprop._selection import (
+from selective_backprop._core.stats import ScoreStats, Stats, StepStats
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._loader.log import Log
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._memory.history import History
+from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pruning.ensemble import ExampleScores
+from selective_backprop._pruning.example_scores import el2n_scores, grand_scores
+from selective_backprop._pruning.prune import Keep, prune
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import (
     Choice,
     Draw,
     Selection,
@@ -34,11 +33,11 @@ from selective_backprop._selection import (
     inclusion_odds,
     tilted_odds,
 )
-from selective_backprop._stats import ScoreStats, Stats, StepStats
-from selective_backprop._step import SelectedLosses, SelectiveStep
-from selective_backprop._stopwatch import Stopwatch
-from selective_backprop._subset import Subset
-from selective_backprop._tokens import SelectedTokens, TokenSelection
+from selective_backprop._sampling.gate import AbstractGate, RunningGate, VarianceGate
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.subset import Subset
+from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
+from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,
@@ -65,6 +64,7 @@ from selective_backprop.scorers import (
     Stale,
     Synced,
 )
+from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors import (
     AbstractSelector,
     BelowMean,

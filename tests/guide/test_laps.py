@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop.guide._laps import Lap
 
 

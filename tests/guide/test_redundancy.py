@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from selective_backprop._batches import Layout
-from selective_backprop._source import open_source
+from selective_backprop._batches.structure import Layout
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._redundancy import Redundancy, look
 from selective_backprop.guide._subject import Subject
 

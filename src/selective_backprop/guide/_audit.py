@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._memory.ledger import Ledger
 from selective_backprop.guide._doubts import Doubts
 from selective_backprop.guide._suspects import Suspects
 

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_number
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_number
 
 
 class Budget:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches import move_batch
-from selective_backprop._finite import NonFinite
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._schedule import Schedule
-from selective_backprop._selection import Selection
-from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._sampling.draws import Selection
+from selective_backprop._sampling.schedule import Schedule
 from selective_backprop.guide._spending import Clock, Spent, timed
 from selective_backprop.guide._subject import Subject
 from selective_backprop.scorers import Forward

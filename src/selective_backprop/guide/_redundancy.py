@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._losses import check_losses
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.isolation import eval_mode
 from selective_backprop.guide._gradients import (
     Gradient,
     cosine,
@@ -18,7 +19,6 @@ from selective_backprop.guide._gradients import (
     trained,
 )
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers._untouched import eval_mode
 from selective_backprop.selectors._confident import misses
 from selective_backprop.selectors._noise_budget import certain_pull
 

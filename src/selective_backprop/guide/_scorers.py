@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches import map_tensors
+from selective_backprop._batches.structure import map_tensors
 from selective_backprop.scorers import (
     AbstractScorer,
     Forward,

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from selective_backprop._agreement import Agreement
-from selective_backprop._context import Context
-from selective_backprop._errors import SelectionWarning
-from selective_backprop._stopwatch import Stopwatch
-from selective_backprop._types import LossesOf
+from selective_backprop._core.errors import SelectionWarning
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._core.types import LossesOf
+from selective_backprop._sampling.context import Context
 from selective_backprop.guide._spending import Spent, timed, total_of
 from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.scorers._agreement import Agreement
 
 
 @dataclass(frozen=True, eq=False)

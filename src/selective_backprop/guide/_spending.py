@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selective_backprop._stopwatch import Stopwatch
+from selective_backprop._core.stopwatch import Stopwatch
 
 Clock = Callable[[], float]
 

@@ -11,14 +11,14 @@ from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches import Layout, count_rows, move_batch
-from selective_backprop._errors import ConfigurationError, LoaderError, SelectiveBackpropError
-from selective_backprop._losses import check_losses
-from selective_backprop._source import Source
-from selective_backprop._streams import generators_of
-from selective_backprop._types import LossesOf, Scores
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.structure import Layout, count_rows, move_batch
+from selective_backprop._core.errors import ConfigurationError, LoaderError, SelectiveBackpropError
+from selective_backprop._core.isolation import kept_random_streams, unwrapped
+from selective_backprop._core.types import LossesOf, Scores
+from selective_backprop._pipeline.sampler_rng import generators_of
+from selective_backprop._pipeline.source import Source
 from selective_backprop.guide._gradients import trained
-from selective_backprop.scorers._untouched import kept_random_streams, unwrapped
 
 MOMENTUM = 0.9
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Int64
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_number, check_whole
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_number, check_whole
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 

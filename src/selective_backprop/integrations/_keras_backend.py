@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._versions import release
 
 OLDEST = "3.6"

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from selective_backprop._errors import ConfigurationError, LoaderError
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._options import check_flag, check_number, check_whole
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.options import check_flag, check_number, check_whole
+from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop.integrations._keras_backend import keras
 
 

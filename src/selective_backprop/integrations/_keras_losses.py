@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._keras_backend import keras
 
 INSTEAD = "Pass losses=callable(model, batch) -> one loss per example."

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._saved import Saved
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop.integrations._keras_backend import keras
 
 FIELDS = ("epoch", "loader", "seeds", "torch", "numpy", "python")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop._core.types import LossesOf, OutputsOf
 
 
 class Untouched:

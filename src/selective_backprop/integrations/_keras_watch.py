@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from selective_backprop._errors import warn
-from selective_backprop._stats import ScoreStats, Stats
+from selective_backprop._core.errors import warn
+from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_feed import Feed
 from selective_backprop.integrations._keras_state import Backup, pack, unpack

@@ -18,9 +18,9 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from selective_backprop._errors import ConfigurationError, LossError
-from selective_backprop._losses import check_losses
-from selective_backprop._types import Scores
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.types import Scores
 
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 IGNORED = -100  # the label of a token that is not predicted

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
 
 
 def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:

@@ -21,7 +21,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from selective_backprop._errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 
 UNTESTED = {
     DistributedType.DEEPSPEED: "DeepSpeed",

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop.integrations._shard import check_accelerator
-from selective_backprop.scorers._untouched import kept_random_streams
 from selective_backprop.strategies import Strategy
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from selective_backprop._batches import move_batch
-from selective_backprop._errors import BatchError, ConfigurationError
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._packing import pack_batch, unpack_batch
-from selective_backprop._saved import Saved
-from selective_backprop._selection import Selection
+from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.errors import BatchError, ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._sampling.draws import Selection
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
 

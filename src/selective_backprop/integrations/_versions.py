@@ -3,7 +3,7 @@
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
 
 
 def require(framework: str, needed: str) -> None:

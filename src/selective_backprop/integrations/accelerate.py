@@ -13,18 +13,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from selective_backprop._agreement import Agreement
-from selective_backprop._batches import move_batch
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._losses import LossFunction
-from selective_backprop._packing import pack_batch, unpack_batch
-from selective_backprop._saved import Saved
-from selective_backprop._selection import Selection
-from selective_backprop._stats import ScoreStats, Stats
-from selective_backprop._weighing import WeighingLoss
+from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.stats import ScoreStats, Stats
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._versions import require
+from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
 
 require("accelerate", "1.0.1")

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from selective_backprop._checks import check_strategy
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._finite import NonFinite
-from selective_backprop._funnel import Leftovers
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._log import Log
-from selective_backprop._saved import Saved
-from selective_backprop._stats import Stats
-from selective_backprop._stopwatch import Stopwatch
-from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.stats import Stats
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._loader.log import Log
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.validation import check_strategy
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.selection_buffer import Leftovers
 from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_checks import (
     build,

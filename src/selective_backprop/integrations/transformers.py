@@ -10,10 +10,10 @@ takes out again.
 from collections.abc import Mapping
 from typing import Any
 
-from selective_backprop._checks import check_pad, check_strategy
-from selective_backprop._finite import NonFinite
-from selective_backprop._funnel import Leftovers
-from selective_backprop._loader import SelectiveLoader
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.validation import check_pad, check_strategy
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.selection_buffer import Leftovers
 from selective_backprop.integrations._versions import require
 from selective_backprop.strategies import Strategy
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop._errors import warn
+from selective_backprop._core.errors import warn
 from selective_backprop.lab._files import forced_to_disk, sync_folder
 from selective_backprop.lab._lines import decode, encode
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop._errors import warn
+from selective_backprop._core.errors import warn
 from selective_backprop.lab.checkpoints import Checkpoints
 from selective_backprop.lab.datasets import ImageData
 from selective_backprop.lab.examples import write_examples

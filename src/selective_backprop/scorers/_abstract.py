@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._agreement import Agreement
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_number, check_whole, settle
-from selective_backprop._types import RowIndices, Scores
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._agreement import Agreement
 
 
 class RunningScorer(ABC):

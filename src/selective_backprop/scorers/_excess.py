@@ -7,10 +7,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_instance
-from selective_backprop._types import RowIndices, Scores
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_instance
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,

@@ -8,20 +8,20 @@ from typing import Any, Literal, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._losses import check_losses, error_norms
-from selective_backprop._options import check_flag, choose, settle
-from selective_backprop._saved import Saved
-from selective_backprop._types import LossesOf, RowIndices, Scores
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
-from selective_backprop.scorers._untouched import (
+from selective_backprop._batches.losses import check_losses, error_norms
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import (
     KeptBuffers,
     eval_mode,
     kept_random_streams,
     uncached_autocast,
     unwrapped,
 )
+from selective_backprop._core.options import check_flag, choose, settle
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 
 
 class Measure(StrEnum):

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._saved import Saved
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
 
 
 def check_maker(name: str, maker: Any) -> None:

@@ -6,9 +6,9 @@ from typing import final
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._context import Context
-from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_instance, check_whole, settle
+from selective_backprop._core.options import check_instance, check_whole, settle
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
@@ -16,9 +16,9 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._average import Average
-from selective_backprop.scorers._predictor import AbstractPredictor
 from selective_backprop.scorers._stale import check_inner, expired, forget
+from selective_backprop.scorers.predictors._average import Average
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor
 
 
 @final

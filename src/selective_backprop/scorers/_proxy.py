@@ -9,16 +9,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._losses import check_losses
-from selective_backprop._options import check_instance
-from selective_backprop._saved import Saved
-from selective_backprop._types import LossesOf, RowIndices, Scores
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.options import check_instance
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._makers import check_maker, load_learner, name_of
-from selective_backprop.scorers._untouched import kept_random_streams
 
 
 @final

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger
-from selective_backprop._options import check_number, check_whole, settle
-from selective_backprop._saved import Saved
-from selective_backprop._types import RowIndices, Scores
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._context import Context
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._ledger import Ledger, Observations
-from selective_backprop._options import check_flag, check_instance, check_whole, settle
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_flag, check_instance, check_whole, settle
+from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,

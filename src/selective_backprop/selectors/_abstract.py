@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from selective_backprop._context import Context
-from selective_backprop._history import History
-from selective_backprop._options import check_rate, check_whole, settle
-from selective_backprop._saved import Saved
-from selective_backprop._selection import Choice, Draw
-from selective_backprop._types import Scores
+from selective_backprop._core.options import check_rate, check_whole, settle
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice, Draw
 
 FLOOR = "0.25 keeps at least one in four"
 

@@ -5,11 +5,11 @@ from typing import final
 
 import torch
 
-from selective_backprop._context import Context
-from selective_backprop._history import History
-from selective_backprop._options import check_number, settle
-from selective_backprop._selection import Choice, Draw, draw_coins
-from selective_backprop._types import Odds, Scores
+from selective_backprop._core.options import check_number, settle
+from selective_backprop._core.types import Odds, Scores
+from selective_backprop._memory.history import History
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice, Draw, draw_coins
 from selective_backprop.selectors._abstract import (
     FLOOR,
     AbstractSelector,

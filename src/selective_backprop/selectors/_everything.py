@@ -5,10 +5,10 @@ from typing import final
 
 import torch
 
-from selective_backprop._context import Context
-from selective_backprop._history import History
-from selective_backprop._selection import Choice
-from selective_backprop._types import Scores
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
     RunningSelector,

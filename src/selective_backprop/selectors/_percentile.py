@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from selective_backprop._context import Context
-from selective_backprop._history import History, share_below
-from selective_backprop._options import check_number, check_whole, choose, settle
-from selective_backprop._selection import (
+from selective_backprop._core.options import check_number, check_whole, choose, settle
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History, share_below
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import (
     Choice,
     Draw,
     DrawName,
@@ -20,7 +21,6 @@ from selective_backprop._selection import (
     tilt_on_host,
     tilted_odds,
 )
-from selective_backprop._types import Scores
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
     RunningSelector,

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import final
 
-from selective_backprop._context import Context
-from selective_backprop._options import check_rate, settle
-from selective_backprop._selection import Choice
-from selective_backprop._types import Scores
+from selective_backprop._core.options import check_rate, settle
+from selective_backprop._core.types import Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
     RunningSelector,

@@ -1,6 +1,6 @@
 """The strategy that sets its own rate, and skips little where little is to be gained."""
 
-from selective_backprop._schedule import Schedule
+from selective_backprop._sampling.schedule import Schedule
 from selective_backprop.scorers import Recorded
 from selective_backprop.selectors import NoiseBudget
 from selective_backprop.strategies._strategy import Strategy

@@ -1,8 +1,8 @@
 """Controls, and selection by the plainest of rules."""
 
-from selective_backprop._schedule import Schedule
-from selective_backprop._selection import Draw, DrawName
-from selective_backprop._subset import Subset
+from selective_backprop._sampling.draws import Draw, DrawName
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import AbstractScorer, Forward
 from selective_backprop.selectors import Bottom, Everything, Top, Uniform
 from selective_backprop.strategies._strategy import Strategy

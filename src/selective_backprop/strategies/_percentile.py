@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from torch import nn
 from torch.optim import Optimizer
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_rate
-from selective_backprop._schedule import Schedule
-from selective_backprop._selection import Draw, DrawName
-from selective_backprop._subset import Subset
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_rate
+from selective_backprop._sampling.draws import Draw, DrawName
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import (
     AbstractPredictor,
     AbstractScorer,

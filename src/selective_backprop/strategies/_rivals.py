@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from selective_backprop._gate import VarianceGate
-from selective_backprop._schedule import Schedule
+from selective_backprop._sampling.gate import VarianceGate
+from selective_backprop._sampling.schedule import Schedule
 from selective_backprop.scorers import (
     AbstractScorer,
     Excess,

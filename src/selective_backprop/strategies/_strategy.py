@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._options import check_instance
-from selective_backprop._schedule import Schedule
-from selective_backprop._subset import Subset
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_instance
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import AbstractScorer, Needs
 from selective_backprop.selectors import AbstractSelector
 

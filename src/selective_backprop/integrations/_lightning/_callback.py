@@ -6,9 +6,9 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._saved import Saved
-from selective_backprop._stats import Stats
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.stats import Stats
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._streams import read_streams, save_streams
 from selective_backprop.integrations._lightning._trainer import check_trainer

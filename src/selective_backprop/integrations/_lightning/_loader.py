@@ -10,15 +10,15 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._checks import check_pad, check_strategy
-from selective_backprop._errors import ConfigurationError, LoaderError
-from selective_backprop._finite import NonFinite
-from selective_backprop._funnel import Leftovers
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._losses import LossFunction, find_losses, find_outputs
-from selective_backprop._options import check_flag, check_whole, choose
-from selective_backprop._source import open_source
-from selective_backprop._types import LossesOf, OutputsOf
+from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.options import check_flag, check_whole, choose
+from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.validation import check_pad, check_strategy
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._seen import AsTrained, Mean, transfer_hooks

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._epoch import Epoch
-from selective_backprop._errors import ConfigurationError, LoaderError
-from selective_backprop._loader import SelectiveLoader
-from selective_backprop._losses import check_losses
-from selective_backprop._packing import on_device, pack_batch, unpack_batch
-from selective_backprop._saved import FLOATS, Saved
-from selective_backprop._selection import Selection
-from selective_backprop._stats import STATS_RANGES, Stats
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.serialization import on_device, pack_batch, unpack_batch
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.saved_state import FLOATS, Saved
+from selective_backprop._core.stats import STATS_RANGES, Stats
+from selective_backprop._loader.epoch_iterator import Epoch
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._lightning._seen import Mean
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from selective_backprop._errors import LoaderError
+from selective_backprop._core.errors import LoaderError
 
 
 def as_lightning_would(

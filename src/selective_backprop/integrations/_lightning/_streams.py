@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from selective_backprop._saved import Saved
+from selective_backprop._core.saved_state import Saved
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:

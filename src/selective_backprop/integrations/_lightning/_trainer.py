@@ -6,9 +6,9 @@ from collections.abc import Callable
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
-from selective_backprop._errors import ConfigurationError
-from selective_backprop._finite import NonFinite
-from selective_backprop._selection import Draw
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._sampling.draws import Draw
 from selective_backprop.strategies import Strategy
 
 

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from selective_backprop._errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._versions import release
 
 OLDEST = "2.6"

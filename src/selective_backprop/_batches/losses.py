@@ -1,0 +1,331 @@
+"""One loss per example, from the loss function the user already has."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, nll_loss
+
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.types import LossesOf, OutputsOf, Scores
+
+LossFunction = Callable[..., Any]
+
+_CROSS_ENTROPIES = {
+    "CrossEntropyLoss",
+    "NLLLoss",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+}
+ADVICE = (
+    'Pass a loss function that has a reduction="none", or '
+    "losses=callable(model, batch) -> one loss per example."
+)
+
+
+def unreduced(loss_fn: LossFunction) -> LossFunction:
+    """Return the loss function asked for `reduction="none"`, on a copy where it is a module.
+
+    A loss without a `reduction` is returned as it is; the first batch shows what it returns.
+    """
+    # A compiled module, copied or not, hands what is set on it to the module inside.
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    if isinstance(getattr(loss_fn, "reduction", None), str):
+        clone = copy.copy(loss_fn)
+        clone.reduction = "none"  # ty: ignore[invalid-assignment]
+        return clone
+    if not isinstance(loss_fn, nn.Module) and "reduction" in _parameters(loss_fn):
+        return functools.partial(loss_fn, reduction="none")
+    return loss_fn
+
+
+def reduction_of(loss_fn: LossFunction) -> str | None:
+    """Return how a loss reduces the losses of rows, or None if it has no `reduction`."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    found = getattr(loss_fn, "reduction", None)
+    if found is None and (parameter := _parameters(loss_fn).get("reduction")):
+        found = parameter.default
+    return found if isinstance(found, str) else None
+
+
+def _parameters(function: LossFunction) -> dict[str, inspect.Parameter]:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # builtins without a signature
+        return {}
+
+
+def ignored_target(loss_fn: LossFunction) -> int | None:
+    """Return the target value that the loss leaves out, `ignore_index`, or None."""
+    value = getattr(loss_fn, "ignore_index", None)
+    if value is None and (parameter := _parameters(loss_fn).get("ignore_index")):
+        value = parameter.default
+    return value if isinstance(value, int) else None
+
+
+def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
+    """Return in words why a loss is known to be none, or None where it may be one."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    bound = isinstance(loss_fn, functools.partial)
+    function = loss_fn.func if bound else loss_fn
+    smoothing = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    if loss_fn is not None and class_weights(loss_fn) is not None:
+        return "weighs classes"
+    if smoothing.get("label_smoothing"):
+        return "smooths labels"
+    named = type(function) if isinstance(function, nn.Module) else function
+    name, home = (getattr(named, key, None) for key in ("__name__", "__module__"))
+    of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
+    return f"is {name}" if of_torch and name not in _CROSS_ENTROPIES else None
+
+
+def class_weights(loss_fn: LossFunction) -> Tensor | None:
+    """Return the weights of classes by which a cross-entropy divides its mean, or None."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
+        return loss_fn.keywords.get("weight")
+    return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
+
+
+def mean_of_examples(losses: Tensor, loss_fn: LossFunction, targets: Any) -> Tensor:
+    """Return the mean of losses of rows, divided as a cross-entropy of classes divides its own.
+
+    With weights of classes it divides by their sum over the rows, or over all positions of the
+    rows, and what `ignore_index` names counts nowhere.
+
+    Args:
+        losses: of rows, `[row]`, averaged over their positions where they have several.
+        loss_fn: the user's.
+        targets: classes, `[row]` or `[row, ...]`; of anything else it is the plain mean.
+    """
+    weights, ignored = class_weights(loss_fn), ignored_target(loss_fn)
+    classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+    masked = ignored is not None and classes and targets.ndim == 1
+    if not classes or not (masked or weights is not None):
+        return losses.mean()
+    kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+    counted = kept.float()
+    if weights is not None:
+        counted = counted * weights.float()[targets.where(kept, 0).long()]
+    rows = len(losses) if targets.ndim == 1 else kept.sum()
+    return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+
+
+def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:
+    """Average token or pixel losses over all axes but the first, masked positions left out.
+
+    Args:
+        losses: `[candidate, ...]`.
+        targets: what the losses were taken against; masked where it equals `ignored`.
+        ignored: the masked target value, or None.
+
+    Returns:
+        `[candidate]`; 0 for an example of which every position is masked.
+    """
+    if losses.ndim == 1:
+        return losses
+    if ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
+        kept = (targets != ignored).flatten(1)
+        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
+    return losses.flatten(1).mean(1)
+
+
+def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
+    """Refuse losses in which every row's output met every row's target.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return
+    given, wanted, found = (tuple(part.shape) for part in (outputs, targets, losses))
+    if len(given) == len(wanted) or found in (given, wanted):
+        return
+    try:
+        crossed = torch.broadcast_shapes(given, wanted)
+    except RuntimeError:
+        return
+    if found == tuple(crossed):
+        raise LossError(
+            f"outputs of shape {given} and targets of shape {wanted} were broadcast to {found}, so "
+            "that every row met every other row's target. Give both one shape: squeeze the "
+            "outputs, or unsqueeze the targets."
+        )
+
+
+def _advise_on_classes(error: Exception, outputs: Any, targets: Any) -> None:
+    """Say what to write where classes are on the last axis, as language models have them."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return
+    if outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
+        error.add_note(
+            f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, where "
+            "torch wants them on the second. Pass outputs=callable(model, batch) -> "
+            "(logits.movedim(-1, 1), targets)."
+        )
+
+
+def check_losses(losses: Any, candidates: int | None) -> Tensor:
+    """Return the losses if they are one number per candidate; counts become floats.
+
+    Args:
+        losses: what is to be checked.
+        candidates: how many there must be, or None if that is unknown.
+
+    Raises:
+        LossError: if they are anything else; the message says what to write instead.
+    """
+    if not isinstance(losses, Tensor):
+        raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
+    if losses.ndim == 0:
+        raise LossError(
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} A loss over the whole "
+            "batch, such as a contrastive one, has none; let losses= return the term that each "
+            "example contributes to it, its row of the cross-entropy of similarities."
+        )
+    if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
+        examples = "" if candidates is None else f" for a batch of {candidates} examples"
+        several = ""
+        if losses.ndim == 1 and candidates and losses.shape[0] % candidates == 0:
+            terms = losses.shape[0] // candidates
+            several = (
+                f" If these are {terms} tokens, pixels or views of each example, keep them on an "
+                "axis of their own; they are then averaged."
+            )
+        raise LossError(
+            f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
+            f"needed. {ADVICE}{several}"
+        )
+    return losses if losses.is_floating_point() else losses.float()
+
+
+def error_norms(outputs: Any, targets: Any) -> Scores:
+    """Return how far each example's predicted probabilities are from its target.
+
+    Args:
+        outputs: logits, `[candidate, class]`.
+        targets: class numbers, `[candidate]`, or probabilities, `[candidate, class]`.
+
+    Returns:
+        `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)]; NaN where there is
+        no such class.
+
+    Raises:
+        LossError: if outputs or targets are anything else.
+    """
+    both = (outputs, targets)
+    found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
+    known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
+    if not known or outputs.shape[1] < 2:
+        raise LossError(
+            f"the error norm needs outputs [candidate, class] of at least 2 classes and targets, "
+            f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
+            "targets); a single logit z is the two logits (0, z)."
+        )
+    half = outputs.dtype in (torch.float16, torch.bfloat16)
+    errors = (outputs.float() if half else outputs).softmax(1)
+    if targets.shape == outputs.shape:
+        return (errors - targets).norm(dim=1)
+    if targets.shape != outputs.shape[:1] or targets.is_floating_point():
+        raise LossError(
+            f"targets of shape {found[1]} and type {targets.dtype} belong to no outputs of shape "
+            f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
+        )
+    hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
+    # 1 - p would lose all digits where p is near 1; the sum of the others' does not.
+    others = errors.masked_fill(hit, 0.0)
+    norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
+    return norms.where(hit.any(1), torch.nan)
+
+
+@dataclass(frozen=True)
+class ExampleLosses:
+    """Losses of a batch of `(inputs, targets)`, or of what `outputs` makes of any batch.
+
+    Args:
+        loss_fn: the user's loss.
+        outputs: returns `(outputs, targets)` of a batch; by default the model's output on the
+            first of two parts of the batch, and the second part.
+    """
+
+    loss_fn: LossFunction
+    outputs: OutputsOf | None = None
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        return example_losses(self.loss_fn, *(self.outputs or apply_to_pair)(model, batch))
+
+
+def example_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
+    """Return one loss per example; what is none is returned as it is, for `check_losses`.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
+    losses = position_losses(loss_fn, outputs, targets)
+    if not isinstance(losses, Tensor) or losses.ndim == 0:
+        return losses  # refused by check_losses, with advice
+    return average_examples(losses, targets, ignored_target(loss_fn))
+
+
+def position_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
+    """Return the losses that are not reduced, `[candidate, ...]`, or whatever the loss returns.
+
+    Raises:
+        LossError: if outputs and targets were broadcast so that their first axes crossed.
+    """
+    try:
+        losses = unreduced(loss_fn)(outputs, targets)
+    except (RuntimeError, ValueError) as error:
+        _advise_on_classes(error, outputs, targets)
+        raise
+    if isinstance(losses, Tensor) and losses.ndim:
+        refuse_crossed_rows(losses, outputs, targets)
+    return losses
+
+
+def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`.
+
+    Raises:
+        LossError: if the batch is anything but a pair.
+    """
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = type(batch).__name__
+        if isinstance(batch, (tuple, list)):
+            found += f" of {len(batch)}"
+        raise LossError(
+            f"the batch is a {found}, not a pair (inputs, targets), so it is not known what the "
+            "model takes. Pass losses=callable(model, batch) -> one loss per example, or "
+            "outputs=callable(model, batch) -> (outputs, targets)."
+        )
+    inputs, targets = batch
+    return model(inputs), targets
+
+
+def find_losses(
+    loss_fn: LossFunction | None, losses: LossesOf | None, outputs: OutputsOf | None
+) -> LossesOf:
+    """Return how to get one loss per example, from what the user gave.
+
+    Raises:
+        ConfigurationError: if the user gave nothing to get losses from.
+    """
+    if losses is not None:
+        return losses
+    if loss_fn is None:
+        raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
+    return ExampleLosses(loss_fn, outputs)
+
+
+def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
+    """Return how to get `(outputs, targets)`, or None where the user gave losses alone."""
+    return outputs if outputs is not None or losses is not None else apply_to_pair

@@ -1,0 +1,53 @@
+"""Whether the rows of a batch are mixtures of examples, as far as their targets tell."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.structure import map_leaves
+from selective_backprop._core.errors import warn
+
+SLACK = 1e-2  # what half precision makes of a sum of many probabilities
+
+
+def warn_of_mixtures(batch: Any) -> None:
+    """Warn where a batch that was loaded by index looks like MixUp or CutMix.
+
+    Targets that are class numbers with a share each, or a mixture that only the inputs show,
+    look like any other batch.
+    """
+    if mixes_examples(batch):
+        warn(
+            "the targets look mixed from two examples each, as by MixUp or CutMix in the collate "
+            "function. This strategy knows examples by index, and files what it finds of a "
+            "mixture under one of the two. Mix the batches that the loader yields instead.",
+        )
+
+
+def mixes_examples(batch: Any) -> bool:
+    """Return whether any tensor in a batch looks like targets of mixed examples.
+
+    Such are probabilities `[candidate, class]` of three classes or more, of which at most two
+    stand out in every row, and two in some.
+    """
+    found = []
+
+    def look(path: str, leaf: Any) -> Any:
+        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+        if plain and leaf.is_floating_point() and leaf.ndim == 2:
+            found.append(_is_mixed(leaf))
+        return leaf
+
+    map_leaves(look, batch)
+    return any(found)
+
+
+def _is_mixed(targets: Tensor) -> bool:
+    if targets.shape[1] < 3 or not targets.shape[0]:
+        return False
+    values = targets.detach().float()
+    lowest = values.amin(1, keepdim=True)
+    peaks = (values > lowest + SLACK / 100).sum(1)
+    sums_to_one = ((values.sum(1) - 1).abs() < SLACK).all() & (lowest >= 0).all()
+    return bool(sums_to_one & (peaks <= 2).all() & (peaks == 2).any())

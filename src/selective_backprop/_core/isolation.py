@@ -1,0 +1,229 @@
+"""Leave a model as it was found: modes, buffers and every random stream."""
+
+import random
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from selective_backprop._core.errors import warn
+
+LARGEST_SAVED = 2**20  # bytes of a buffer that is saved before every pass: copied in 0.1 ms
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model itself: a forward through its wrapper would skip the next broadcast."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Generator[None]:
+    """Run the body with every module in eval mode, then give each module its own mode back.
+
+    Flags are set directly: a module's own `train()` may do more than that, and must not.
+    """
+    changed = [module for module in model.modules() if module.training]
+    for module in changed:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.training = True
+
+
+@contextmanager
+def kept_random_streams(device: torch.device | None) -> Generator[None]:
+    """Run the body, then put torch's, NumPy's and Python's random streams back."""
+    cuda = device is not None and device.type == "cuda"
+    torch_state = torch.get_rng_state()
+    cuda_state = torch.cuda.get_rng_state(device) if cuda else None
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        if cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state, device)  # ty: ignore[invalid-argument-type]
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+
+class _Slot(NamedTuple):
+    """Where a buffer hangs, and what hung there before a pass."""
+
+    module: nn.Module
+    name: str
+    buffer: Tensor
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Tells it from other buffers of the model, whatever tensor hangs there."""
+        return id(self.module), self.name
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """Tells the tensor, and its memory, from others."""
+        buffer = self.buffer
+        return id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another tensor hangs there now, or none."""
+        return self.module._buffers.get(self.name) is not self.buffer
+
+
+class KeptBuffers:
+    """Save the buffers of a model before a forward pass, and put back what the pass moved.
+
+    Buffers of up to 1 MiB are saved before every pass. Larger ones are saved before the first
+    whole pass, and from then on those that were ever seen to move: one that first moves later is
+    not put back, and a warning says so. Writes through `.data` to a larger one are seen in the
+    first pass alone.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._buffers = _Buffers(model)
+        self._moving: set[tuple[int, str]] | None = None  # of the larger; None: not known yet
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Run the body, then put back the buffers that it moved."""
+        if self._buffers.outdated:
+            self._buffers = _Buffers(self._model)
+        buffers, known = self._buffers, self._moving
+        small = buffers.read_small()
+        versions = [_version(slot.buffer) for slot in buffers.others]
+        saved = [
+            slot.buffer.clone() if known is None or slot.key in known else None
+            for slot in buffers.others
+        ]
+        whole = False
+        try:
+            yield
+            whole = True
+        finally:
+            buffers.restore_small(small)
+            moved = set()
+            for slot, version, value in zip(buffers.others, versions, saved, strict=True):
+                changed = slot.replaced or _version(slot.buffer) != version
+                if value is not None and (changed or _differ(slot.buffer, value)):
+                    slot.buffer.copy_(value)
+                    changed = True
+                if changed:
+                    moved.add(slot.key)
+                    if value is None:
+                        self._warn(slot)
+            for slot in buffers.slots:
+                if slot.replaced:
+                    slot.module._buffers[slot.name] = slot.buffer
+            if whole or known is not None:
+                self._moving = moved | (known or set())
+
+    def _warn(self, slot: _Slot) -> None:
+        paths = {id(module): path for path, module in self._model.named_modules()}
+        name = ".".join(filter(None, (paths[id(slot.module)], slot.name)))
+        warn(
+            f"a scoring pass moved the buffer {name!r} of {slot.buffer.nbytes:,} bytes, which no "
+            f"pass had moved before. It was not put back: buffers of more than {LARGEST_SAVED:,} "
+            "bytes are saved only once they are seen to move. From now on it is kept."
+        )
+
+
+class _Buffers:
+    """A model's buffers; the bytes of those that are small, as views, device by device.
+
+    Attributes:
+        slots: all of them; held, so that no other buffer gets the address of one.
+        others: those that are not small.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.slots = list(_slots_of(model))
+        self.others = [slot for slot in self.slots if not _is_small(slot.buffer)]
+        self._known = [(slot.key, slot.content) for slot in self.slots]
+        self._views: dict[torch.device, list[Tensor]] = {}
+        for _, _, buffer in self.slots:
+            if _is_small(buffer):
+                # Through `.data`, since what is put back is what was there when anybody last
+                # looked: a graph that waits for its backward pass may hold the buffer.
+                flat = buffer.data.as_strided((buffer.numel(),), (1,))
+                self._views.setdefault(buffer.device, []).append(flat.view(torch.uint8))
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the model has other buffers now, or these in other memory."""
+        return [(slot.key, slot.content) for slot in _slots_of(self._model)] != self._known
+
+    def read_small(self) -> list[Tensor]:
+        """Return a copy of the small ones' bytes, a tensor for each device."""
+        return [torch.cat(views) for views in self._views.values()]
+
+    def restore_small(self, images: list[Tensor]) -> None:
+        """Write back what has changed; on a GPU everything, since asking would make it wait."""
+        for views, image in zip(self._views.values(), images, strict=True):
+            pieces = image.split([len(view) for view in views])
+            pairs = list(zip(views, pieces, strict=True))
+            if image.device.type == "cpu":
+                if torch.equal(torch.cat(views), image):
+                    continue
+                pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
+            with torch.inference_mode():  # in which inference tensors may be written, too
+                torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])
+
+
+def _slots_of(model: nn.Module) -> Iterator[_Slot]:
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                yield _Slot(module, name, buffer)
+
+
+def large_buffers(model: nn.Module) -> list[str]:
+    """Return the names of the buffers that are not saved before every pass."""
+    return [name for name, buffer in model.named_buffers() if not _is_small(buffer)]
+
+
+def _is_small(buffer: Tensor) -> bool:
+    """Return whether a buffer is of at most 1 MiB, and its bytes are one piece of memory."""
+    return (
+        type(buffer) is Tensor
+        and buffer.layout is torch.strided
+        and not buffer.is_quantized
+        and buffer.nbytes <= LARGEST_SAVED
+        and (_is_dense(buffer) or not buffer.numel())
+    )
+
+
+def _is_dense(buffer: Tensor) -> bool:
+    axes = [(n, stride) for n, stride in zip(buffer.shape, buffer.stride(), strict=True) if n > 1]
+    span = 1 + sum((n - 1) * stride for n, stride in axes)
+    return span == buffer.numel() and all(stride for _, stride in axes)
+
+
+def _version(buffer: Tensor) -> int:
+    return 0 if buffer.is_inference() else buffer._version  # inference tensors count no changes
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    return one.layout == torch.strided and not torch.equal(one, other)
+
+
+def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
+    """Return a context that keeps the user's autocast from remembering weights cast here.
+
+    Weights cast under `no_grad` have no gradient; were they cached, as they are before pytorch
+    pull request 165068, the training forward that follows in the same autocast region would
+    train nothing.
+    """
+    kind = "cpu" if device is None else device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=False)

@@ -1,0 +1,166 @@
+"""What an argument must be: a number in its range, a flag, a name, or an object of a kind."""
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from fractions import Fraction
+from functools import partial
+from numbers import Real
+from typing import Any, TypeVar
+
+import torch
+
+from selective_backprop._core.errors import ConfigurationError
+
+Named = TypeVar("Named", bound=StrEnum)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    hint: str = "",
+    *,
+    least: float = 0,
+    above: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+    whole: bool = False,
+    optional: bool = False,
+) -> Any:
+    """Return a finite number within its bounds, as an int or float of Python's own.
+
+    Those of NumPy, and tensors without axes, are numbers too; a bool is none. A whole number may
+    be a float, such as 3.0, and stays one.
+
+    Args:
+        name: of the option.
+        value: what was given for it.
+        hint: on what to write, for the message.
+        least: the lowest value that is taken.
+        above: the value that it must exceed.
+        below: the value that it must stay below.
+        most: the highest value that is taken.
+        whole: whether it must be a whole number.
+        optional: whether None is taken, and returned.
+
+    Raises:
+        ConfigurationError: if it is no such number.
+    """
+
+    def fits(number: float) -> bool:
+        inside = least <= number <= most and above < number < below
+        return inside and (not whole or number % 1 == 0)
+
+    if value is None and optional:
+        return None
+    number = value if type(value) in (int, float) else _number(_unwrapped(value))
+    if number is not None and fits(number):
+        return number
+    found = f"{name}={value!r:.60}"
+    if number is None and value is not None:
+        found += f" of type {type(value).__name__}"
+    low, high = max(least, above), min(below, most)
+    kind, bounds = "whole" if whole else "finite", ""
+    if math.isfinite(high):
+        bounds = f" in {'[('[above >= least]}{low:g}, {high:g}{'])'[below <= most]}"
+    elif math.isfinite(low):
+        bounds = f" {'above' if above >= least else 'of at least'} {low:g}"
+    if isinstance(value, str) and _reads(value, fits):
+        hint = f"write {name}={value.strip()}, without quotes"
+    raise ConfigurationError(
+        f"{found}: a {kind} number{bounds} is needed{f'; {hint}' * bool(hint)}"
+    )
+
+
+check_whole = partial(check_number, whole=True, least=1)
+
+
+def check_rate(name: str, value: Any) -> float:
+    """Return the share of candidates to keep, as a float.
+
+    Raises:
+        ConfigurationError: if it is not in (0, 1], or so small that its reciprocal is infinite.
+    """
+    rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
+    if math.isinf(1 / rate):
+        raise ConfigurationError(f"{name}={rate} is too small to be told from 0; 1/3 keeps a third")
+    return rate
+
+
+def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
+    """Return a truth value; words such as "no", which Python takes for true, are none.
+
+    Raises:
+        ConfigurationError: if it is neither True nor False, nor None where that is taken.
+    """
+    plain = _unwrapped(value)
+    if isinstance(plain, bool) or (optional and value is None):
+        return plain
+    raise ConfigurationError(f"{name}={value!r:.60}: there are True and False")
+
+
+def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
+    """Return the member of an enumeration that a name stands for.
+
+    Raises:
+        ConfigurationError: if there is none; the message lists them.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(str(choice)) for choice in kind)
+        raise ConfigurationError(f"{name}={value!r}: there are {known}") from None
+
+
+def check_device(name: str, value: torch.device | str | int | None) -> torch.device | None:
+    """Return the device that a name or number stands for; None for None.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError("a bool is no device")
+        return None if value is None else torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(f"{name}={value!r:.60}: {error}") from error
+
+
+def check_instance(
+    name: str, value: Any, kind: type, example: str, *, optional: bool = False
+) -> None:
+    """Refuse what is no object of a kind.
+
+    Raises:
+        ConfigurationError: if it is none, nor None where that is taken; an example is named.
+    """
+    if not isinstance(value, kind) and not (optional and value is None):
+        _, _, interface = kind.__name__.partition("Abstract")
+        noun = interface.lower() or kind.__name__
+        raise ConfigurationError(f"{name}={value!r} is no {noun}, such as {example}")
+
+
+def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:
+    """Set fields of a frozen specification to what a check returns of them."""
+    for name in names:
+        checked = check(name, getattr(specification, name), **bounds)
+        object.__setattr__(specification, name, checked)
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return what a scalar of NumPy, or an array or tensor without axes, holds."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, (int, float)) else float(value)
+
+
+def _reads(text: str, fits: Callable[[float], bool]) -> bool:
+    """Return whether a string reads as a number that would do."""
+    try:
+        return fits(float(Fraction(text)))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return False

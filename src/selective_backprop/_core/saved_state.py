@@ -1,0 +1,239 @@
+"""Saved states: each value is checked where it is read, and a load succeeds whole or not at all."""
+
+import copy
+import math
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError
+
+FINITE = sys.float_info.max
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+MOST = 2**62  # of a count, so that what is added to it later still fits into 64 bits
+LAST_EPOCH = 2**31 - 2  # epochs are filed in 32 bits, and the next one is counted too
+SEEDS = 2**64
+
+Read = TypeVar("Read")
+Named = TypeVar("Named", bound=Enum)
+
+
+class StateError(ConfigurationError):
+    """A saved state that cannot be loaded.
+
+    Args:
+        path: of the value that is wrong, such as `["stats"]["epoch"]`.
+        problem: what is wrong with it, as it follows the path.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"state{path}{problem}")
+        self.path, self.problem = path, problem
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A value in a saved state, which is checked as it is read; nothing is changed by reading.
+
+    Every method raises `StateError`, a `ConfigurationError` with the value's path, if the value
+    is not what was asked for.
+
+    Attributes:
+        value: as it was saved.
+        path: from the state to the value.
+    """
+
+    value: Any
+    path: str = ""
+
+    def refuse(self, needed: str) -> StateError:
+        """Return the error that says what was needed, and what was found."""
+        return StateError(self.path, f": {needed} is needed, got {_show(self.value)}")
+
+    def fields(self, *names: str) -> "Collection[Saved]":
+        """Return the values of a mapping that has these names, and no others."""
+        if not isinstance(self.value, Mapping):
+            raise self.refuse("a mapping")
+        for name in names:
+            if name not in self.value:
+                raise StateError(self.path, f' lacks "{name}"')
+        for name in self.value:
+            if name not in names:
+                raise StateError(self.path, f" holds {name!r:.60}, which has no place here")
+        return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
+
+    def items(self, count: int | None = None) -> "Collection[Saved]":
+        """Return the values of a list or tuple, of so many where a count is given."""
+        if not isinstance(self.value, list | tuple) or count not in (None, len(self.value)):
+            raise self.refuse("a list" if count is None else f"a list of {count}")
+        return [Saved(each, f"{self.path}[{place}]") for place, each in enumerate(self.value)]
+
+    def maybe(self, read: "Callable[[Saved], Read]") -> Read | None:
+        """Return what `read` makes of the value, or None if it is None."""
+        return None if self.value is None else read(self)
+
+    def nothing(self) -> None:
+        """Refuse everything but None."""
+        if self.value is not None:
+            raise self.refuse("None")
+
+    def whole(self, least: int = 0, most: int = MOST) -> int:
+        """Return a whole number from `least` to `most`."""
+        value = self.value
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            limit = "" if most == MOST else f" to {most}"
+            raise self.refuse(f"a whole number from {least}{limit}")
+        return value
+
+    def number(self, least: float = -FINITE, most: float = FINITE) -> float:
+        """Return a number from `least` to `most`; by default any finite one."""
+        value = self.value
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not least <= value <= most:
+            ends = [
+                f" {word} {end}"
+                for word, end in (("from", least), ("to", most))
+                if abs(end) < FINITE
+            ]
+            raise self.refuse("a finite number" + "".join(ends))
+        return value
+
+    def flag(self) -> bool:
+        """Return True or False."""
+        if not isinstance(self.value, bool):
+            raise self.refuse("True or False")
+        return self.value
+
+    def choice(self, kind: type[Named]) -> Named:
+        """Return the member of an enumeration whose value it is."""
+        if not isinstance(self.value, str) or self.value not in [each.value for each in kind]:
+            raise self.refuse("one of " + ", ".join(repr(each.value) for each in kind))
+        return kind(self.value)
+
+    def tensor(
+        self,
+        *dtypes: torch.dtype,
+        shape: tuple[int | None, ...],
+        least: float = -math.inf,
+        most: float = math.inf,
+        nan: bool = False,
+    ) -> Tensor:
+        """Return a tensor, which is not copied; reads the device.
+
+        Args:
+            dtypes: of which it may be.
+            shape: that it must have; None for any length.
+            least: the lowest number in it may be.
+            most: the highest number in it may be.
+            nan: whether numbers in it may be NaN.
+        """
+        found = self.value
+        fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
+        if not fits or any(
+            length not in (None, actual) for length, actual in zip(shape, found.shape, strict=True)
+        ):
+            kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            lengths = ", ".join("any" if length is None else str(length) for length in shape)
+            raise self.refuse(f"a {kinds} tensor of shape ({lengths})")
+        if not nan and found.numel():
+            low, high = (end.item() for end in found.detach().aminmax())
+            if not least <= low <= high <= most:  # which NaN is not, on either side
+                raise StateError(
+                    self.path, f": numbers from {least} to {most} are needed, got {low} to {high}"
+                )
+        return found.detach()
+
+    def tensors(self, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors of the names and shapes that others have, whatever is in them."""
+        for each, wanted in zip(self.fields(*like), like.values(), strict=True):
+            shape = tuple(wanted.shape)
+            if not isinstance(each.value, Tensor) or tuple(each.value.shape) != shape:
+                raise each.refuse(f"a tensor of shape {shape}")
+        return dict(self.value)
+
+    def random_state(self, device: torch.device | str = "cpu") -> Tensor:
+        """Return the state of a random generator of a device, on the CPU."""
+        with self.inside():
+            state = self.value.cpu()
+            torch.Generator(device).set_state(state)
+        return state
+
+    def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
+        """Return a dataclass of numbers that was saved by its fields' names.
+
+        Args:
+            kind: the dataclass.
+            ranges: the lowest and highest value of a field, by its name; by default 0 and more.
+        """
+        described = fields(cast(Any, kind))
+        values: dict[str, float] = {}
+        saved = self.fields(*(field.name for field in described))
+        for field, each in zip(described, saved, strict=True):
+            if field.type is int:
+                values[field.name] = each.whole(*cast(Any, ranges.get(field.name, (0, MOST))))
+            else:
+                values[field.name] = each.number(*ranges.get(field.name, (0.0, FINITE)))
+        return kind(**values)
+
+    @contextmanager
+    def inside(self) -> Generator[None]:
+        """Put this value's path before whatever the body refuses.
+
+        Raises:
+            StateError: if the body raises anything.
+        """
+        try:
+            yield
+        except StateError as error:
+            raise StateError(self.path + error.path, error.problem) from error.__cause__
+        except ConfigurationError as error:
+            raise StateError(self.path, f": {error}") from error
+        except Exception as error:  # what damaged values make others raise is anybody's guess
+            why = f"{type(error).__name__}: {error}"
+            raise StateError(self.path, f" cannot be loaded: {why}") from error
+
+
+class Stateful(Protocol):
+    """What can be saved, and can go on from what was."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be remembered."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Go on from `state_dict()`."""
+        ...
+
+
+@contextmanager
+def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
+    """Load the states of parts, one after another, before the body runs.
+
+    Whatever is raised, there or in the body, all parts go back to where they stood.
+
+    Raises:
+        StateError: if a part does not take its state.
+    """
+    before: list[tuple[Stateful, dict[str, Any]]] = []
+    try:
+        for part, saved in parts:
+            before.append((part, copy.deepcopy(part.state_dict())))
+            with saved.inside():
+                part.load_state_dict(saved.value)
+        yield
+    except BaseException:
+        for part, state in before:
+            part.load_state_dict(state)
+        raise
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    return f"{value!r:.60}"

@@ -1,0 +1,183 @@
+"""What all processes of a training agree on; one process alone agrees with itself."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, distributed
+
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+
+MOST_AT_ONCE = 2**20  # rows of all ranks in one message of many
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The only process: rank 0 of 1."""
+
+    rank: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """One of several processes that train one model, each on its own shard of the data.
+
+    Attributes:
+        rank: this process's number in the group.
+        size: how many there are, at least 2.
+        device: where messages must lie to be sent.
+        members: torch's process group; None for all processes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    members: Any = None
+
+    def gather(self, message: Tensor, doing: str) -> Tensor:
+        """Return the messages of all ranks, `[rank, ...]`, on the group's device.
+
+        Every rank must call this, with a message of the same shape and type. It returns when
+        all have.
+
+        Args:
+            message: this rank's.
+            doing: what this rank does, as "opens epoch 3"; for the error.
+
+        Raises:
+            LoaderError: if a rank has died, or has not called within the group's timeout.
+        """
+        with torch.inference_mode(False):  # in it, views would not hold what they show
+            message = message.to(self.device, copy=True).contiguous()
+            places = [torch.empty_like(message) for _ in range(self.size)]
+            if self.device.type == "cpu":
+                _keep([message, *places])
+        begun = time.monotonic()
+        try:
+            distributed.all_gather(places, message, group=self.members)
+        except RuntimeError as error:
+            others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
+            waited = time.monotonic() - begun
+            raise LoaderError(
+                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others} in "
+                "vain: a rank has died, or has not come as far within the process group's timeout. "
+                "The first error in the ranks' outputs says why. Where a rank may take that "
+                "long, pass a longer timeout= to init_process_group. Torch says: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        return torch.stack(places)
+
+    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield the rows of all ranks, in pieces of bounded size.
+
+        Args:
+            rows: this rank's, `[row, ...]`; alike on all ranks but for their number.
+            counts: how many each rank has, as all ranks know.
+
+        Yields:
+            A rank, where its piece begins among its rows, and the piece; in the same order on
+            every rank, and each rank's pieces in their own.
+        """
+        most = max(1, MOST_AT_ONCE // self.size)
+        for start in range(0, max(counts), most):
+            length = min(most, max(counts) - start)
+            mine = rows[start : start + length].to(self.device)
+            padded = mine.new_zeros((length, *mine.shape[1:]))
+            padded[: len(mine)] = mine
+            for rank, piece in enumerate(self.gather(padded, "shares what it has noted")):
+                own = min(length, counts[rank] - start)
+                if own > 0:
+                    yield rank, start, piece[:own]
+
+
+Ranks: TypeAlias = Alone | Group
+
+
+class _Sent(NamedTuple):
+    """What was given to gloo: tensors, a view of each, and how often each was held before."""
+
+    tensors: list[Tensor]
+    views: list[Tensor]
+    holders: list[int]
+
+
+_kept: dict[int, _Sent] = {}
+
+
+def _keep(tensors: list[Tensor]) -> None:
+    """Keep what is about to be sent until gloo has let go of it, at some later call.
+
+    A thread of gloo drops what it has sent a moment after the caller goes on. The last holder
+    but Python needs Python's lock for that. A model under DDP that is freed in that moment as
+    the last owner of the process group waits for the thread without giving up the lock, for
+    ever: a training that ends right after a message would hang (pytorch/pytorch#56297). While
+    a view holds a tensor too, gloo is not the last, and never needs the lock.
+    """
+    for key, sent in list(_kept.items()):
+        if all(now <= then for now, then in zip(_holders(sent.tensors), sent.holders, strict=True)):
+            _kept.pop(key, None)
+    views = [tensor.view_as(tensor) for tensor in tensors]
+    _kept[id(views)] = _Sent(tensors, views, _holders(tensors))
+
+
+def _holders(tensors: Sequence[Tensor]) -> list[int]:
+    """Return how often each tensor is held beyond Python, where torch can tell."""
+    count = getattr(Tensor, "_use_count", lambda tensor: 0)
+    return [count(tensor) for tensor in tensors]
+
+
+def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
+    """Return who this process trains with.
+
+    Args:
+        members: torch's process group of those that share the data; None for all processes.
+        device: where the model is; messages lie there where the group cannot send what the
+            host holds.
+
+    Raises:
+        ConfigurationError: if `members` is no process group, or none of this process.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if members is None:
+            return Alone()
+        raise ConfigurationError(
+            "process_group= was given, and no process group is running: call "
+            "torch.distributed.init_process_group() first, or leave it out to train alone"
+        )
+    _check_members(members)
+    size = distributed.get_world_size(members)
+    if size == 1:
+        return Alone()
+    return Group(distributed.get_rank(members), size, _device_of(members, device), members)
+
+
+def _check_members(members: Any) -> None:
+    if members is None:
+        return
+    if members is distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ConfigurationError(
+            "process_group= is one that this process is no member of; pass the group that shares "
+            "the data with this process"
+        )
+    if not isinstance(members, distributed.ProcessGroup):
+        raise ConfigurationError(
+            f"process_group={members!r} is no process group of torch; pass one such as "
+            'new_group(ranks) or device_mesh.get_group("data")'
+        )
+
+
+def _device_of(members: Any, device: torch.device | None) -> torch.device:
+    """Return where messages lie: in the host's memory where that can be sent as it is."""
+    pairs = distributed.get_backend_config(members).split(",")
+    backends = dict(pair.partition(":")[::2] for pair in pairs)
+    if "cpu" in backends and (device is None or backends.get(device.type) != "nccl"):
+        return torch.device("cpu")
+    if device is not None and device.type in backends:
+        return device
+    if "cpu" in backends:
+        return torch.device("cpu")
+    kind = next(iter(backends))
+    return torch.device(kind, torch.get_device_module(kind).current_device())

@@ -1,0 +1,128 @@
+"""What ranks tell one another at each training batch: a head of two numbers, and new scores."""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._distributed.group import Group
+
+HEAD = 2  # numbers that stand before the scores
+EPOCHS, TURNS = 2**10, 2**19  # what an int32 has room for beside the status; counted on from 0
+
+
+class Status(IntEnum):
+    """What a rank says of itself.
+
+    `READY` holds a full training batch, `ENDED` has none left in this epoch, `FAILED` is about
+    to raise, `OPENING` begins an epoch.
+    """
+
+    READY = 0
+    ENDED = 1
+    FAILED = 2
+    OPENING = 3
+
+
+class Head(NamedTuple):
+    """Where a rank stands, in 31 bits.
+
+    Attributes:
+        status: what it says of itself.
+        epoch: the running epoch's number, modulo 1,024.
+        turn: how many exchanges of it came before, modulo 524,288.
+    """
+
+    status: Status
+    epoch: int
+    turn: int
+
+    def pack(self) -> int:
+        """Return the head as one number that is not negative."""
+        return ((self.turn % TURNS) * EPOCHS + self.epoch % EPOCHS) * len(Status) + self.status
+
+    @classmethod
+    def unpack(cls, number: int) -> "Head":
+        """Return the head that was packed."""
+        number, status = divmod(number, len(Status))
+        turn, epoch = divmod(number, EPOCHS)
+        return cls(Status(status), epoch, turn)
+
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """What must be the same on all ranks."""
+        return self.status is Status.OPENING, self.epoch, self.turn
+
+    def __str__(self) -> str:
+        if self.status is Status.OPENING:
+            return f"opens epoch {self.epoch}"
+        return f"is at exchange {self.turn} of epoch {self.epoch}"
+
+
+class Exchange:
+    """One all-gather of one small message from each rank.
+
+    A message has `rows + 2` numbers of 4 bytes, however few scores there are: the head, how
+    many scores follow, and the bits of as many float32 scores. The host waits for the device
+    once in it, to read the heads.
+
+    Args:
+        group: the ranks.
+        rows: most scores that a rank sends; the same on all of them.
+    """
+
+    def __init__(self, group: Group, rows: int) -> None:
+        self.group = group
+        self.rows = rows
+
+    def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> tuple[list[Status], list[Tensor]]:
+        """Tell the other ranks where this one stands, and return what all of them tell.
+
+        Args:
+            head: this rank's.
+            scores: what it has newly scored, in pieces, at most `rows`.
+
+        Returns:
+            Each rank's status and scores, in the order of the ranks.
+
+        Raises:
+            LoaderError: if ranks stand at different places, another one has failed, or one
+                does not answer.
+        """
+        message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
+        message[0].fill_(head.pack())
+        count = 0
+        for piece in scores:
+            bits = piece.detach().to(torch.float32).contiguous().view(torch.int32)
+            message[HEAD + count : HEAD + count + len(bits)] = bits
+            count += len(bits)
+        message[1].fill_(count)
+        told = self.group.gather(message, str(head))
+        numbers = told[:, :HEAD].tolist()
+        heads = [Head.unpack(number) for number, _ in numbers]
+        self._check(heads)
+        shared = [
+            told[rank, HEAD : HEAD + count].view(torch.float32)
+            for rank, (_, count) in enumerate(numbers)
+        ]
+        return [each.status for each in heads], shared
+
+    def _check(self, heads: list[Head]) -> None:
+        mine = heads[self.group.rank]
+        strayed = [rank for rank, head in enumerate(heads) if head.place != mine.place]
+        if strayed:
+            others = ", ".join(f"rank {rank} {heads[rank]}" for rank in strayed)
+            raise LoaderError(
+                f"the ranks are out of step: rank {self.group.rank} {mine}, {others}. All ranks "
+                "must ask for the same batches of the same loaders: break off, number epochs and "
+                "load states on all of them alike."
+            )
+        failed = [rank for rank, head in enumerate(heads) if head.status is Status.FAILED]
+        if failed and mine.status is not Status.FAILED:
+            raise LoaderError(
+                f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so that no "
+                "rank can go on; its own error says why"
+            )

@@ -1,0 +1,254 @@
+"""What ranks tell one another when an epoch opens: how they were built, and what they know."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import torch
+
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._distributed.group import Group
+from selective_backprop._memory.history import History
+from selective_backprop._pipeline.epoch_length import Outlook, Start
+from selective_backprop._pipeline.lockstep import Turns
+from selective_backprop._pipeline.score_memory import Memory
+from selective_backprop._pipeline.selection_buffer import Funnel
+
+UNKNOWN = -1
+
+
+class Opening(NamedTuple):
+    """Where a rank stands when an epoch opens.
+
+    Attributes:
+        epoch: the epoch's number.
+        filed: scores that were ever filed in its history.
+        begun: whether the epoch had begun before, and goes on.
+        seed: of its draws.
+        scored: scores in its journal.
+        recorded: recorded losses in its journal.
+        counted: counts in its journal.
+    """
+
+    epoch: int
+    filed: int
+    begun: int
+    seed: int
+    scored: int = 0
+    recorded: int = 0
+    counted: int = 0
+
+    def __str__(self) -> str:
+        verb = "goes on with" if self.begun else "opens"
+        return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
+
+
+class Prospect(NamedTuple):
+    """What a rank expects of an epoch, once it knows what the others know.
+
+    Attributes:
+        failed: whether it is about to raise.
+        batches: how many training batches it would yield by itself, or -1 if unknown.
+        candidates: how many candidates it will see, or -1 if unknown.
+        waiting: how many of earlier epochs wait.
+    """
+
+    failed: bool = True
+    batches: int = UNKNOWN
+    candidates: int = UNKNOWN
+    waiting: int = 0
+
+
+class Accord:
+    """Open epochs on all ranks together.
+
+    Args:
+        group: the ranks.
+        turns: how training batches are taken.
+        built: what must be the same on all ranks.
+        funnels: those whose draws are seeded.
+        history: what is shared; None where no scores are ranked.
+        memory: what is remembered of each example; None where nothing is.
+        outlook: tells what this rank can know ahead.
+        alike: whether the ranks must see equally many candidates.
+
+    Attributes:
+        turns: as given.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        turns: Turns,
+        *,
+        built: Mapping[str, object],
+        funnels: tuple[Funnel, ...],
+        history: History | None,
+        memory: Memory | None,
+        outlook: Outlook,
+        alike: bool,
+    ) -> None:
+        self.turns = turns
+        self._group = group
+        self._built = built
+        self._funnels = funnels
+        self._history = history
+        self._memory = memory
+        self._outlook = outlook
+        self._alike = alike
+        self._met = False
+        self._own = self._least = Prospect()
+
+    def open(self, start: Start, *, begun: bool = False) -> None:
+        """Agree on an epoch that begins, and share what was noted in earlier ones.
+
+        Args:
+            start: where this rank starts from, or did when the epoch began.
+            begun: whether it had begun before, and goes on: then everything is shared already.
+
+        Raises:
+            ConfigurationError: if ranks were built differently, or must see equally many
+                candidates and do not.
+            LoaderError: if ranks start from different places, one has failed, or one does not
+                answer.
+        """
+        self._own = self._least = Prospect()
+        self.turns.open(start.epoch, met=self._met)
+        openings = self._compare(start, begun)
+        self._met = True
+        for funnel in self._funnels:
+            funnel.seed = (openings[0].seed % 2**64, *funnel.seed[1:])
+        failure = None
+        if self._memory is not None and not begun:
+            sizes = [(each.scored, each.recorded, each.counted) for each in openings]
+            failure = self._memory.merge(self._group, sizes, start.epoch)
+        if failure is None:
+            try:
+                self._own = self._foresee(start, begun)
+            except Exception as error:  # raised once the others know
+                failure = error
+        own = torch.tensor(self._own, dtype=torch.int64)
+        told = self._group.gather(own, f"opens epoch {start.epoch}").tolist()
+        if failure is not None:
+            raise failure
+        self._least = self._judge([Prospect(*each) for each in told])
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of the epoch that runs, on every rank.
+
+        Raises:
+            TypeError: if a rank cannot know in advance how many it will have.
+        """
+        if self._least.batches == UNKNOWN:
+            raise TypeError("not every rank knows in advance how many batches it will have")
+        return self._least.batches
+
+    def foresee(self, start: Start) -> int:
+        """Return the number of batches of an epoch to come, on every rank.
+
+        Raises:
+            TypeError: if it cannot be known before the ranks have opened the epoch.
+        """
+        if self._memory is not None:
+            raise TypeError("what the other ranks remember is known once the epoch runs")
+        if start.held or not self._outlook.source.is_shared_by(self._group.size):
+            raise TypeError(
+                f"the {self._group.size} ranks yield as many batches as the shortest shard gives, "
+                "which is known once the epoch runs; before it, where torch's "
+                f"DistributedSampler deals out {self._group.size} equal shards"
+            )
+        return self._outlook.batches(start)
+
+    def beyond(self, came: int) -> int:
+        """Return how many candidates this rank's shard had left, of which `came` came up."""
+        return max(0, self._own.candidates - came)
+
+    def _compare(self, start: Start, begun: bool) -> list[Opening]:
+        """Return where the ranks stand, which must be at the same epoch with the same history."""
+        seed = self._funnels[0].seed[0] % 2**64
+        mine = Opening(
+            start.epoch,
+            0 if self._history is None else self._history.filed,
+            begun,
+            seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
+            *(() if self._memory is None else self._memory.noted),
+        )
+        told = [Opening(*each) for each in compare(self._group, self._built, list(mine))]
+        for rank, other in enumerate(told):
+            if other[:3] != told[0][:3]:
+                raise LoaderError(
+                    f"rank {rank} {other}, rank 0 {told[0]}: ranks go on from different places. "
+                    "Give set_epoch() the same number on all ranks, and let each load its "
+                    "own state of the same moment."
+                )
+        return told
+
+    def _foresee(self, start: Start, begun: bool) -> Prospect:
+        batches = UNKNOWN
+        if self._memory is None or not begun:  # what was known when it began is not at hand yet
+            with suppress(TypeError):
+                batches = self._outlook.batches(start)
+        sizes = self._outlook.source.sizes()
+        candidates = UNKNOWN if sizes is None else sum(sizes)
+        return Prospect(False, batches, candidates, start.waiting)
+
+    def _judge(self, ranks: list[Prospect]) -> Prospect:
+        """Return what holds for all ranks: each number's least."""
+        failed = [rank for rank, each in enumerate(ranks) if each.failed]
+        if failed:
+            raise LoaderError(
+                f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch "
+                "opened, so that no rank can go on; its own error says why"
+            )
+        least = Prospect(*map(min, zip(*ranks, strict=True)))
+        seen = [(each.candidates, each.waiting) for each in ranks]
+        if self._alike and (least.candidates == UNKNOWN or len(set(seen)) > 1):
+            found = ", ".join(
+                "an unknown number" if new == UNKNOWN else f"{new} and {old} that wait"
+                for new, old in seen
+            )
+            raise ConfigurationError(
+                "the forward pass that scores is a collective of all ranks (FSDP, or SyncBatchNorm "
+                "in training mode), so all must score equally many candidates; this epoch they "
+                f"have {found}. Shard the data with torch's DistributedSampler, or use a strategy "
+                "that does not score with the model."
+            )
+        return least
+
+
+def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
+    """Return each rank's numbers, once it is certain that all ranks were built alike.
+
+    Args:
+        group: the ranks.
+        built: how this one was built; values are compared by what they print.
+        numbers: what else it has to say; equally many on each rank.
+
+    Raises:
+        ConfigurationError: if ranks were built differently; the difference is named.
+        LoaderError: if a rank does not answer.
+    """
+    words = json.dumps({name: str(value) for name, value in built.items()}).encode()
+    digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
+    message = torch.tensor([digest, len(words), *numbers])
+    told = group.gather(message, "opens an epoch").tolist()
+    if any(each[0] != digest for each in told):
+        texts = [b""] * group.size
+        own = torch.tensor(list(words), dtype=torch.uint8)
+        for rank, _, piece in group.gather_rows(own, [each[1] for each in told]):
+            texts[rank] += bytes(piece.tolist())
+        raise ConfigurationError(_describe([json.loads(text) for text in texts]))
+    return [each[2:] for each in told]
+
+
+def _describe(built: list[dict[str, str]]) -> str:
+    return next(
+        f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
+        f"{name}={built[0].get(name)}; build it alike on all ranks"
+        for rank, other in enumerate(built)
+        for name in {**built[0], **other}
+        if built[0].get(name) != other.get(name)
+    )

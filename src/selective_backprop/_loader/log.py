@@ -1,0 +1,139 @@
+"""A sink for what selection does: the experiment log that the user has."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_whole
+from selective_backprop._core.stats import ScoreStats, Stats
+from selective_backprop._loader.selective_loader import SelectiveLoader
+
+Write: TypeAlias = Callable[[Mapping[str, float], int], object]
+
+
+class Log:
+    """Write what selection does into the experiment log that you have.
+
+    Call it with the loader after each training step; every so many batches it writes one entry:
+
+    - `epoch`, and `candidates`, `loaded`, `scored` and `kept`: counts since training began;
+    - `rate`: the share of the candidates that was kept, since the entry before;
+    - `cost`, what scoring and training took since training began, and `plain_cost`, what
+      training on every candidate would have taken, in forward passes of one example;
+    - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
+      are held against, where there are any.
+
+    The step of an entry is the number of training batches so far. Of several processes, rank 0
+    writes, about its own share of the data. Counts are known to the host; the scores are read
+    from the device, once for each entry.
+
+    Args:
+        to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, any other
+            object with their `add_scalar`, or `log` and `define_metric`, or `log_metrics`, or a
+            `callable(values, step)` that takes a mapping of numbers by name. None is allowed on
+            ranks other than 0. No package is imported for it.
+        every: training batches from one entry to the next, at least 1.
+        prefix: put before each name.
+
+    Raises:
+        ConfigurationError: if `to` is none of these, or `every` is below 1.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, sb.random_backprop(rate=1 / 2))
+        >>> log = sb.Log(lambda values, step: print(step, values["selection/rate"]), every=2)
+        >>> for inputs, targets in loader:
+        ...     log(loader)
+        2 0.5
+        4 0.5
+    """
+
+    def __init__(self, to: Any, *, every: int = 100, prefix: str = "selection/") -> None:
+        self._every = check_whole("every", every)
+        self._write = _nowhere if to is None and not _writes() else _writer(to, prefix)
+        self._prefix = prefix
+        self._last = Stats()
+
+    def __call__(self, loader: SelectiveLoader, *, now: bool = False) -> None:
+        """Write an entry if it is time for one.
+
+        Args:
+            loader: whose selection it is.
+            now: write one whatever the time, unless there was no batch since the last; for the
+                end of an epoch or of training.
+        """
+        if not _writes():
+            return
+        stats = loader.stats
+        if stats.batches < self._last.batches:
+            self._last = Stats()  # another loader
+        passed = stats.batches - self._last.batches
+        if passed >= (1 if now else self._every):
+            values = measure(stats, self._last, loader.scores)
+            self._write({f"{self._prefix}{name}": v for name, v in values.items()}, stats.batches)
+            self._last = stats
+
+
+def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str, float]:
+    """Return what an entry says, by name; every value is finite.
+
+    Args:
+        stats: of the loader, now.
+        earlier: of the loader when the entry before was written.
+        scores: of the loader; None where there are none.
+    """
+    counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
+    values = {name: float(getattr(stats, name)) for name in counted}
+    recent = stats.since(earlier)
+    if recent.candidates:
+        values["rate"] = recent.rate
+    if scores is not None:
+        values["score_mean"] = scores.mean
+        values |= {f"score_p{tenth}0": scores.deciles[tenth] for tenth in range(1, 10)}
+    return values
+
+
+def _writes() -> bool:
+    """Return whether this process is the one that writes."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not several or torch.distributed.get_rank() == 0
+
+
+def _nowhere(values: Mapping[str, float], step: int) -> None:
+    """Write nothing."""
+
+
+def _writer(to: Any, prefix: str) -> Write:
+    """Return what writes an entry, by what the object can do.
+
+    Raises:
+        ConfigurationError: if it can do nothing that is known.
+    """
+    if hasattr(to, "add_scalar"):
+
+        def write_scalars(values: Mapping[str, float], step: int) -> None:
+            for name, value in values.items():
+                to.add_scalar(name, value, step)
+
+        return write_scalars
+    if hasattr(to, "log_metrics"):
+        return lambda values, step: to.log_metrics(dict(values), step=step)
+    if hasattr(to, "define_metric") and hasattr(to, "log"):
+        # An axis of its own: W&B drops what is logged for a step that is over, and the user's
+        # own entries count its steps.
+        axis = f"{prefix}batches"
+        to.define_metric(axis)
+        to.define_metric(f"{prefix}*", step_metric=axis)
+        return lambda values, step: to.log({**values, axis: step})
+    if callable(to):
+        return to
+    raise ConfigurationError(
+        f"to={to!r:.60} has no add_scalar (TensorBoard), no log_metrics (MLflow), no log and "
+        "define_metric (Weights & Biases), and cannot be called. Pass the writer, run or module "
+        "itself, or callable(values, step)."
+    )

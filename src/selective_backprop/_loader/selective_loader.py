@@ -1,0 +1,418 @@
+"""The door: a data loader that yields full batches of the examples worth training on."""
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.structure import Layout
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.options import check_flag, check_number, check_whole, choose
+from selective_backprop._core.stats import ScoreStats, Stats
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._loader.assembly import Wishes, assemble
+from selective_backprop._loader.checkpoint import Standing
+from selective_backprop._loader.epoch_iterator import Epoch
+from selective_backprop._loader.summary import summarise
+from selective_backprop._loader.validation import (
+    check_fit,
+    check_length,
+    check_pad,
+    check_paths,
+    check_strategy,
+    check_use,
+    find_device,
+    warn_of_loss,
+    warn_of_no_batch,
+)
+from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._pipeline.epoch_length import Progress
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.selection_buffer import Leftovers, Rows
+from selective_backprop._pipeline.source import open_source
+from selective_backprop._sampling.draws import Selection
+from selective_backprop.scorers._agreement import Agreement
+from selective_backprop.strategies import Strategy
+
+
+class SelectiveLoader:
+    """Wrap a data loader so that it yields full batches of the examples worth training on.
+
+    Iterate it in the loader's place; the rest of the loop stays as it was. Each candidate batch
+    is scored by the model as it is at that moment, examples are chosen, and chosen examples
+    wait until there is a full training batch of them. Strategies that need no scores choose
+    before anything is loaded, so that what they skip is never read.
+
+    Scoring leaves the model's modes and buffers, and every random stream, as they were. The
+    loader that was passed in is not changed and can be used beside this one. With a strategy that
+    scores, batches are taken by the thread in which this loader was built: the one that trains.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
+        model: the model in training. It scores candidates, and its device is where they go.
+        loss_fn: the loss of `(outputs, targets)`, a module or function with a `reduction`, or
+            one that returns a loss per example. May be None where `losses` is given or
+            nothing is scored.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
+            batches that are no pair `(inputs, targets)`.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
+        batch_size: rows of a training batch; by default as many as the loader's.
+        epochs: how long training will be, in epochs; needed by strategies that select during a
+            fraction of it.
+        progress: `callable()` that returns the fraction of training done, where something else
+            than epochs ends it; called when indices are drawn, so with workers a little early.
+        leftovers: what becomes of an incomplete window or batch at an epoch's end: `"carry"`
+            keeps it for the next epoch, `"flush"` trains on a proportional short batch,
+            `"drop"` lets it go.
+        with_selection: yield `(batch, selection)`, with each row's data-set index and weight,
+            for loops that weigh and record by themselves.
+        pad: right-padding value by path in the batch, for tensors of varying trailing length.
+        whole: paths in the batch that belong to it as a whole, not row by row.
+        device: where candidates are moved before they are scored, and yielded.
+        generator: its initial seed is the draws' seed; by default `torch.initial_seed()` is.
+            Neither is moved.
+        nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
+            `"skip"` such examples, or `"select"` them.
+        stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
+        process_group: the `torch.distributed` processes that share the data; by default all.
+            They train on equally many batches, chosen against one history.
+        quiet: say nothing; by default the first batch of a training is summed up in one line on
+            standard error, by rank 0 alone: what was checked, what waits, and what selection is
+            going to save.
+
+    Raises:
+        ConfigurationError: if an option, or a combination of them, cannot work.
+        LoaderError: if the loader cannot be wrapped, or not with this strategy.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
+        >>> [len(targets) for inputs, targets in loader]
+        [8, 8, 8, 8]
+    """
+
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        model: nn.Module | None,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        losses: LossesOf | None = None,
+        outputs: OutputsOf | None = None,
+        batch_size: int | None = None,
+        epochs: float | None = None,
+        progress: Callable[[], float] | None = None,
+        leftovers: Leftovers | str = Leftovers.CARRY,
+        with_selection: bool = False,
+        pad: Mapping[str, float] | None = None,
+        whole: Collection[str] = (),
+        device: torch.device | str | int | None = None,
+        generator: torch.Generator | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        stopwatch: Stopwatch | None = None,
+        process_group: Any = None,
+        quiet: bool = False,
+    ) -> None:
+        if isinstance(loader, SelectiveLoader):
+            raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
+        strategy = check_strategy(strategy)
+        source = open_source(loader)
+        if strategy.subset is not None:
+            source = source.within(strategy.subset)
+        check_fit(strategy, source, losses, outputs)
+        warn_of_loss(strategy, loss_fn)
+        epochs = check_number("epochs", epochs, above=0, optional=True)
+        check_length(strategy, source, epochs, progress)
+        wishes = Wishes(
+            model=model,
+            loss_fn=loss_fn,
+            losses=losses,
+            outputs=outputs,
+            batch_size=batch_size,
+            leftovers=choose("leftovers", leftovers, Leftovers),
+            with_selection=check_flag("with_selection", with_selection),
+            layout=Layout(check_paths("whole", whole), check_pad(pad)),
+            device=find_device(model, device),
+            seed=generator.initial_seed() if generator else torch.initial_seed(),
+            nonfinite=choose("nonfinite", nonfinite, NonFinite),
+            stopwatch=stopwatch,
+            process_group=process_group,
+        )
+        self._source, self._strategy, self._wishes = source, strategy, wishes
+        self._thread = threading.get_ident()
+        self._progress = Progress(source, epochs, progress)
+        self._parts = assemble(source, strategy, self._progress, wishes)
+        self._standing = Standing(self._parts, self._built(), wishes.device, wishes.layout)
+        self._live: weakref.ref[Epoch] | None = None
+        self._loss: WeighingLoss | None = None
+        self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
+
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside."""
+        return self._source.loader.dataset
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler of the loader inside."""
+        return self._source.loader.sampler
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a full training batch; None if batches are passed on as they come."""
+        return self._parts.shape.batch_size
+
+    @property
+    def strategy(self) -> Strategy:
+        """What is selected, and when."""
+        return self._strategy
+
+    @property
+    def loss_fn(self) -> Callable[[Any, Any], Any]:
+        """The loss that was given, for the loop to call in its place: it weighs and records.
+
+        Of targets of a batch that this loader handed out, or of a part of it, rows are weighed
+        and their losses recorded; what comes back is reduced as the given loss reduces. Tokens
+        or pixels of a row are averaged first. With gradients off it is the given loss, and for
+        a strategy that neither weighs nor remembers it always is; a gate in its schedule looks
+        on. Take it before the loop: it knows the batches that are handed out from then on.
+
+        Raises:
+            ConfigurationError: if no loss was given.
+        """
+        if self._loss is None:
+            if self._wishes.loss_fn is None:
+                raise ConfigurationError(
+                    "no loss function was given, so the loop cannot take it from the loader: pass "
+                    "it as loss_fn"
+                )
+            weighs = self._strategy.selector.terms.reweights or self.ledger is not None
+            works = weighs or self._parts.feed is not None
+            self._loss = WeighingLoss(
+                self._wishes.loss_fn, self.record if works else None, weighs=weighs
+            )
+        return self._loss
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that the next iteration begins, or goes on with."""
+        return self._standing.next_epoch
+
+    @property
+    def progress(self) -> float | None:
+        """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
+        position = self._standing.position
+        return self._progress.at(max(0, position.epoch), position.drawn)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        scorer = self._parts.scorer
+        return None if scorer is None else scorer.agreement
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What is remembered of each example; None for a strategy that remembers nothing."""
+        return self._parts.ledger
+
+    @property
+    def stats(self) -> Stats:
+        """How many examples went where so far: one frozen snapshot."""
+        return self._standing.stats
+
+    @property
+    def scores(self) -> ScoreStats | None:
+        """What the scores are like that candidates are held against; None before there are any.
+
+        The recent ones, or all that a strategy remembered at the epoch's start. Reads the device.
+        """
+        memory, history = self._parts.pipeline.memory, self._parts.history
+        knowledge = None if memory is None else memory.knowledge
+        known = None if knowledge is None else knowledge.past.summary()
+        return history.summary() if known is None and history is not None else known
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch, here and in the sampler, batch sampler or data set inside.
+
+        The rest of another epoch that was to go on is left out.
+
+        Raises:
+            ConfigurationError: if it is no whole number from 0.
+        """
+        epoch = check_whole("epoch", epoch, least=0)
+        if epoch != self._standing.next_epoch:
+            self._standing.midway = None
+        self._standing.next_epoch = epoch
+        self._source.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return the number of batches of the coming epoch, or of the one that runs.
+
+        Raises:
+            TypeError: if it cannot be known in advance.
+        """
+        accord, standing = self._parts.accord, self._standing
+        if accord is None:
+            return self._parts.outlook.batches(standing.begins)
+        return accord.foresee(standing.begins) if standing.runs is None else accord.batches
+
+    def lengths(self, epochs: int) -> list[int]:
+        """Return the number of batches of each of so many epochs.
+
+        The first is the one that comes, or the one that runs or is to go on, as `len()` has it.
+
+        Raises:
+            ConfigurationError: if it is no whole number from 0.
+            TypeError: if they cannot be known in advance.
+        """
+        epochs = check_whole("epochs", epochs, least=0)
+        return self._parts.outlook.lengths(self._standing.begins, epochs)
+
+    def __bool__(self) -> bool:
+        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the coming epoch, which starts at its first `next`.
+
+        Raises:
+            ConfigurationError: if the strategy weighs rows or lives on recorded losses, and the
+                loop has neither selections nor the loader's loss.
+        """
+        known = self._loss is not None or self._wishes.with_selection
+        if not known:
+            check_use(self._strategy)
+        if self._parts.feed is not None:
+            self._parts.feed.taken, self._parts.feed.expected = self._loss is not None, known
+        return Epoch(self._begin, self._thread if self._strategy.scores else None)
+
+    def record(
+        self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None = None
+    ) -> None:
+        """Remember losses that training computed anyway, for strategies that select by them.
+
+        They count from the next epoch on. A gate judges by them, or by the outputs, while it is
+        shut; it then pays for no scores. A strategy that does neither lets them pass, so that
+        one loop serves them all.
+
+        Args:
+            selection: of a batch that this loader yielded, or a part of it.
+            losses: one loss per row of it, `[row]`, not yet weighted; their gradients are left
+                alone.
+            outputs: the model's outputs and the targets that the losses are of, for a gate that
+                judges by error norms, such as that of `kath18`.
+
+        Raises:
+            LossError: if they are not one loss per row, or not finite where that is to raise.
+            LoaderError: if the rows have no indices.
+        """
+        memory = self._parts.pipeline.memory
+        if memory is not None:
+            epoch = max(0, self._standing.position.epoch)
+            memory.record(selection, losses, self._wishes.nonfinite, epoch)
+        if self._parts.feed is not None:
+            self._standing.count(observed=self._parts.feed.take(selection, losses, outputs))
+
+    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
+        """Make `epoch` the only pass that lives, and return its batches."""
+        live = None if self._live is None else self._live()
+        if live is not None:
+            live.close()
+        # Weakly, so that a loop which breaks off frees its iterator, and that its workers.
+        self._live = None if epoch is None else weakref.ref(epoch)
+        return self._run()
+
+    def _run(self) -> Generator[Any]:
+        """Yield the coming epoch's batches."""
+        standing, accord, pipeline = self._standing, self._parts.accord, self._parts.pipeline
+        number, midway = standing.begin()
+        try:
+            if accord is not None:
+                assert standing.start is not None  # an epoch has begun
+                accord.open(standing.start, begun=midway is not None)
+            for rows in pipeline.run(number, standing.position, standing.count, midway):
+                self._sum_up(rows)
+                standing.count(kept=rows.count, batches=1)
+                yield self._hand_out(rows)
+            if accord is not None:
+                standing.count(beyond=accord.beyond(standing.came))
+            standing.note_ties()
+            self._warn_if_barren()
+        finally:
+            standing.start = None
+
+    def _sum_up(self, first: Rows) -> None:
+        """Say once what the first batch showed; a training that is resumed has heard it."""
+        if not self._quiet and self._standing.fresh:
+            model = self._wishes.model
+            line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
+            print(line, file=sys.stderr)
+        self._quiet = True
+
+    def _hand_out(self, rows: Rows) -> Any:
+        if self._loss is None and not self._wishes.with_selection:
+            return rows.batch
+        weights = rows.weights
+        if weights is None:
+            weights = torch.ones(rows.count, device=self._wishes.device)
+        selection = Selection(rows.indices, weights)
+        if self._loss is not None:
+            self._loss.hand_out(rows.batch, selection)
+        if self._parts.feed is not None and rows.plain:
+            self._parts.feed.hand_out(weights)
+        return (rows.batch, selection) if self._wishes.with_selection else rows.batch
+
+    def _warn_if_barren(self) -> None:
+        after, came = self.stats, self._standing.came
+        if after.batches > self._standing.began["batches"]:
+            return
+        if not came and not self._parts.cut:
+            raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
+        warn_of_no_batch(after, came)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer of the batches stands, waiting rows included.
+
+        Taken between two batches, it is of the middle of an epoch: the next iteration then yields
+        the rest of that epoch, and what came up before is drawn once more but not loaded. Taken
+        when an epoch is over, or was broken off, or of a stream whose loader does not know where
+        it stands, the next iteration begins a new one. `torch.load(weights_only=True)` reads it.
+
+        Raises:
+            BatchError: if rows wait that cannot be saved.
+        """
+        return self._standing.pack()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
+
+        Raises:
+            ConfigurationError: if the state is of another version or of a loader that was built
+                otherwise, or damaged; what differs is named. The loader then goes on as if it had
+                not been asked, in the middle of an epoch too.
+        """
+        self._standing.unpack(state, lambda: self._begin(None))
+
+    def _built(self) -> dict[str, Any]:
+        return {
+            "strategy": repr(self._strategy),
+            "batch_size": self._parts.shape.batch_size,
+            "examples": self._source.examples,
+            "rank": self._parts.ranks.rank,
+            "ranks": self._parts.ranks.size,
+            "leftovers": str(self._wishes.leftovers),
+        }

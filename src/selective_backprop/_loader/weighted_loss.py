@@ -1,0 +1,182 @@
+"""The user's loss, weighed and recorded by the way, for a loop that knows of no selections."""
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.losses import (
+    LossFunction,
+    average_examples,
+    check_losses,
+    example_losses,
+    ignored_target,
+    mean_of_examples,
+    position_losses,
+    reduction_of,
+)
+from selective_backprop._batches.structure import map_leaves
+from selective_backprop._core.errors import LossError
+from selective_backprop._sampling.draws import Selection
+
+AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them
+
+
+class _Handed(NamedTuple):
+    """A batch that was handed out.
+
+    Attributes:
+        tensors: in it, which it does not keep alive.
+        selection: of its rows.
+    """
+
+    tensors: list[weakref.ref[Tensor]]
+    selection: Selection
+
+
+class WeighingLoss:
+    """A loss that weighs and records the rows of the batches that a loader hands out.
+
+    A batch is known by its targets: the very tensors, or views of them, such as parts of the
+    batch. Where gradients are off nothing is being trained on, and this is the plain loss.
+
+    Args:
+        loss_fn: the user's.
+        record: remembers the losses of a selection, and may look at outputs and targets; None
+            where nothing is weighed or recorded, and this is the plain loss always.
+        weighs: whether what it returns is weighed; if not it is the plain loss, and losses that
+            cannot be recorded are not.
+    """
+
+    def __init__(
+        self,
+        loss_fn: LossFunction,
+        record: Callable[[Selection, Tensor, tuple[Any, Any]], None] | None,
+        *,
+        weighs: bool = True,
+    ) -> None:
+        self._loss_fn = loss_fn
+        self._record = record
+        self._weighs = weighs
+        self._handed: deque[_Handed] = deque(maxlen=AHEAD)
+
+    def hand_out(self, batch: Any, selection: Selection) -> None:
+        """Take note of a batch that training is going to be done on."""
+        if self._record is not None:
+            refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
+            self._handed.appendleft(_Handed(refs, selection))
+
+    def __call__(self, outputs: Any, targets: Any) -> Any:
+        """Return the loss, reduced as the user's is.
+
+        Args:
+            outputs: of the model.
+            targets: of a batch that was handed out, or of a part of it.
+
+        Returns:
+            The mean of the weighted losses; or their sum, or one for each row, `[row]`, as the
+            user's loss has it.
+
+        Raises:
+            LossError: if the targets belong to no batch that was handed out lately, there is not
+                one loss per row, or nobody knows how the user's loss reduces them.
+        """
+        if self._record is None or not torch.is_grad_enabled():
+            return self._loss_fn(outputs, targets)
+        if not self._weighs:
+            if (part := self._find(targets)) is not None:
+                with torch.no_grad(), suppress(LossError):
+                    losses = example_losses(self._loss_fn, outputs, targets)
+                    self._record(part, losses, (outputs, targets))
+            return self._loss_fn(outputs, targets)
+        indices, weights = self._part_of(targets)
+        found = position_losses(self._loss_fn, outputs, targets)
+        losses = found
+        if isinstance(found, Tensor) and found.ndim:
+            losses = average_examples(found, targets, ignored_target(self._loss_fn))
+        losses = check_losses(losses, len(weights))
+        self._record(Selection(indices, weights), losses, (outputs, targets))
+        match reduction_of(self._loss_fn):
+            case "mean":
+                return mean_of_examples(losses * weights, self._loss_fn, targets)
+            case "sum":
+                return (_sums(found) * weights).sum()
+            case "batchmean":
+                return (_sums(found) * weights).mean()
+            case None | "none":
+                return losses * weights
+            case other:
+                raise LossError(
+                    f"the loss has reduction={other!r}, and what that does with weights is not "
+                    'known; write "mean", "sum", "batchmean" or "none"'
+                )
+
+    def selection_of(self, batch: Any) -> Selection | None:
+        """Return the selection of a batch that was handed out lately, or None."""
+        tensors = _tensors_in(batch)
+        for handed in tuple(self._handed):
+            if tensors and handed.tensors[0]() is tensors[0]:
+                return handed.selection
+        return None
+
+    def _find(self, targets: Any) -> Selection | None:
+        wanted = _tensors_in(targets)
+        for handed in tuple(self._handed):  # a thread that reads ahead may add to it meanwhile
+            for ref in handed.tensors:
+                whole = ref()
+                for tensor in wanted:
+                    rows = None if whole is None else rows_of(tensor, whole)
+                    if rows is not None:
+                        indices, weights = handed.selection
+                        return Selection(None if indices is None else indices[rows], weights[rows])
+        return None
+
+    def _part_of(self, targets: Any) -> Selection:
+        found = self._find(targets)
+        if found is not None:
+            return found
+        raise LossError(
+            "the targets belong to no batch that this loader handed out lately: they were made "
+            "anew from it, as one-hot targets are, come from elsewhere, or were handed out before "
+            f"loader.loss_fn was taken, or more than {AHEAD} batches ago: take it before the loop, "
+            f"and fetch at most {AHEAD} batches ahead. Evaluate with gradients off "
+            "(torch.no_grad()), or with the loss itself. For targets made anew, pass "
+            "with_selection=True, train on (selection.weights * losses).mean(), and call "
+            "loader.record(selection, losses)."
+        )
+
+
+def _sums(losses: Tensor) -> Tensor:
+    """Return the sum of each row's losses, `[row]`, of `[row, ...]`."""
+    return losses.flatten(1).sum(1) if losses.ndim > 1 else losses
+
+
+def _tensors_in(batch: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def look(path: str, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested:
+            found.append(leaf)
+        return leaf
+
+    map_leaves(look, batch)
+    return found
+
+
+def rows_of(part: Tensor, whole: Tensor) -> slice | None:
+    """Return which rows of a tensor a view of it holds; None if it is none."""
+    if part is whole:
+        return slice(0, len(whole)) if whole.ndim else None
+    if not part.ndim or not whole.ndim or not whole.numel() or part.device != whole.device:
+        return None
+    if part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+        return None
+    stride = whole.stride(0) if len(whole) > 1 else whole.numel()
+    if len(part) > 1 and part.stride(0) != stride:
+        return None
+    start = (part.storage_offset() - whole.storage_offset()) // max(stride, 1)
+    return slice(start, start + len(part)) if 0 <= start <= len(whole) - len(part) else None

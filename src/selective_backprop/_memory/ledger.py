@@ -1,0 +1,288 @@
+"""What is remembered of each example: its scores, their age, and how often it was trained on."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int32
+from torch import Tensor
+
+from selective_backprop._core.options import check_whole
+from selective_backprop._core.saved_state import LAST_EPOCH, Saved, loaded
+from selective_backprop._core.types import RowIndices, RowMask
+
+NEVER = -1
+MOST_IN_SHORT = 32_767
+MOST_COUNTED = 30_000
+
+
+def example_bytes(depth: int, columns: int = 1) -> int:
+    """Return the bytes that a ledger takes for each example.
+
+    Args:
+        depth: how many scores of each are remembered.
+        columns: of how many sources.
+    """
+    return 6 * depth * columns + 2 + (depth > 1)  # scores with epochs, the count, the flag
+
+
+class Observations(NamedTuple):
+    """What a column remembered at one moment, on the host.
+
+    Attributes:
+        scores: the last scores of each example, newest first; NaN where there are fewer.
+        epochs: the epochs in which they were taken; -1 where there are fewer.
+    """
+
+    scores: Float32[np.ndarray, "lag example"]
+    epochs: Int32[np.ndarray, "lag example"]
+
+
+class Column:
+    """The last scores of each example that came from one source, on the scores' own device.
+
+    Takes 6 bytes for each score, from epoch 32,768 on 8.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many scores of each are remembered; at least 1.
+    """
+
+    def __init__(self, examples: int, depth: int = 1) -> None:
+        self._shape = depth, examples
+        self._scores: Tensor | None = None
+        self._epochs: Tensor | None = None
+        self.changes = 0
+
+    def file(
+        self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
+    ) -> None:
+        """Remember a score of each of some examples, and forget the oldest of each.
+
+        Args:
+            indices: the examples, on any device.
+            scores: one for each, in the same order.
+            epoch: in which they were taken.
+            new: which of them stand beside the example's newest score so far, and do not
+                replace it; by default all.
+        """
+        scores = scores.detach().to(torch.float32)
+        if self._scores is None or self._epochs is None:
+            self._scores = scores.new_full(self._shape, torch.nan)
+            self._epochs = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
+        if epoch > MOST_IN_SHORT:
+            self._epochs = self._epochs.int()
+        device = self._scores.device
+        indices = indices.to(device, non_blocking=True)
+        if self._shape[0] > 1:
+            for column in (self._scores, self._epochs):
+                older = column[:-1, indices]
+                if new is not None:  # a mask instead of fewer indices: the host need not wait
+                    older = older.where(new.to(device, non_blocking=True), column[1:, indices])
+                column[1:, indices] = older
+        self._scores[0, indices] = scores.to(device, non_blocking=True)
+        self._epochs[0, indices] = epoch
+        self.changes += 1
+
+    @property
+    def depth(self) -> int:
+        """How many scores of each example are remembered."""
+        return self._shape[0]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever filed."""
+        return self._scores is None
+
+    def observe(self) -> Observations:
+        """Return what is remembered now, as a copy on the host; waits for the device."""
+        if self._scores is None or self._epochs is None:
+            nothing = np.full(self._shape, np.nan, np.float32)
+            return Observations(nothing, np.full(self._shape, NEVER, np.int32))
+        return Observations(
+            self._scores.to("cpu", copy=True).numpy(),
+            self._epochs.to("cpu", torch.int32, copy=True).numpy(),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is remembered."""
+        scores = None if self._scores is None else self._scores.clone()
+        return {"scores": scores, "epochs": None if self._epochs is None else self._epochs.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size or another depth, or
+                damaged; what is remembered is then as it was.
+        """
+        self._scores, self._epochs = self._read(Saved(state))
+        self.changes += 1
+
+    def _read(self, saved: Saved) -> tuple[Tensor | None, Tensor | None]:
+        scores, epochs = saved.fields("scores", "epochs")
+        if scores.value is None:
+            epochs.nothing()
+            return None, None
+        found = scores.tensor(torch.float32, shape=self._shape, nan=True)
+        taken = epochs.tensor(
+            torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
+        )
+        return found.clone(), taken.clone()
+
+
+class Awaited:
+    """Which examples were handed out and have no recorded loss since.
+
+    A step may evaluate its loss several times, as SAM and LBFGS do. The first loss of a hand-out
+    is a new one, which stands beside those before it; any further one replaces it. Takes a byte
+    for each example, where more than one loss of each is remembered.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many losses of each example are remembered. With one there is nothing to tell
+            apart, since every loss replaces the one before.
+    """
+
+    def __init__(self, examples: int, depth: int) -> None:
+        self._examples = examples
+        self._tracks = depth > 1
+        self._flags: Tensor | None = None
+
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch."""
+        if not self._tracks:
+            return
+        if self._flags is None:
+            self._flags = torch.zeros(self._examples, dtype=torch.bool, device=indices.device)
+        self._flags[indices.to(self._flags.device)] = True
+
+    def answer(self, indices: RowIndices) -> RowMask | None:
+        """Return of recorded losses which are the first of a hand-out; None where all count so."""
+        if not self._tracks:
+            return None
+        if self._flags is None:  # of nothing that was handed out
+            return torch.zeros_like(indices, dtype=torch.bool)
+        indices = indices.to(self._flags.device)
+        new = self._flags[indices]
+        self._flags[indices] = False
+        return new
+
+    def state_dict(self) -> Tensor | None:
+        """Return the flags, `[example]`, or None before any hand-out."""
+        return None if self._flags is None else self._flags.clone()
+
+    def load(self, saved: Saved) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if it is of another data set's size, or damaged; nothing is then
+                changed.
+        """
+        if not self._tracks:
+            saved.nothing()
+        shape = (self._examples,)
+        self._flags = saved.maybe(
+            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
+        )
+
+
+class Ledger:
+    """Per example: its last scores by source, their age, and how often it was trained on.
+
+    Scores that a selection pass took and losses that training computed are kept apart, since
+    the model was in another mode and the example perhaps augmented otherwise: whoever mixes
+    them does so on purpose. Takes 6 bytes an example for each score remembered, and 2 for the
+    count: 8 where one score of one source is. Where several losses are, one more byte tells the
+    first loss of a hand-out from those that the same step computes after it.
+
+    Args:
+        examples: examples in the data set; at least 1.
+        depth: how many scores of each example and source are remembered.
+
+    Attributes:
+        examples: as given.
+        scored: scores taken by selection passes.
+        recorded: losses that the user recorded from training.
+
+    Raises:
+        ConfigurationError: if either is no whole number, or the depth is below 1.
+    """
+
+    def __init__(self, examples: int, depth: int = 1) -> None:
+        self.examples = examples = int(check_whole("examples", examples, least=0))
+        depth = int(check_whole("depth", depth))
+        self.scored = Column(examples, depth)
+        self.recorded = Column(examples, depth)
+        self._awaited = Awaited(examples, depth)
+        self._selected: Tensor | None = None
+
+    @property
+    def changes(self) -> int:
+        """How often anything was filed: two equal numbers, and nothing was in between."""
+        return self.scored.changes + self.recorded.changes
+
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch, whose losses may be recorded."""
+        self._awaited.hand_out(indices)
+        self.count(indices)
+
+    def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
+        """Remember losses that training computed.
+
+        The first of an example since it was last handed out is a new one. Any further one, which
+        the same step computes after it, replaces it.
+
+        Args:
+            indices: the examples, on any device.
+            losses: one for each, in the same order.
+            epoch: in which they were computed.
+        """
+        self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
+
+    def count(self, indices: RowIndices) -> None:
+        """Count examples that go into a training batch, once for each time they are named."""
+        if self._selected is None:
+            self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
+        indices = indices.to(self._selected.device)
+        ones = torch.ones_like(indices, dtype=torch.int16)
+        self._selected.index_put_((indices,), ones, accumulate=True)
+        self._selected[indices] = self._selected[indices].clamp(max=MOST_COUNTED)
+
+    @property
+    def selected(self) -> Int32[Tensor, " example"]:
+        """How often each example was trained on, on the host; waits for the device.
+
+        Counts stop at 30,000, which keeps them to two bytes.
+        """
+        if self._selected is None:
+            return torch.zeros(self.examples, dtype=torch.int32)
+        return self._selected.to("cpu", torch.int32, copy=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that is remembered."""
+        return {
+            "scored": self.scored.state_dict(),
+            "recorded": self.recorded.state_dict(),
+            "awaited": self._awaited.state_dict(),
+            "selected": None if self._selected is None else self._selected.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size or another depth, or
+                damaged; what is remembered is then as it was.
+        """
+        scored, recorded, awaited, selected = Saved(state).fields(
+            "scored", "recorded", "awaited", "selected"
+        )
+        counts = selected.maybe(
+            lambda counts: counts.tensor(
+                torch.int16, shape=(self.examples,), least=0, most=MOST_COUNTED
+            ).clone()
+        )
+        with loaded([(self.scored, scored), (self.recorded, recorded)]):
+            self._awaited.load(awaited)
+            self._selected = counts

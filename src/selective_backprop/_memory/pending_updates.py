@@ -1,0 +1,249 @@
+"""What a rank notes about examples until the ranks put their notes together."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int32, Int64
+from torch import Tensor
+
+from selective_backprop._core.saved_state import LAST_EPOCH, Saved
+from selective_backprop._core.types import RowIndices, RowMask
+from selective_backprop._distributed.group import Group, Ranks
+from selective_backprop._memory.ledger import Awaited, Column, Ledger, example_bytes
+
+MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
+FEW = 2048  # examples counted at once, which keeps a count that stops at 30,000 to two bytes
+
+
+class Notes:
+    """Scores in the order in which they came, 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._rows: list[Int64[Tensor, "row 2"]] = []
+        self._settled = True
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def file(
+        self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
+    ) -> None:
+        """Note a score of each of some examples; as `Column.file`."""
+        bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
+        epochs = torch.full_like(bits, epoch)
+        if new is not None:  # one that replaces the one before has its epoch's complement
+            epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
+            self._settled = False
+        halves = torch.stack([bits, epochs], dim=1)
+        indices = indices.to(bits.device, non_blocking=True)
+        self._rows.append(torch.stack([indices, halves.view(torch.int64).flatten()], dim=1))
+
+    @property
+    def rows(self) -> Int64[Tensor, "row 2"]:
+        """All that was not replaced: an index, and the bits of a score with its epoch."""
+        if not self._rows:
+            return torch.empty((0, 2), dtype=torch.int64)
+        if not self._settled or len(self._rows) > 1:
+            rows = torch.cat(self._rows)
+            self._rows = [rows if self._settled else _without_replaced(rows)]
+            self._settled = True
+        return self._rows[0]
+
+    @rows.setter
+    def rows(self, rows: Int64[Tensor, "row 2"]) -> None:
+        self._rows, self._settled = ([rows] if len(rows) else []), True
+
+
+def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
+    """Return a view of the bits of each score, and of its epoch or that epoch's complement."""
+    return rows.view(torch.int32)[:, 2:]
+
+
+def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
+    """Return the rows that no later one replaces; each replaces what the first it replaced did."""
+    if not len(rows):
+        return rows
+    indices, order = rows[:, 0].sort(stable=True)
+    epochs = _halves(rows)[order, 1]
+    goes_on = torch.zeros_like(indices, dtype=torch.bool)
+    goes_on[1:] = (indices[1:] == indices[:-1]) & (epochs[1:] < 0)
+    first = (~goes_on).nonzero().flatten()
+    last = torch.cat([first[1:], first.new_tensor([len(rows)])]) - 1
+    # the first of them says whether any replaces what is known from before
+    kept, replaces = order[last], epochs[first] < 0
+    rows = rows.clone()
+    own = _halves(rows)
+    newest = own[kept, 1].where(own[kept, 1] >= 0, ~own[kept, 1])
+    own[kept, 1] = newest.where(~replaces, ~newest)
+    return rows[kept.sort().values]
+
+
+class Journal:
+    """Takes notes as a ledger does, and holds an epoch's of them until they are merged.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many scores of each are remembered.
+
+    Attributes:
+        scored: scores taken by selection passes.
+        recorded: losses that the user recorded from training.
+    """
+
+    def __init__(self, examples: int, depth: int = 1) -> None:
+        self._examples = examples
+        self.scored = Notes()
+        self.recorded = Notes()
+        self._awaited = Awaited(examples, depth)
+        self._counted: list[RowIndices] = []
+
+    def hand_out(self, indices: RowIndices) -> None:
+        """Note that examples go into a training batch; as `Ledger.hand_out`."""
+        self._awaited.hand_out(indices)
+        self._counted.append(indices)
+
+    def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
+        """Note losses that training computed; as `Ledger.record`."""
+        self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
+
+    @property
+    def counted(self) -> RowIndices:
+        """The examples that went into training batches."""
+        return torch.cat(self._counted) if self._counted else torch.empty(0, dtype=torch.int64)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many scores, recorded losses and counts there are."""
+        return len(self.scored), len(self.recorded), sum(map(len, self._counted))
+
+    def clear(self) -> None:
+        """Forget everything but which examples await a loss."""
+        self.scored, self.recorded, self._counted = Notes(), Notes(), []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was noted and not yet merged."""
+        return {
+            "scored": self.scored.rows.clone(),
+            "recorded": self.recorded.rows.clone(),
+            "awaited": self._awaited.state_dict(),
+            "counted": self.counted.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of another data set's size, or damaged; the notes
+                are then as they were.
+        """
+        scored, recorded, awaited, counted = Saved(state).fields(
+            "scored", "recorded", "awaited", "counted"
+        )
+        notes = self._read(scored, least=0), self._read(recorded, least=~LAST_EPOCH)
+        last = self._examples - 1
+        indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
+        self._awaited.load(awaited)
+        self.scored.rows, self.recorded.rows = notes
+        self._counted = [indices] if len(indices) else []
+
+    def _read(self, notes: Saved, *, least: int) -> Int64[Tensor, "row 2"]:
+        rows = notes.tensor(torch.int64, shape=(None, 2))
+        indices, epochs = rows[:, 0], _halves(rows.contiguous())[:, 1]
+        last = self._examples - 1
+        Saved(indices, notes.path).tensor(torch.int64, shape=(None,), least=0, most=last)
+        Saved(epochs, notes.path).tensor(torch.int32, shape=(None,), least=least, most=LAST_EPOCH)
+        return rows
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which examples a rank's ledger is about: every `size`-th, from `rank` on.
+
+    Attributes:
+        rank: the first of them.
+        size: into how many parts the ledger is cut; 1 where each rank holds the whole.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def examples(self, total: int) -> int:
+        """Return how many of `total` examples belong to it."""
+        return len(range(self.rank, total, self.size))
+
+
+def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
+    """Return the part of a ledger that a rank holds: all of it, up to a gibibyte.
+
+    Args:
+        examples: examples in the data set.
+        depth: how many scores of each are remembered.
+        ranks: who trains together.
+    """
+    most = examples * example_bytes(depth, columns=2)
+    return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
+
+
+def merge(
+    journal: Journal,
+    ledger: Ledger,
+    shard: Shard,
+    group: Group,
+    sizes: Sequence[tuple[int, int, int]],
+) -> None:
+    """File what all ranks have noted, in the same order on each; nothing is left in the journal.
+
+    Args:
+        journal: this rank's.
+        ledger: of the shard's examples.
+        shard: which examples those are.
+        group: the ranks.
+        sizes: each rank's `Journal.sizes`.
+
+    Raises:
+        LoaderError: if a rank does not answer.
+    """
+    scored, recorded, counted = zip(*sizes, strict=True)
+    for column, notes, counts in (
+        (ledger.scored, journal.scored, scored),
+        (ledger.recorded, journal.recorded, recorded),
+    ):
+        for _, _, rows in group.gather_rows(notes.rows, counts):
+            own = rows[rows[:, 0] % shard.size == shard.rank]
+            _file(column, own[:, 0] // shard.size, _halves(own.contiguous()))
+    for _, _, indices in group.gather_rows(journal.counted, counted):
+        for part in indices[indices % shard.size == shard.rank].split(FEW):
+            ledger.count(part // shard.size)
+    journal.clear()
+
+
+def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
+    scores, epochs = noted[:, 0].contiguous().view(torch.float32), noted[:, 1]
+    new = epochs >= 0
+    epochs = epochs.where(new, ~epochs)
+    if not len(indices):  # another rank's examples; something was filed all the same
+        column.file(indices, scores, 0)
+    for epoch in epochs.unique().tolist():
+        places = (epochs == epoch).nonzero().flatten()
+        for once in in_turn(indices[places], column.depth):
+            now = places[once]
+            column.file(indices[now], scores[now], epoch, new[now])
+
+
+def in_turn(indices: RowIndices, most: int) -> Iterator[RowIndices]:
+    """Yield the last `most` places of each example, so that none comes twice at once.
+
+    Args:
+        indices: examples, some of them perhaps several times.
+        most: of how many places of an example anybody wants to know.
+    """
+    if not len(indices):
+        return
+    ordered, order = indices.sort(stable=True)
+    last = torch.searchsorted(ordered, ordered, right=True) - 1
+    later = torch.empty_like(order)
+    later[order] = last - torch.arange(len(order), device=order.device)
+    for number in reversed(range(min(most, int(later.max()) + 1))):
+        yield (later == number).nonzero().flatten()

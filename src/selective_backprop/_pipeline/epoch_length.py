@@ -1,0 +1,248 @@
+"""What can be known ahead: how far training has come, and how many batches an epoch will yield."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from selective_backprop._pipeline.index_sampler import PhaseClock
+from selective_backprop._pipeline.score_memory import Memory
+from selective_backprop._pipeline.selection_buffer import FunnelState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.source import Source
+from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The fraction of training that is done.
+
+    Attributes:
+        source: knows how many candidate batches an epoch has.
+        epochs: how long training will be, or None if that is unknown.
+        told: returns the fraction, where something else than epochs ends training, or None.
+    """
+
+    source: Source
+    epochs: float | None
+    told: Callable[[], float] | None
+
+    def at(self, epoch: int, drawn: int) -> float | None:
+        """Return the fraction, in [0, 1], at so many candidate batches into an epoch."""
+        if self.told is not None:
+            return self.told()
+        if self.epochs is None:
+            return None
+        batches = self.source.batches
+        part = drawn / batches if batches else 0.0
+        return min(1.0, (epoch + part) / self.epochs)
+
+
+class Start(NamedTuple):
+    """Where an epoch starts from.
+
+    Attributes:
+        epoch: its number.
+        interludes: the count by which unselective batches are dealt out.
+        early: indices that wait, of examples that were drawn before loading.
+        late: loaded rows that wait.
+        unscored: how many indices wait to be loaded and scored.
+        held: rows of a batch that goes first, since another rank had none when it was full.
+    """
+
+    epoch: int
+    interludes: tuple[int, int]
+    early: FunnelState = FunnelState()
+    late: FunnelState = FunnelState()
+    unscored: int = 0
+    held: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many examples wait for anything."""
+        queues = sum(f.candidates + f.rows for f in (self.early, self.late))
+        return queues + self.unscored + self.held
+
+    @property
+    def dropped(self) -> int:
+        """How many examples were let go so far."""
+        return self.early.dropped + self.late.dropped
+
+
+def holding(candidates: int, rows: int) -> FunnelState:
+    """Return a funnel that holds so many candidates and chosen rows, of which no more is known."""
+    return FunnelState((Rows(None, candidates),), (Rows(None, rows),))
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How many training batches an epoch will yield.
+
+    Attributes:
+        source: knows the sizes of the candidate batches.
+        schedule: when selection acts.
+        interludes: deals out unselective batches while it does.
+        progress: how far training will have come.
+        shape: the funnel's sizes.
+        leftovers: what becomes of an incomplete window or batch.
+        skips: whether rows may be left out for losses that are not finite.
+        early: whether all selection is before loading.
+        memory: what is remembered of each example; None where nothing is.
+    """
+
+    source: Source
+    schedule: Schedule
+    interludes: Interludes
+    progress: Progress
+    shape: Shape
+    leftovers: Leftovers
+    skips: bool
+    early: bool
+    memory: Memory | None
+
+    def batches(self, start: Start) -> int:
+        """Return the number of batches of the epoch that starts at `start`.
+
+        Raises:
+            TypeError: if it cannot be known in advance.
+        """
+        if self.shape.keeps_everything and self.shape.unchanged:
+            return self.source.length() + bool(start.held)
+        sizes = self.source.sizes()
+        if sizes is None:
+            raise TypeError("the loader does not know the sizes of its batches in advance")
+        arrivals = list(self._arrivals(sizes, start.epoch, self.interludes.copy(start.interludes)))
+        selecting = {phase is Phase.SELECT for phase, _ in arrivals}
+        if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
+            raise TypeError("unselected rows fill batches apart from those that are scored")
+        waits, others = (start.late, start.early)
+        besides: list[tuple[Phase, int]] = []  # what comes to the funnel that is not drawn into
+        unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
+        if self._draws_early(start.epoch):
+            waits, others, besides = others, waits, unscored
+        if others.rows + others.candidates + start.unscored and (
+            self.memory is None or any(phase is not Phase.SELECT for phase, _ in arrivals)
+        ):
+            raise TypeError("rows of several kinds wait, which an unselective phase will join")
+        # A broken epoch leaves rows of either kind, and the other kind completes batches too.
+        own = arrivals if besides else unscored + arrivals
+        return bool(start.held) + sum(
+            self._fill(rows, funnel).batches for funnel, rows in ((waits, own), (others, besides))
+        )
+
+    def lengths(self, start: Start, epochs: int) -> list[int]:
+        """Return the number of batches of each of so many epochs, from `start` on.
+
+        Raises:
+            TypeError: if one of them cannot be known in advance.
+        """
+        found = []
+        for _ in range(epochs):
+            found.append(self.batches(start))
+            start = self._after(start)
+        return found
+
+    def _after(self, start: Start) -> Start:
+        """Return where the epoch after the one that starts at `start` will start from."""
+        later = start._replace(epoch=start.epoch + 1, held=0)
+        if self.shape.keeps_everything and self.shape.unchanged:
+            return later
+        if self.memory is not None:
+            raise TypeError("what is remembered decides how many batches later epochs yield")
+        interludes = self.interludes.copy(start.interludes)
+        arrivals = self._arrivals(self.source.sizes() or iter(()), start.epoch, interludes)
+        waits = self._fill(arrivals, start.early if self.early else start.late)
+        left = holding(waits.waiting, waits.chosen)
+        early, late = (left, start.late) if self.early else (start.early, left)
+        return later._replace(interludes=interludes.state, early=early, late=late)
+
+    def _fill(self, arrivals: Iterable[tuple[Phase, int]], funnel: FunnelState) -> "Filled":
+        return fill_batches(
+            arrivals,
+            self.shape,
+            waiting=funnel.candidates,
+            chosen=funnel.rows,
+            leftovers=self.leftovers,
+        )
+
+    def _draws_early(self, epoch: int) -> bool:
+        """Return whether an epoch selects before loading, which it does altogether or not."""
+        if self.memory is None:
+            return self.early
+        known = self.memory.knows_all(epoch)
+        if known is None:
+            raise TypeError("some scores are known and others are not, so batches are mixed")
+        return known
+
+    def _arrivals(
+        self, sizes: Iterator[int], epoch: int, interludes: Interludes
+    ) -> Iterator[tuple[Phase, int]]:
+        """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
+        if self.progress.told is not None and self.schedule.uses_fractions:
+            raise TypeError("progress= decides when selection acts, which is not known ahead")
+        clock = PhaseClock(self.schedule, interludes, self.progress.at)
+        for drawn, size in enumerate(sizes):
+            phase = clock.phase(epoch, drawn, size)
+            if phase is Phase.SELECT and self.schedule.gate is not None:
+                raise TypeError("a gate decides when selection acts, which is not known ahead")
+            if phase is Phase.SELECT and not self.shape.keeps_everything:
+                if self.shape.window is None:
+                    raise TypeError("draw='bernoulli' yields a random number of batches")
+                if self.skips:
+                    raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
+            yield phase, size
+
+
+class Filled(NamedTuple):
+    """What an exact funnel has done by an epoch's end.
+
+    Attributes:
+        batches: training batches that it yielded.
+        waiting: candidates that wait for a full window.
+        chosen: chosen rows that wait for a full batch.
+    """
+
+    batches: int
+    waiting: int
+    chosen: int
+
+
+def fill_batches(
+    arrivals: Iterable[tuple[Phase, int]],
+    shape: Shape,
+    *,
+    waiting: int,
+    chosen: int,
+    leftovers: Leftovers,
+) -> Filled:
+    """Return what an exact funnel does in an epoch, by sizes alone.
+
+    Args:
+        arrivals: the phase and size of each candidate batch to come.
+        shape: the funnel's sizes; its draws are exact.
+        waiting: candidates that wait for a full window now.
+        chosen: chosen rows that wait for a full batch now.
+        leftovers: what becomes of the rest.
+    """
+    size, window = shape.batch_size, shape.window or 1
+    batches, chosen = divmod(chosen, size or chosen or 1)
+    windows, waiting = divmod(waiting, window)
+    batches += windows
+    for phase, count in arrivals:
+        if phase is Phase.SELECT and not shape.keeps_everything:
+            windows, waiting = divmod(waiting + count, window)
+            batches += windows
+            continue
+        if phase is Phase.PLAIN:
+            chosen, waiting = chosen + waiting, 0
+        if shape.unchanged and not chosen:
+            batches += 1
+            continue
+        full, chosen = divmod(chosen + count, size or chosen + count)
+        batches += full
+    if leftovers is Leftovers.FLUSH:
+        if waiting:
+            assert size is not None
+            chosen += min(waiting, max(1, round(waiting * size / window)))
+        batches += -(-chosen // (size or chosen or 1))
+    if leftovers is not Leftovers.CARRY:
+        waiting = chosen = 0
+    return Filled(batches, waiting, chosen)

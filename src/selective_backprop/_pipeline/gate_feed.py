@@ -1,0 +1,106 @@
+"""What training computes anyway, shown to a gate, so that it keeps watch at no pass."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.losses import check_losses, error_norms
+from selective_backprop._core.errors import LossError
+from selective_backprop._core.types import Scores
+from selective_backprop._loader.validation import scorer_parts
+from selective_backprop._loader.weighted_loss import AHEAD, rows_of
+from selective_backprop._sampling.draws import Selection
+from selective_backprop._sampling.gate import RunningGate
+from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
+
+
+@dataclass(eq=False)
+class _Handed:
+    """A batch that was handed out.
+
+    Attributes:
+        weights: its selection's, by which it is known.
+        parts: scores of its rows, by the first row of each part that was trained on.
+    """
+
+    weights: Tensor
+    parts: dict[int, Scores] = field(default_factory=dict)
+
+
+class LoopFeed:
+    """Let a gate observe the batches from which nothing was selected, once each.
+
+    Args:
+        gate: what observes.
+        measure: what it observes of each row.
+
+    Attributes:
+        measure: as given.
+        taken: whether the loop took the loader's loss, which shows it all.
+        expected: whether it did, or has selections, so that it can record.
+    """
+
+    def __init__(self, gate: RunningGate, measure: Measure) -> None:
+        self.measure = measure
+        self.taken = self.expected = False
+        self._gate = gate
+        self._handed: deque[_Handed] = deque(maxlen=AHEAD)
+
+    def hand_out(self, weights: Tensor) -> None:
+        """Take note of a batch from which nothing was selected, by its selection's weights."""
+        self._handed.append(_Handed(weights))
+
+    def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
+        """Take what training computed of a batch or a part of one; show the gate whole batches.
+
+        Args:
+            selection: of the rows.
+            losses: one per row.
+            outputs: of the model, and targets; None where they are not at hand.
+
+        Returns:
+            How many rows the gate has observed by it.
+
+        Raises:
+            LossError: if the gate judges by losses, and they are not one per row.
+        """
+        for handed, start in self._find(selection.weights):
+            scores = self._scores(losses, outputs, len(selection.weights))
+            if scores is not None:
+                handed.parts.setdefault(start, scores)
+            if sum(map(len, handed.parts.values())) >= len(handed.weights):
+                self._handed.remove(handed)
+                self._gate.observe(torch.cat(list(handed.parts.values())))
+                return len(handed.weights)
+        return 0
+
+    def _find(self, weights: Tensor) -> Iterator[tuple[_Handed, int]]:
+        for handed in tuple(self._handed):
+            rows = rows_of(weights, handed.weights) if len(weights) else None
+            if rows is not None:
+                yield handed, rows.start
+                return
+
+    def _scores(self, losses: Tensor, outputs: Any, rows: int) -> Scores | None:
+        if self.measure is Measure.LOSS:
+            return check_losses(losses, rows).detach()
+        if outputs is None:
+            return None
+        try:
+            with torch.no_grad():
+                return check_losses(error_norms(*outputs), rows)
+        except LossError:  # the loop's outputs may be others than those that are scored
+            return None
+
+
+def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> LoopFeed | None:
+    """Return what shows a gate the loop's outputs; None where they are not what is scored."""
+    parts = list(scorer_parts(scorer))
+    if gate is None or any(isinstance(part, Excess) for part in parts):
+        return None
+    last = parts[-1]
+    return LoopFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None

@@ -1,0 +1,413 @@
+"""Stage one: which examples are loaded at all, decided when their indices are drawn."""
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.keys import Keys, list_keys, plain_list
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.saved_state import MOST, Saved
+from selective_backprop._pipeline.sampler_rng import Streams
+from selective_backprop._pipeline.score_memory import Knowledge
+from selective_backprop._pipeline.selection_buffer import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._pipeline.source import count_items
+from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
+
+MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
+LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
+
+
+class DrawState(NamedTuple):
+    """Where the drawing of indices stands.
+
+    Attributes:
+        interludes: the count by which unselective batches are dealt out.
+        funnel: the indices that wait, where examples are selected before they are loaded.
+        unscored: indices that wait to be loaded and scored, in pieces.
+        phase: of the rows that the funnel is handing out.
+        digest: of the indices that have come up in the epoch.
+        settled: pieces of the epoch whose examples need no scoring at its end.
+    """
+
+    interludes: tuple[int, int] = (0, 0)
+    funnel: FunnelState = FunnelState()
+    unscored: tuple[Tensor, ...] = ()
+    phase: Phase = Phase.CHOSEN
+    digest: int = 0
+    settled: int = 0
+
+    @property
+    def gathered(self) -> int:
+        """How many indices wait to be loaded and scored."""
+        return sum(map(len, self.unscored))
+
+    def pack(self) -> dict[str, Any]:
+        """Return the state in plain containers, which any file format can hold."""
+        return {
+            "interludes": self.interludes,
+            "early": self.funnel.pack(),
+            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *self.unscored]),
+            "phase": self.phase.value,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def unpack(cls, saved: Saved, examples: int | None) -> "DrawState":
+        """Return the state that `pack()` was called on, but for what was settled by then.
+
+        Args:
+            saved: what it returned.
+            examples: in the data set, of which all indices must be; None where any may be.
+
+        Raises:
+            ConfigurationError: if the state is damaged.
+        """
+        interludes, early, unscored, phase, digest = saved.fields(
+            "interludes", "early", "unscored", "phase", "digest"
+        )
+        most = MOST if examples is None else examples - 1
+        waits = unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu()
+        return cls(
+            unpack_count(interludes),
+            FunnelState.unpack(early, examples=examples, keys=True, device=torch.device("cpu")),
+            (waits,) if len(waits) else (),
+            phase.choice(Phase),
+            digest.whole(0, 2**32 - 1),
+        )
+
+
+def unpack_count(saved: Saved) -> tuple[int, int]:
+    """Return the count by which unselective batches are dealt out.
+
+    Raises:
+        ConfigurationError: if it is damaged.
+    """
+    seen, passed = saved.items(2)
+    return seen.whole(), passed.whole(0, seen.whole())
+
+
+class Passed(NamedTuple):
+    """What of an epoch had been drawn when it was broken off.
+
+    Attributes:
+        candidates: examples that had come up.
+        drawn: the loader's own batches that had been drawn.
+        digest: of the indices in them.
+        streams: where the random streams stood when the first of them was drawn; None if none was.
+        stream: where a stream stood that can tell; None for what has indices.
+    """
+
+    candidates: int
+    drawn: int
+    digest: int
+    streams: Streams | None
+    stream: dict[str, Any] | None
+
+
+class Ticket(NamedTuple):
+    """What was decided about a batch when its indices were drawn; it travels with the batch.
+
+    Attributes:
+        phase: what happens to it.
+        rows: its keys, with weights if it was selected before loading.
+        candidates: examples of this epoch that had come up when it was drawn.
+        drawn: the loader's own batches of this epoch that had been drawn.
+        state: what to go back to if this is the last batch that is consumed.
+    """
+
+    phase: Phase
+    rows: Rows
+    candidates: int
+    drawn: int
+    state: DrawState
+
+
+class PhaseClock:
+    """Say which phase each candidate batch falls into.
+
+    Args:
+        schedule: when selection acts.
+        interludes: deals out unselective batches while it does.
+        progress: returns the fraction of training done at `(epoch, candidate batches drawn)`,
+            or None if that is unknown.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        interludes: Interludes,
+        progress: Callable[[int, int], float | None],
+    ) -> None:
+        self._schedule = schedule
+        self.progress = progress
+        self.interludes = interludes
+
+    @property
+    def deals_out(self) -> bool:
+        """Whether unselective batches are dealt out, which are counted one by one."""
+        return self.interludes.active
+
+    def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
+        """Return the phase of the next candidate batch, of `candidates` rows."""
+        if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
+            return Phase.PLAIN
+        return Phase.INTERLUDE if self.interludes.next_is_plain(candidates) else Phase.SELECT
+
+
+class IndexDraw:
+    """The user's batch sampler with stage one in it; a data loader iterates it in its place.
+
+    It runs ahead of the batches' consumer as far as workers prefetch, so everything it decides
+    goes into a ticket, and tickets meet their batches first in, first out.
+
+    Where scores are remembered, candidates with a known score are drawn from at once, and the
+    others are gathered into batches of their own, to be loaded and scored. Where all are known,
+    several candidate batches are drawn from together, which costs little more than one.
+
+    Args:
+        source: yields the indices of each candidate batch.
+        clock: says which phase a batch falls into.
+        funnel: draws before loading; None where batches are loaded as they come.
+        leftovers: what becomes of indices that are left at the end of an epoch.
+        batch_size: rows of a batch to be scored, where scores are remembered.
+
+    Attributes:
+        sampler: as `source`.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Any],
+        clock: PhaseClock,
+        funnel: Funnel | None,
+        leftovers: Leftovers,
+        *,
+        batch_size: int = 1,
+    ) -> None:
+        self.sampler = source
+        self._clock = clock
+        self.funnel = funnel
+        self._leftovers = leftovers
+        self._batch_size = batch_size
+        self._knowledge: Knowledge | None = None
+        self._unscored: list[Tensor] = []
+        self._together = 1
+        self._gathered: list[Tensor] = []
+        self.epoch = 0
+        self.position = (0, 0)
+        self._drawn = self._candidates = 0
+        self.tickets: deque[Ticket] = deque()
+        self.unlisted = False
+        self.streams: Streams | None = None
+        self._passed: Passed | None = None
+        self._phase, self._digest = Phase.CHOSEN, 0
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # ty: ignore[invalid-argument-type]
+
+    @property
+    def state(self) -> DrawState:
+        """The sampler's own position, ahead of the consumer's."""
+        waits = FunnelState() if self.funnel is None else self.funnel.state
+        return DrawState(
+            self._clock.interludes.state,
+            waits,
+            tuple(self._unscored),
+            self._phase,
+            self._digest,
+            0 if self._knowledge is None else self._knowledge.settled,
+        )
+
+    @state.setter
+    def state(self, state: DrawState) -> None:
+        self._clock.interludes.state = state.interludes
+        if self.funnel is not None:
+            self.funnel.state = state.funnel
+        self._unscored = list(state.unscored)
+
+    def open(
+        self,
+        epoch: int,
+        state: DrawState,
+        knowledge: Knowledge | None = None,
+        passed: Passed | None = None,
+    ) -> None:
+        """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
+
+        Args:
+            epoch: its number.
+            state: where the consumer stands.
+            knowledge: the scores that are known; None where none are remembered.
+            passed: what of the epoch was drawn before it was broken off; None where it begins.
+        """
+        self.epoch, self.state, self.position = epoch, state, (0, 0)
+        self._knowledge, self._passed = knowledge, passed
+        # Rows that wait are handed out before an order is drawn: a state of then has the old one.
+        self.streams = None if passed is None else passed.streams
+        self._phase = Phase.CHOSEN
+        if passed is not None and state.phase in (Phase.PLAIN, Phase.INTERLUDE):
+            self._phase = state.phase
+        self.tickets.clear()
+        self._gathered, self._together = [], self._how_many_together()
+        if self.funnel is not None:
+            past = None if knowledge is None else knowledge.past
+            self.funnel.open(epoch, past, anew=passed is None)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._drawn = self._candidates = self._digest = 0
+        passed, self._passed = self._passed, None
+        batches = self._begin() if passed is None else self._pass_over(passed)
+        if self.funnel is not None:
+            yield from self._send(self._phase, self.funnel.resume())
+            if passed is not None:
+                least = self._batch_size
+                yield from self._send(Phase.SELECT, self._take_batches(least=least))
+        for indices in batches:
+            keys = list_keys(indices)
+            if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
+                yield self._pass_single(indices)
+                continue
+            phase = self._clock.phase(self.epoch, self._drawn, len(keys))
+            if phase is not Phase.SELECT:
+                yield from self._draw_gathered()
+            self._note(keys)
+            rows = Rows(keys, len(keys))
+            if self.funnel is None:
+                yield from self._send(phase, iter([rows]), rows, indices)
+            elif phase is Phase.SELECT and self._together > 1 and isinstance(keys, Tensor):
+                self._gathered.append(keys)
+                if len(self._gathered) == self._together:
+                    yield from self._draw_gathered()
+            elif phase is Phase.SELECT and self._knowledge is not None:
+                yield from self._consult(self.funnel, self._knowledge, rows, indices)
+            else:
+                if phase is Phase.PLAIN:
+                    self.funnel.adopt(self._take_unscored())
+                sent = Phase.CHOSEN if phase is Phase.SELECT else phase
+                yield from self._send(sent, self.funnel.route(phase, rows), rows, indices)
+        yield from self._draw_gathered()
+        if self.funnel is not None:
+            yield from self._send(Phase.SELECT, self._take_batches(least=1))
+            yield from self._send(Phase.CHOSEN, self.funnel.close(self._leftovers))
+            yield from self._rescore(self.funnel)
+
+    def _begin(self) -> Iterator[Any]:
+        """Yield the batches of a new epoch, noting what their order is drawn from."""
+        self.streams = Streams.of(self.sampler)
+        yield from self.sampler
+
+    def _pass_over(self, passed: Passed) -> Iterator[Any]:
+        """Draw what was drawn before the epoch was broken off, and return what follows it."""
+        if passed.streams is None:
+            return self._begin()
+        batches = iter(self.sampler)
+        with passed.streams.again(self.sampler):
+            for indices in islice(batches, passed.drawn):
+                keys = list_keys(indices)
+                if keys is not None:
+                    self._note(keys)
+                    if self._knowledge is not None:
+                        self._knowledge.look_up(keys)
+            # A sampler that was asked for nothing yet draws its order here all the same.
+            begun = [] if passed.drawn else list(islice(batches, 1))
+        self.streams = passed.streams
+        if (*self.position, self._digest) != (passed.candidates, passed.drawn, passed.digest):
+            raise LoaderError(
+                f"the state was saved after {passed.drawn} batches of epoch {self.epoch}, and the "
+                "sampler does not draw these again, so that some examples would be trained on "
+                "twice and others not at all. Restore what its order depends on (its seed, its "
+                f"epoch) before the epoch goes on, or call set_epoch({self.epoch + 1}) to leave "
+                "the rest of it out."
+            )
+        return chain(begun, batches)
+
+    def _note(self, keys: Keys) -> None:
+        """Count a batch that has been drawn."""
+        self._drawn += 1
+        self._candidates += len(keys)
+        self.position = (self._candidates, self._drawn)
+        content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
+        self._digest = zlib.crc32(content, self._digest)
+
+    def _how_many_together(self) -> int:
+        """Return how many candidate batches of the epoch are drawn from together."""
+        if self._knowledge is None or not self._knowledge.complete or self._clock.deals_out:
+            return 1
+        batches = count_items(self.sampler) or 0  # one by one where nobody knows
+        return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
+
+    def _draw_gathered(self) -> Iterator[Any]:
+        """Draw from the candidate batches that were gathered."""
+        if self._gathered and self.funnel is not None and self._knowledge is not None:
+            keys = torch.cat(self._gathered)
+            self._gathered = []
+            rows = Rows(keys, len(keys), scores=self._knowledge.look_up(keys)[1])
+            yield from self._send(Phase.CHOSEN, self.funnel.route(Phase.SELECT, rows))
+
+    def _consult(
+        self, funnel: Funnel, knowledge: Knowledge, rows: Rows, indices: Any
+    ) -> Iterator[Any]:
+        """Draw from the candidates whose scores are known; gather the others to be scored."""
+        keys, scores = knowledge.look_up(rows.batch)
+        if scores is None:
+            if not self._unscored:
+                yield from self._send(Phase.SELECT, iter([rows]), rows, indices)
+                return
+            self._unscored.append(keys)
+        else:
+            unknown = scores.isnan()
+            if bool(unknown.any()):
+                self._unscored.append(keys[unknown])
+                keys, scores = keys[~unknown], scores[~unknown]
+            known = Rows(keys, len(keys), scores=scores)
+            yield from self._send(Phase.CHOSEN, funnel.route(Phase.SELECT, known))
+        yield from self._send(Phase.SELECT, self._take_batches(least=self._batch_size))
+
+    def _send(
+        self, phase: Phase, batches: Iterator[Rows], rows: Rows | None = None, indices: Any = None
+    ) -> Iterator[Any]:
+        """Yield keys as a data loader takes them, each with a ticket; `rows` as they came."""
+        self._phase = phase
+        for out in batches:
+            if self._knowledge is not None:
+                self._knowledge.keep(out.batch)
+            self.tickets.append(Ticket(phase, out, self._candidates, self._drawn, self.state))
+            yield indices if out is rows else plain_list(out.batch)
+
+    def _take_batches(self, least: int) -> Iterator[Rows]:
+        """Take batches of examples to be scored, as long as there are at least so many."""
+        while sum(map(len, self._unscored)) >= least:
+            keys = torch.cat(self._unscored)
+            head, rest = keys[: self._batch_size], keys[self._batch_size :]
+            self._unscored = [rest] if len(rest) else []
+            yield Rows(head, len(head))
+
+    def _take_unscored(self) -> Rows:
+        keys = torch.cat(self._unscored) if self._unscored else torch.empty(0, dtype=torch.int64)
+        self._unscored = []
+        return Rows(keys, len(keys))
+
+    def _rescore(self, funnel: Funnel) -> Iterator[Any]:
+        """Have the examples scored that this epoch has left out, if that is asked for."""
+        if self._knowledge is None:
+            return
+        for rows in (*funnel.state.waiting, *funnel.state.chosen):
+            self._knowledge.keep(rows.batch)
+        parts = self._knowledge.left_out().split(self._batch_size)
+        batches = (Rows(part, len(part)) for part in parts if len(part))
+        yield from self._send(Phase.RESCORE, batches)
+
+    def _pass_single(self, index: Any) -> Any:
+        if self.funnel is not None and not self.funnel.keeps_everything:
+            raise LoaderError(
+                "the sampler yields single indices (batch_size=None), so nothing can be "
+                "selected before it is loaded. Let the sampler yield lists of indices, "
+                "or give the strategy a scorer."
+            )
+        self.unlisted = True
+        return index

@@ -1,0 +1,113 @@
+"""What happens to candidates whose score is not a finite number."""
+
+from collections import deque
+from dataclasses import replace
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.structure import Layout, join_rows
+from selective_backprop._core.errors import LossError
+from selective_backprop._pipeline.selection_buffer import Rows
+
+
+class NonFinite(StrEnum):
+    """Policy for scores that are infinite or not a number.
+
+    `RAISE` stops with an error that names the examples; `SKIP` never trains on them, which
+    makes the host read every score back; `SELECT` ranks them above all others. Recorded losses
+    that are not finite count as unknown, and with `RAISE` are an error where they are on a CPU,
+    which can be asked without waiting.
+    """
+
+    RAISE = "raise"
+    SKIP = "skip"
+    SELECT = "select"
+
+
+class FiniteGuard:
+    """Apply a policy for scores that are not finite.
+
+    Args:
+        policy: what to do with them.
+        layout: how rows are taken.
+    """
+
+    def __init__(self, policy: NonFinite, layout: Layout) -> None:
+        self.policy = policy
+        self._layout = layout
+        self._checks: deque[tuple[torch.cuda.Event, Tensor, Rows]] = deque()
+        self.skipped = 0
+
+    def pass_on(self, rows: Rows) -> Rows:
+        """Return the scored rows that go on, with finite scores or, selected, infinite ones.
+
+        Raises:
+            LossError: by policy. On CUDA, where asking at once would make the host wait, the
+                error may name rows of a batch a few batches back.
+        """
+        scores = rows.scores
+        if scores is None:
+            return rows
+        finite = torch.isfinite(scores)
+        if self.policy is NonFinite.SELECT:
+            return replace(rows, scores=torch.where(finite, scores, torch.inf))
+        if self.policy is NonFinite.SKIP:
+            return self._skip(rows, finite)
+        if scores.device.type == "cuda":
+            self._check_later(rows, finite)
+        elif not bool(finite.all()):
+            raise LossError(_describe(rows))
+        return rows
+
+    def settle(self) -> None:
+        """Wait for the checks that are still under way on the device.
+
+        Raises:
+            LossError: if one of them failed.
+        """
+        for event, _, _ in self._checks:
+            event.synchronize()
+        self._collect()
+
+    def _skip(self, rows: Rows, finite: Tensor) -> Rows:
+        kept = finite.nonzero().flatten()
+        if kept.shape[0] == rows.count:
+            return rows
+        self.skipped += rows.count - kept.shape[0]
+        columns = (rows.indices, rows.scores)
+        return Rows(
+            join_rows([rows.batch], self._layout, [kept]),
+            kept.shape[0],
+            *(None if column is None else column[kept] for column in columns),
+        )
+
+    def _check_later(self, rows: Rows, finite: Tensor) -> None:
+        self._collect()
+        flag = torch.empty(1, dtype=torch.bool, pin_memory=True)
+        flag.copy_(finite.all().reshape(1), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._checks.append((event, flag, replace(rows, batch=None)))
+
+    def _collect(self) -> None:
+        while self._checks and self._checks[0][0].query():
+            _, flag, rows = self._checks.popleft()
+            if not bool(flag):
+                raise LossError(_describe(rows))
+
+
+def _describe(rows: Rows) -> str:
+    assert rows.scores is not None
+    bad = (~torch.isfinite(rows.scores)).nonzero().flatten()
+    some = bad[:10]
+    values = ", ".join(f"{value:g}" for value in rows.scores[some].tolist())
+    places = f"rows {some.tolist()} of a batch"
+    if rows.indices is not None:
+        places = f"examples {rows.indices[some].tolist()} of the data set ({places})"
+    return (
+        f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, with losses {values}. "
+        'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out, '
+        'nonfinite="select" trains on them.'
+    )

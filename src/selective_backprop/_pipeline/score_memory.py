@@ -1,0 +1,277 @@
+"""What a strategy remembers, and what that tells before anything is loaded."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.errors import LoaderError, LossError
+from selective_backprop._distributed.group import Group
+from selective_backprop._memory.history import History
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._memory.pending_updates import Journal, Shard, merge
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._sampling.draws import Selection
+from selective_backprop.scorers import Needs, RunningScorer
+
+WHOLE = Shard()
+LOOKED_AT = 2  # batches that may be handed out without a loss: those that somebody looked at
+MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
+Known = Float32[Tensor, " example"]
+
+
+class Memory:
+    """The scores that are known when an epoch's indices are drawn, as of the epoch's start.
+
+    Args:
+        ledger: remembers scores by example.
+        scorer: says which of them are good, or predicts others.
+        needs: of the scorer.
+        journal: takes notes until the ranks merge them; None for one process alone.
+        shard: the part of the examples that the ledger is about.
+        examples: examples in the data set; by default those of the ledger.
+
+    Attributes:
+        ledger: as given.
+        needs: as given.
+        examples: in the data set.
+        inbox: where what comes in is filed: the journal, or the ledger itself.
+        knowledge: of the epoch that was opened last.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scorer: RunningScorer,
+        needs: Needs,
+        *,
+        journal: Journal | None = None,
+        shard: Shard = WHOLE,
+        examples: int | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.needs = needs
+        self.inbox = ledger if journal is None else journal
+        self.journal = journal
+        self._shard = shard
+        self.examples = ledger.examples if examples is None else examples
+        self._scorer = scorer
+        self._known: Known | None = None
+        self._asked: tuple[int, int] | None = None
+        self._runs = False
+        self.knowledge: Knowledge | None = None
+
+    def open(self, epoch: int, *, handed: int) -> "Knowledge":
+        """Return what is known at the start of an epoch.
+
+        Args:
+            epoch: its number.
+            handed: batches that were handed out before it.
+
+        Raises:
+            LossError: if training has begun and nothing was recorded, though the strategy lives
+                on it.
+        """
+        if self.needs.recordings and handed > LOOKED_AT and self.ledger.recorded.empty:
+            raise LossError(
+                "the strategy selects by losses that training records, and none was recorded: "
+                "take the loss from the loader, loss_fn = loader.loss_fn, or call "
+                "loader.record(selection, losses) for each batch, with one loss per row"
+            )
+        self._runs = False
+        known = self.recall(epoch)
+        self._runs = True
+        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
+        return self.knowledge
+
+    def reopen(self, known: Known | None, settled: Tensor) -> "Knowledge":
+        """Return what was known at the start of an epoch that goes on.
+
+        Args:
+            known: as it was recalled then.
+            settled: the examples that need no scoring at its end.
+        """
+        self._known, self._asked, self._runs = known, None, True
+        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
+        self.knowledge.keep(settled)
+        return self.knowledge
+
+    def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
+        """Remember losses that training computed of rows that were handed out.
+
+        Args:
+            selection: of the rows.
+            losses: one loss per row of it.
+            policy: whether losses that are not finite are an error; else they count as unknown.
+            epoch: the running epoch's number.
+
+        Raises:
+            LossError: if they are not one loss per row, or not finite where that is an error.
+            LoaderError: if the rows have no indices.
+        """
+        if selection.indices is None:
+            raise LoaderError("the rows come from a stream and have no indices to record by")
+        losses = check_losses(losses, selection.indices.shape[0]).detach()
+        if losses.device.type == "cpu" and policy is NonFinite.RAISE:
+            finite = losses.isfinite()
+            if not bool(finite.all()):
+                raise LossError(
+                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
+                    f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
+                    'the learning rate; nonfinite="skip" or "select" records them as unknown.'
+                )
+        losses = losses.where(losses.isfinite(), torch.nan)
+        self.inbox.record(selection.indices, losses, epoch)
+
+    @property
+    def noted(self) -> tuple[int, int, int]:
+        """How many scores, recorded losses and counts wait to be merged with other ranks'."""
+        return (0, 0, 0) if self.journal is None else self.journal.sizes
+
+    def merge(
+        self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
+    ) -> Exception | None:
+        """File what all ranks have noted; every rank must call this.
+
+        Args:
+            group: the ranks.
+            sizes: what each has `noted`.
+            epoch: the number of the epoch that starts.
+
+        Returns:
+            What went wrong on this rank, to be raised once the others know; None if nothing.
+
+        Raises:
+            LoaderError: if a rank does not answer.
+        """
+        assert self.journal is not None  # ranks have one
+        merge(self.journal, self.ledger, self._shard, group, sizes)
+        return None if self._shard.size == 1 else self._share(group, epoch)
+
+    def _share(self, group: Group, epoch: int) -> Exception | None:
+        """Put together what each rank knows of its shard; as `merge`."""
+        own, failure = None, None
+        try:
+            own = self._scorer.recall(self.ledger, epoch)
+        except Exception as error:  # the exchange takes place all the same
+            failure = error
+        if own is None:
+            own = torch.full((self.ledger.examples,), torch.nan)
+        shards = [replace(self._shard, rank=rank) for rank in range(group.size)]
+        known = torch.full((self.examples,), torch.nan)
+        counts = [shard.examples(self.examples) for shard in shards]
+        for rank, start, piece in group.gather_rows(own, counts):
+            known[rank :: group.size][start : start + len(piece)] = piece.cpu()
+        self._known = None if bool(known.isnan().all()) else known
+        self._asked = epoch, self.ledger.changes
+        return failure
+
+    def close(self) -> None:
+        """Note that the epoch is over: what came in during it counts from now on."""
+        self._runs = False
+
+    def recall(self, epoch: int) -> Known | None:
+        """Return what is known at the start of an epoch, the running or the coming one."""
+        asked = epoch, self.ledger.changes
+        if asked != self._asked and not self._runs:
+            self._known, self._asked = self._scorer.recall(self.ledger, epoch), asked
+        return self._known
+
+    def knows_all(self, epoch: int) -> bool | None:
+        """Return whether all scores are known at an epoch's start; None if only some are."""
+        known = self.recall(epoch)
+        if known is None:
+            return False
+        missing = int(known.isnan().sum())
+        return None if 0 < missing < known.shape[0] else missing == 0
+
+
+class Knowledge:
+    """What is known in one epoch, which scores that come in during it do not change.
+
+    Args:
+        known: every example's score; NaN where it must be scored, None if all must be.
+        examples: examples in the data set.
+        tracks: whether what becomes of each example is noted, so that `left_out` can tell.
+
+    Attributes:
+        known: as given.
+        complete: whether no score is missing.
+        past: all known scores in one, to rank against; of more than a million, a million that
+            are spaced evenly by rank.
+    """
+
+    def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
+        self.known = known
+        self._examples = examples
+        self._fate = np.zeros(examples, np.int8) if tracks else None
+        self._settled: list[Tensor] = []
+        self.complete = known is not None and not bool(known.isnan().any())
+        self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
+
+    def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
+        """Return indices as a tensor, and their scores; None where all must be scored.
+
+        Raises:
+            LoaderError: if they are no indices of the data set.
+        """
+        if not isinstance(keys, Tensor) or keys.is_floating_point():
+            raise LoaderError(
+                "the sampler yields keys that are no whole numbers, and this strategy remembers "
+                "examples by their index in the data set"
+            )
+        if len(keys) and not (int(keys.min()) >= 0 and int(keys.max()) < self._examples):
+            raise LoaderError(
+                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, and the "
+                f"data set has {self._examples} examples; this strategy remembers examples by "
+                "index, from 0"
+            )
+        if self._fate is not None:
+            fate = self._fate[keys.numpy()]
+            self._fate[keys.numpy()] = np.maximum(fate, 1)
+        if self.known is None:
+            return keys, None
+        scores = self.known[keys]
+        known = self.complete or not bool(scores.isnan().all())
+        return keys, scores if known else None
+
+    def keep(self, keys: object) -> None:
+        """Note that examples are kept, or scored though they are not."""
+        if self._fate is not None and isinstance(keys, Tensor):
+            self._fate[keys.numpy()] = 2
+            self._settled.append(keys)
+
+    @property
+    def settled(self) -> int:
+        """How often examples were noted by `keep`."""
+        return len(self._settled)
+
+    def settled_until(self, count: int) -> Tensor:
+        """Return the examples that were noted the first so many times."""
+        return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
+
+    def left_out(self) -> Tensor:
+        """Return the examples that came up and were not kept, ascending."""
+        if self._fate is None:
+            return torch.empty(0, dtype=torch.int64)
+        return torch.from_numpy((self._fate == 1).nonzero()[0])
+
+
+def summarise(scores: Float32[Tensor, " known"]) -> History:
+    """Return scores to rank others against, from which every rank comes out right to 5e-7.
+
+    Args:
+        scores: finite, on the host; sorted in place where there are more than a million.
+    """
+    if len(scores) > MOST_RANKED:
+        ascending = scores.numpy()
+        ascending.sort()
+        places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
+        scores = torch.from_numpy(ascending[places.astype(np.int64)])
+    past = History(max(1, len(scores)))
+    past.file(scores)
+    return past

@@ -1,0 +1,402 @@
+"""Candidates in, full training batches out: windows are drawn from, and what is drawn waits."""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.serialization import (
+    on_device,
+    pack_batch,
+    pack_column,
+    unpack_batch,
+)
+from selective_backprop._batches.structure import Layout, count_rows, cut_rows, join_rows
+from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History
+from selective_backprop._sampling.draws import Choice
+from selective_backprop._sampling.schedule import Phase
+from selective_backprop.selectors import RunningSelector
+
+
+class Leftovers(StrEnum):
+    """What becomes of an incomplete window or batch at the end of an epoch.
+
+    `CARRY` keeps it for the next epoch, `FLUSH` draws a short batch in proportion, `DROP` lets
+    it go.
+    """
+
+    CARRY = "carry"
+    FLUSH = "flush"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows on their way: a batch, or the keys of one that is not loaded yet.
+
+    Attributes:
+        batch: the rows themselves.
+        count: how many there are.
+        indices: their data-set indices, `[row]`, or None if unknown.
+        scores: their scores, `[row]`, or None if not scored.
+        weights: their weights, `[row]`, or None where all weigh 1.
+        plain: whether it is a training batch that was made without a draw.
+    """
+
+    batch: Any
+    count: int
+    indices: Tensor | None = None
+    scores: Tensor | None = None
+    weights: Tensor | None = None
+    plain: bool = field(default=False, kw_only=True)
+
+    def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
+        """Return some of the rows in a row, without copying tensors."""
+        columns = (self.indices, self.scores, self.weights)
+        return Rows(
+            cut_rows(self.batch, layout, start, stop),
+            stop - start,
+            *(None if column is None else column[start:stop] for column in columns),
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes a funnel works with.
+
+    Attributes:
+        batch_size: rows of a full training batch; None passes every batch on as it comes.
+        window: candidates an exact draw is made from; None draws from each candidate batch.
+        unchanged: whether an unselected candidate batch may pass as it is, even a short one.
+        keeps_everything: whether selected candidates are passed on like unselected ones.
+    """
+
+    batch_size: int | None
+    window: int | None
+    unchanged: bool = True
+    keeps_everything: bool = False
+
+
+class FunnelState(NamedTuple):
+    """What a funnel holds: immutable, cheap to keep, and enough to go back to.
+
+    Attributes:
+        waiting: candidates that wait for a full window.
+        chosen: chosen rows that wait for a full training batch.
+        dropped: how many rows were let go so far.
+        windows: how many windows of the epoch have been drawn from.
+    """
+
+    waiting: tuple[Rows, ...] = ()
+    chosen: tuple[Rows, ...] = ()
+    dropped: int = 0
+    windows: int = 0
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates wait."""
+        return sum(rows.count for rows in self.waiting)
+
+    @property
+    def rows(self) -> int:
+        """How many chosen rows wait."""
+        return sum(rows.count for rows in self.chosen)
+
+    def pack(self) -> dict[str, Any]:
+        """Return the state in plain containers, which any file format can hold."""
+        return {
+            "waiting": [_columns(rows) for rows in self.waiting],
+            "chosen": [_columns(rows) for rows in self.chosen],
+            "dropped": self.dropped,
+            "windows": self.windows,
+        }
+
+    @classmethod
+    def unpack(
+        cls,
+        saved: Saved,
+        *,
+        examples: int | None,
+        layout: Layout | None = None,
+        keys: bool = False,
+        device: torch.device | None,
+    ) -> "FunnelState":
+        """Return the state that `pack()` was called on.
+
+        Args:
+            saved: what it returned.
+            examples: in the data set, of which all indices must be; None where any may be.
+            layout: how rows are counted; None where they are not.
+            keys: whether rows are keys of what is not loaded yet.
+            device: where rows are to be, or None to leave them.
+
+        Raises:
+            ConfigurationError: if the state is damaged.
+        """
+        waiting, chosen, dropped, windows = saved.fields("waiting", "chosen", "dropped", "windows")
+
+        def rows(queue: Saved) -> tuple[Rows, ...]:
+            return tuple(_rows(each, examples, layout, keys, device) for each in queue.items())
+
+        return cls(rows(waiting), rows(chosen), dropped.whole(), windows.whole())
+
+
+def _columns(rows: Rows) -> tuple[Any, ...]:
+    columns = (rows.indices, rows.scores, rows.weights)
+    return pack_batch(rows.batch), rows.count, *map(pack_column, columns)
+
+
+def _rows(
+    saved: Saved,
+    examples: int | None,
+    layout: Layout | None,
+    keys: bool,
+    device: torch.device | None,
+) -> Rows:
+    packed, number, indices, scores, weights = saved.items(5)
+    count = number.whole(1)
+    with packed.inside():
+        batch = unpack_batch(packed.value)
+        if layout is not None:
+            count_rows(batch, layout, count)
+    if keys and isinstance(batch, Tensor):
+        _indices(packed, count, examples)
+    elif keys and (not isinstance(batch, list) or len(batch) != count):
+        raise packed.refuse(f"{count} keys")
+    if examples is not None and not keys and indices.value is None:
+        raise indices.refuse(f"the indices of {count} examples")
+    columns = (
+        indices.maybe(lambda each: _indices(each, count, examples)),
+        scores.maybe(lambda each: each.tensor(*FLOATS, shape=(count,))),
+        weights.maybe(
+            lambda each: each.tensor(*FLOATS, shape=(count,), least=-FINITE, most=FINITE)
+        ),
+    )
+    batch, columns = on_device((batch, columns), device)
+    return Rows(batch, count, *columns)
+
+
+def _indices(saved: Saved, count: int, examples: int | None) -> Tensor:
+    if examples is None:  # a data set may count from its end
+        return saved.tensor(torch.int64, shape=(count,))
+    return saved.tensor(torch.int64, shape=(count,), least=0, most=examples - 1)
+
+
+@runtime_checkable
+class Filing(Protocol):
+    """Where a window's scores are filed before it is drawn from."""
+
+    def file(self, scores: Scores) -> None:
+        """Remember scores."""
+
+
+class Funnel:
+    """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
+
+    Args:
+        selector: draws from each window.
+        shape: the sizes.
+        history: recent scores; each window is filed before it is drawn from. None: not kept.
+        filing: where it is filed; by default in the history itself.
+        layout: how rows are taken and joined.
+        seed: what every draw's own seed is derived from, with the epoch and window's number.
+    """
+
+    def __init__(
+        self,
+        selector: RunningSelector,
+        shape: Shape,
+        *,
+        history: History | None,
+        filing: Filing | None = None,
+        layout: Layout,
+        seed: tuple[int, ...],
+    ) -> None:
+        self._selector = selector
+        self._shape = shape
+        self._filing = history if filing is None else filing
+        self._history = History(1) if history is None else history  # an empty one is false
+        self._layout = layout
+        self.seed = seed
+        self._epoch = 0
+        self.state = FunnelState()
+
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether nothing is ever selected."""
+        return self._shape.keeps_everything
+
+    def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
+        """Begin an epoch, or go on in it.
+
+        Args:
+            epoch: its number, from which its draws are seeded.
+            past: what to rank against in it, where no history is kept.
+            anew: whether it begins; if not, draws are numbered on from those that were made.
+        """
+        self._epoch = epoch
+        if anew:
+            self.state = self.state._replace(windows=0)
+        if past is not None:
+            self._history = past
+
+    def adopt(self, rows: Rows) -> None:
+        """Let rows wait for a full training batch without a draw."""
+        if rows.count:
+            self.state = self.state._replace(chosen=(*self.state.chosen, rows))
+
+    def resume(self) -> Iterator[Rows]:
+        """Yield what a pass that was broken off left complete, so that it cannot pile up."""
+        yield from self._fill(Rows(None, 0))
+        yield from self._draw_windows()
+
+    def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
+        """Take in some rows, and yield the training batches that they complete."""
+        if phase is Phase.SELECT and not self._shape.keeps_everything:
+            yield from self._consider(rows)
+            return
+        if phase is Phase.PLAIN and self.state.waiting:
+            # waiting candidates need no draw any more, and go first
+            waiting, chosen = self.state.waiting, self.state.chosen
+            self.state = self.state._replace(waiting=(), chosen=chosen + waiting)
+        if self._shape.unchanged and not self.state.chosen:
+            yield rows
+        else:
+            yield from self._fill(rows)
+
+    def close(self, leftovers: Leftovers) -> Iterator[Rows]:
+        """End an epoch, and yield what its leftovers are trained on in it."""
+        if leftovers is Leftovers.DROP:
+            lost = self.state.candidates + self.state.rows
+            dropped = self.state.dropped + lost
+            self.state = self.state._replace(waiting=(), chosen=(), dropped=dropped)
+        elif leftovers is Leftovers.FLUSH:
+            if waiting := self.state.waiting:
+                self.state = self.state._replace(waiting=())
+                yield from self._fill(self._draw(waiting))
+            if self.state.chosen:
+                yield self._take_chosen(self.state.rows)
+
+    def _consider(self, rows: Rows) -> Iterator[Rows]:
+        if self._shape.window is None:
+            yield from self._fill(self._draw((rows,)))
+            return
+        self.state = self.state._replace(waiting=(*self.state.waiting, rows))
+        yield from self._draw_windows()
+
+    def _draw_windows(self) -> Iterator[Rows]:
+        window = self._shape.window
+        while window is not None and self.state.candidates >= window:
+            pieces, rest = self._split(self.state.waiting, window)
+            self.state = self.state._replace(waiting=rest)
+            yield from self._fill(self._draw(pieces))
+
+    def _fill(self, rows: Rows) -> Iterator[Rows]:
+        size = self._shape.batch_size or rows.count
+        if not self.state.chosen and 0 < rows.count == size:
+            yield rows
+            return
+        if rows.count:
+            chosen = (*self.state.chosen, replace(rows, scores=None))
+            self.state = self.state._replace(chosen=chosen)
+        while self.state.rows >= size > 0:
+            yield self._take_chosen(size)
+
+    def _take_chosen(self, count: int) -> Rows:
+        pieces, rest = self._split(self.state.chosen, count)
+        self.state = self.state._replace(chosen=rest)
+        return self._join(pieces)
+
+    def _split(
+        self, pieces: tuple[Rows, ...], count: int
+    ) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
+        """Split a queue after `count` rows, cutting a piece in two where it must."""
+        head: list[Rows] = []
+        for position, piece in enumerate(pieces):
+            if piece.count >= count:
+                tail = pieces[position + 1 :]
+                if piece.count > count:
+                    tail = (piece.cut(count, piece.count, self._layout), *tail)
+                    piece = piece.cut(0, count, self._layout)
+                return (*head, piece), tail
+            head.append(piece)
+            count -= piece.count
+        return tuple(head), ()
+
+    def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
+        """Draw from one window of candidates."""
+        columns = [
+            torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
+        ]
+        scores = columns[0] if len(columns) == 1 else torch.cat(columns)
+        if self._filing is not None:
+            self._filing.file(scores)
+        generator = torch.Generator(scores.device)
+        windows = self.state.windows
+        generator.manual_seed(_mix(*self.seed, self._epoch, windows))
+        self.state = self.state._replace(windows=windows + 1)
+        return self._take(pieces, self._selector.select(scores, self._history, generator))
+
+    def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
+        rows, weights = choice
+        if len(pieces) > 1 and (rows.device.type != "cpu" or _is_column(pieces[0].batch)):
+            # Which piece a row is in is known on the device alone; asking would make the host
+            # wait, and joining the window first costs one copy of it on the device. A mere
+            # column of keys is joined sooner than asked about.
+            pieces = (self._join(pieces),)
+        if len(pieces) == 1:
+            parts = [rows]
+        else:
+            *starts, _ = accumulate((piece.count for piece in pieces), initial=0)
+            bounds = rows.numpy().searchsorted(starts[1:]).tolist()
+            parts = [
+                part - start for part, start in zip(rows.tensor_split(bounds), starts, strict=True)
+            ]
+        return replace(self._join(pieces, parts), weights=weights, scores=None)
+
+    def _join(self, pieces: tuple[Rows, ...], rows: list[Tensor] | None = None) -> Rows:
+        if len(pieces) == 1 and rows is None:
+            return pieces[0]
+
+        def column(values: list[Tensor | None]) -> Tensor | None:
+            known = [value for value in values if value is not None]
+            if len(known) < len(values):
+                return None
+            parts = (
+                known
+                if rows is None
+                else [value[take] for value, take in zip(known, rows, strict=True)]
+            )
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        weights = [piece.weights for piece in pieces]
+        template = next((weight for weight in weights if weight is not None), None)
+        if template is not None:  # rows that nobody weighed weigh 1
+            weights = [
+                template.new_ones(piece.count) if weight is None else weight
+                for piece, weight in zip(pieces, weights, strict=True)
+            ]
+        return Rows(
+            join_rows([piece.batch for piece in pieces], self._layout, rows),
+            sum(piece.count for piece in pieces) if rows is None else sum(map(len, rows)),
+            indices=column([piece.indices for piece in pieces]),
+            weights=column(list(weights)),
+        )
+
+
+def _is_column(batch: Any) -> bool:
+    return isinstance(batch, Tensor) and batch.ndim == 1
+
+
+def _mix(*numbers: int) -> int:
+    """Return one 63-bit seed for a tuple of numbers; near tuples give unrelated seeds."""
+    data = struct.pack(f"<{len(numbers)}Q", *(number & (2**64 - 1) for number in numbers))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,280 @@
+"""The user's data loader, seen from outside: what it draws, and how it is iterated unchanged."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._sampling.subset import Subset
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data loader and what is known of it without iterating it.
+
+    Attributes:
+        loader: the user's own loader, never changed.
+        attribute: the attribute that yields indices, `"batch_sampler"` or, with
+            `batch_size=None`, `"sampler"`; None for a stream, whose examples have no indices.
+        batch_size: candidates per batch, or None if that is not known.
+        examples: examples in the data set, or None for a stream.
+        subset: the examples that are drawn at all; None for all.
+    """
+
+    loader: DataLoader[Any]
+    attribute: str | None
+    batch_size: int | None
+    examples: int | None
+    subset: Subset | None = None
+
+    @property
+    def indexed(self) -> bool:
+        """Whether candidate batches can be paired with the indices they were loaded for."""
+        return self.attribute is not None
+
+    @property
+    def batches(self) -> int | None:
+        """Candidate batches per epoch, or None if the loader cannot tell."""
+        if self.subset is not None:
+            return count_items(self.indices())
+        return count_items(copy.copy(self.loader))
+
+    def length(self) -> int:
+        """Return the candidate batches per epoch.
+
+        Raises:
+            TypeError: if the loader cannot tell.
+        """
+        if self.subset is not None:
+            return len(self.indices())
+        # asked of a copy, since a stream's loader remembers that it was asked
+        return len(copy.copy(self.loader))
+
+    @property
+    def own_batches(self) -> bool:
+        """Whether somebody else's batch sampler decides which examples go together."""
+        return self.attribute is not None and type(self._indices) is not BatchSampler
+
+    @property
+    def kind(self) -> str:
+        """What yields the indices, by the name of its class."""
+        return type(self._indices).__name__
+
+    def sizes(self) -> Iterator[int] | None:
+        """Return the sizes of an epoch's candidate batches, or None where they vary freely."""
+        batches, indices = self.batches, self.indices()
+        if batches is None:
+            return None
+        if isinstance(indices, KeptBatches):
+            examples, size = indices.examples, indices.batch_size
+        elif type(indices) is BatchSampler:
+            examples, size = count_items(indices.sampler), indices.batch_size
+        else:
+            return None
+        if examples is None:
+            return None
+        return (min(size, examples - number * size) for number in range(batches))
+
+    def is_shared_by(self, ranks: int) -> bool:
+        """Return whether torch's own sampler deals out as many equal shards as there are ranks."""
+        sampler = getattr(self._indices, "sampler", self._indices)
+        return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch in the sampler, batch sampler or data set, once in each."""
+        told: list[Any] = []
+        for part in (
+            self.loader.batch_sampler,
+            getattr(self.loader.batch_sampler, "sampler", None),
+            self.loader.sampler,
+            self.loader.dataset,
+        ):
+            tell = getattr(part, "set_epoch", None)
+            if tell is not None and not any(part is other for other in told):
+                told.append(part)
+                tell(epoch)
+
+    def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
+        """Return a loader that is the user's in everything but where its indices come from.
+
+        A shallow copy, since rebuilding one from its options is not faithful to subclasses.
+        """
+        clone = copy.copy(self.loader)
+        object.__setattr__(clone, "_iterator", None)
+        if self.attribute is not None:
+            object.__setattr__(clone, self.attribute, indices)
+        return clone
+
+    @property
+    def _indices(self) -> Any:
+        return None if self.attribute is None else getattr(self.loader, self.attribute)
+
+    def indices(self) -> Any:
+        """Return what yields the indices of each candidate batch."""
+        if self.subset is None:
+            return self._indices
+        return KeptBatches(self._indices, self.subset, self.batch_size or 1)
+
+    def refuse_if_empty(self) -> None:
+        """Refuse a loader that would yield no batch.
+
+        Raises:
+            LoaderError: if it would not.
+        """
+        if self.batches != 0:
+            return
+        kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
+        raise LoaderError(
+            f"the loader is empty: it would yield no batch{kept}. Check the data set, the sampler "
+            "and drop_last (which drops everything where there is less than a batch)."
+        )
+
+    def within(self, subset: Subset) -> "Source":
+        """Return the source that draws the examples of a subset alone.
+
+        Raises:
+            LoaderError: if the loader has no batches of indices to choose from,
+                or nothing of a batch is left.
+            ConfigurationError: if the subset is of another data set's size.
+        """
+        if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
+            raise LoaderError(
+                "a subset is drawn by index, and this loader yields examples as a stream (an "
+                "iterable data set, batch_size=None or in_order=False). Give it a map-style data "
+                "set and a batch size."
+            )
+        subset.check(self.examples)
+        source = replace(self, subset=subset)
+        source.refuse_if_empty()
+        return source
+
+
+class KeptBatches:
+    """Batches of a sampler's indices from which what is not in a subset is left out.
+
+    What is left is regrouped into batches of the sampler's size.
+
+    Args:
+        batches: the user's batch sampler.
+        subset: the examples to keep.
+        batch_size: rows of a batch.
+    """
+
+    def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
+        self._subset = subset
+        self.batch_size = batch_size
+        self._drops_last = bool(getattr(batches, "drop_last", False))
+        if type(batches) is BatchSampler:  # what it would drop may be wanted here
+            batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
+        self._batches = batches
+
+    @property
+    def sampler(self) -> Any:
+        """The user's batch sampler, whose random streams the order comes from."""
+        return self._batches
+
+    @property
+    def examples(self) -> int | None:
+        """Examples per epoch, where every example of the data set comes up once; else None."""
+        sampler = getattr(self._batches, "sampler", None)
+        once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
+        whole = count_items(sampler) == self._subset.examples
+        return len(self._subset) if once and whole else None
+
+    def __len__(self) -> int:
+        if self.examples is None:
+            raise TypeError("how many examples of the subset come up is not known in advance")
+        full, rest = divmod(self.examples, self.batch_size)
+        return full + bool(rest and not self._drops_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        kept = self._subset.mask()
+        waiting = torch.empty(0, dtype=torch.int64)
+        for indices in self._batches:
+            keys = _as_indices(indices, self._subset.examples)
+            waiting = torch.cat([waiting, keys[kept[keys]]])
+            while len(waiting) >= self.batch_size:
+                yield waiting[: self.batch_size].tolist()
+                waiting = waiting[self.batch_size :]
+        if len(waiting) and not self._drops_last:
+            yield waiting.tolist()
+
+
+def _as_indices(indices: Any, examples: int) -> Tensor:
+    try:
+        keys = torch.as_tensor(indices)
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            "the sampler yields keys that are no numbers; a subset is of indices"
+        ) from error
+    if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
+        raise LoaderError(
+            f"the sampler yields keys that are no indices from 0 to {examples - 1}; a subset is "
+            "of indices"
+        )
+    return keys.long()
+
+
+def open_source(loader: Any) -> Source:
+    """Look at a loader from outside.
+
+    Raises:
+        LoaderError: if it is no data loader of torch, is prepared by Accelerate, or is empty.
+    """
+    _check_kind(loader)
+    dataset = loader.dataset
+    stream = isinstance(dataset, IterableDataset)
+    # Out of order, a batch cannot be paired with its indices: first in is not first out.
+    ordered = getattr(loader, "in_order", True) or loader.num_workers == 0
+    attribute = None
+    if not stream and ordered:
+        if loader.batch_sampler is not None:
+            attribute = "batch_sampler"
+        elif type(loader.sampler) not in (RandomSampler, SequentialSampler):
+            attribute = "sampler"  # may yield lists of indices; the first batch tells
+    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    size = loader.batch_size or getattr(sampler, "batch_size", None)
+    source = Source(
+        loader,
+        attribute,
+        size if isinstance(size, int) and size > 0 else None,
+        None if stream else count_items(dataset),
+    )
+    source.refuse_if_empty()
+    return source
+
+
+def count_items(items: Any) -> int | None:
+    """Return how many items there are, or None if nobody knows."""
+    try:
+        return len(items)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _check_kind(loader: Any) -> None:
+    if type(loader).__module__.partition(".")[0] == "accelerate":
+        raise LoaderError(
+            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
+            "ignores a replaced sampler. Use AcceleratedLoader of "
+            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
+            "selective_backprop.integrations.transformers, which take the prepared loader."
+        )
+    if not isinstance(loader, DataLoader):
+        raise LoaderError(
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
+            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
+            "batch_size=None)."
+        )

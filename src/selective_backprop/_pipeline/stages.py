@@ -1,0 +1,306 @@
+"""One epoch's way through the funnel: drawn, loaded, scored, selected, handed out."""
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.mixed_targets import warn_of_mixtures
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.stats import Stats
+from selective_backprop._core.stopwatch import Stopwatch, charged
+from selective_backprop._core.types import Scores
+from selective_backprop._pipeline.candidate_loader import Arrivals
+from selective_backprop._pipeline.epoch_length import Start
+from selective_backprop._pipeline.gate_feed import LoopFeed
+from selective_backprop._pipeline.index_sampler import DrawState, Passed, PhaseClock
+from selective_backprop._pipeline.lockstep import Turns
+from selective_backprop._pipeline.nonfinite import FiniteGuard
+from selective_backprop._pipeline.resume_point import Midway
+from selective_backprop._pipeline.score_memory import Memory
+from selective_backprop._pipeline.selection_buffer import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._sampling.gate import RunningGate
+from selective_backprop._sampling.schedule import Phase
+from selective_backprop.scorers import RunningScorer
+from selective_backprop.selectors import Paced, RunningSelector
+
+Waiting: TypeAlias = Callable[[], Scores] | None
+
+
+@dataclass
+class Position:
+    """How far the consumer has come, whatever workers have prefetched beyond it.
+
+    Attributes:
+        epoch: the running epoch's number; -1 before the first.
+        candidates: examples of this epoch that have come up.
+        drawn: candidate batches of this epoch that have arrived.
+        draw: where the drawing of indices stood at the last of them.
+        met: whether any batch has arrived, so that its layout is known to fit.
+        handed: batches that were handed out.
+        scored: whether any batch has been scored, so that scoring is known to work.
+    """
+
+    epoch: int = -1
+    candidates: int = 0
+    drawn: int = 0
+    draw: DrawState = field(default_factory=DrawState)
+    met: bool = False
+    handed: int = 0
+    scored: bool = False
+
+    def pack(self) -> dict[str, Any]:
+        """Return where the consumer stands in plain containers."""
+        return {"candidates": self.candidates, "drawn": self.drawn, "draw": self.draw.pack()}
+
+    @classmethod
+    def unpack(cls, saved: Saved, tally: Stats, examples: int | None) -> "Position":
+        """Return what `pack()` was called on.
+
+        Args:
+            saved: what it returned.
+            tally: what was counted by then.
+            examples: in the data set, of which all indices must be; None where any may be.
+
+        Raises:
+            ConfigurationError: if it is damaged.
+        """
+        candidates, drawn, draw = saved.fields("candidates", "drawn", "draw")
+        return cls(
+            tally.epoch,
+            candidates.whole(0, tally.candidates),
+            drawn.whole(),
+            DrawState.unpack(draw, examples),
+            met=tally.loaded > 0,
+            handed=tally.batches,
+            scored=tally.scored > 0,
+        )
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages between a data loader and a training loop.
+
+    Attributes:
+        arrivals: candidate batches as they come in.
+        clock: tells how far training is.
+        selector: stage three, told at an epoch's start how far training is.
+        scorer: stage two; None where nothing is scored.
+        gate: whether selection pays yet, judged from scores; None where it always acts.
+        feed: shows the gate what training computes anyway; None where that is not possible.
+        memory: what is remembered of each example; None where nothing is.
+        finite: what happens to scores that are not finite.
+        funnel: stages three and four.
+        leftovers: what becomes of what is left at an epoch's end.
+        turns: lets ranks take their batches together; None for one process alone.
+        tries: whether the first batch is scored whatever its phase.
+        attributes: whether what is known of a row is known by its index, so that it must be one
+            example's.
+        learns: whether the scorer is trained beside the model.
+        device: where candidates are, or None for anywhere.
+        stopwatch: charged with the seconds of each stage, or None.
+    """
+
+    arrivals: Arrivals
+    clock: PhaseClock
+    selector: RunningSelector
+    scorer: RunningScorer | None
+    gate: RunningGate | None
+    feed: LoopFeed | None
+    memory: Memory | None
+    finite: FiniteGuard
+    funnel: Funnel
+    leftovers: Leftovers
+    turns: Turns | None
+    tries: bool
+    attributes: bool
+    learns: bool
+    device: torch.device | None
+    stopwatch: Stopwatch | None
+
+    def run(
+        self,
+        epoch: int,
+        position: Position,
+        count: Callable[..., None],
+        midway: Midway | None = None,
+    ) -> Iterator[Rows]:
+        """Yield the training batches of one epoch.
+
+        Args:
+            epoch: its number.
+            position: where the consumer stands; moved along.
+            count: called with increments of `Stats` fields by name.
+            midway: what the rest of an epoch needs; None for a whole one.
+        """
+        begin = partial(self._open, epoch, position)
+        if midway is not None:
+            begin = partial(self._reopen, epoch, position, midway)
+        batches = self._fill(position, count)
+        try:
+            for rows in self._take(begin, batches):
+                if self.scorer is not None and self.learns:
+                    with charged(self.stopwatch, "score"):
+                        self.scorer.learn(rows.batch)
+                if self.memory is not None and rows.indices is not None:
+                    self.memory.inbox.hand_out(rows.indices)
+                position.handed += 1
+                yield rows
+        finally:
+            if self.memory is not None:
+                self.memory.close()
+        if self.turns is not None and self.turns.cut:
+            self._let_go(position)
+
+    def _take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
+        if self.turns is not None:
+            return self.turns.take(begin, batches)
+        begin()
+        return batches
+
+    def _let_go(self, position: Position) -> None:
+        """Do with what is left as is asked for, after another rank has ended the epoch."""
+        assert self.turns is not None
+        if self.leftovers is Leftovers.CARRY:
+            return
+        held, self.turns.held = self.turns.held, None
+        late, early = self.funnel.state, position.draw.funnel
+        lost = sum(f.candidates + f.rows for f in (late, early)) + position.draw.gathered
+        lost += 0 if held is None else held.count
+        self.funnel.state = FunnelState(dropped=late.dropped + lost)
+        position.draw = position.draw._replace(
+            funnel=FunnelState(dropped=early.dropped), unscored=()
+        )
+
+    def midway(self, start: Start, counted: dict[str, Any], position: Position) -> Midway:
+        """Return how the epoch began that runs, of which `position` is reached."""
+        knowledge = None if self.memory is None else self.memory.knowledge
+        known, settled = None, torch.empty(0, dtype=torch.int64)
+        if knowledge is not None:
+            known, settled = knowledge.known, knowledge.settled_until(position.draw.settled)
+        arrivals = self.arrivals
+        return Midway(start, counted, arrivals.streams, arrivals.stream, known, settled)
+
+    def _open(self, epoch: int, position: Position) -> None:
+        """Begin an epoch in all stages."""
+        knowledge = None
+        if self.memory is not None:
+            with charged(self.stopwatch, "select"):
+                knowledge = self.memory.open(epoch, handed=position.handed)
+        position.epoch, position.candidates, position.drawn = epoch, 0, 0
+        self.arrivals.open(epoch, position.draw, knowledge)
+        if isinstance(self.selector, Paced):
+            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
+        self.funnel.open(epoch)
+
+    def _reopen(self, epoch: int, position: Position, midway: Midway) -> None:
+        """Go on in an epoch; a selector that is paced has been told where it began."""
+        knowledge = None
+        if self.memory is not None:
+            with charged(self.stopwatch, "select"):
+                knowledge = self.memory.reopen(midway.known, midway.settled)
+        digest, streams = position.draw.digest, midway.streams
+        passed = Passed(position.candidates, position.drawn, digest, streams, midway.stream)
+        self.arrivals.open(epoch, position.draw, knowledge, passed)
+        self.funnel.open(epoch, anew=False)
+
+    def _fill(self, position: Position, count: Callable[..., None]) -> Generator[Rows]:
+        """Take what arrives through the stages that are left to it."""
+        yield from self._timed(self.funnel.resume())
+        for phase, rows, begun in self._take_in(position, count):
+            if phase is Phase.CHOSEN:
+                yield rows
+                continue
+            if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
+                phase = Phase.PLAIN
+                if self.gate.probes():
+                    self.gate.observe(self._score(rows, position, count, begun))
+            if phase in (Phase.SELECT, Phase.RESCORE):
+                rows = self._judge(rows, position, count, begun)
+            elif self.tries and not position.scored and not (self.feed and self.feed.taken):
+                # The very first batch is scored even in a warm-up: what is wrong with the losses
+                # is said at once, and not when a whole epoch has been trained. The loader's loss,
+                # where a loop takes it for a gate, says so itself.
+                self._score(rows, position, count)
+            if phase is not Phase.RESCORE:
+                for batch in self._timed(self.funnel.route(phase, rows)):
+                    # Rows that a last draw left waiting may lead it; it counts as plain.
+                    yield replace(batch, plain=True) if phase is Phase.PLAIN else batch
+        yield from self._timed(self.funnel.close(self.leftovers))
+        self.finite.settle()
+
+    def _judge(
+        self, rows: Rows, position: Position, count: Callable[..., None], begun: Waiting
+    ) -> Rows:
+        """Return rows with their scores, if candidates are scored, and remember them."""
+        if self.scorer is None:
+            return rows
+        rows = self.finite.pass_on(replace(rows, scores=self._score(rows, position, count, begun)))
+        if rows.scores is None or not rows.count:
+            return rows
+        if self.gate is not None:
+            self.gate.observe(rows.scores)
+        if self.memory is not None and rows.indices is not None:
+            self.memory.inbox.scored.file(rows.indices, rows.scores, position.epoch)
+        return rows
+
+    def _take_in(
+        self, position: Position, count: Callable[..., None]
+    ) -> Iterator[tuple[Phase, Rows, Waiting]]:
+        """Yield loaded batches with their phase, and move the consumer's position along."""
+        for arrival in self.arrivals.run(first=not position.met, begins=self._is_scored):
+            if self.attributes and not position.met:
+                warn_of_mixtures(arrival.rows.batch)
+            position.met = True
+            phase, rows, candidates, position.drawn, position.draw, scores = arrival
+            old = rows.count if phase is Phase.SELECT and self.memory is not None else 0
+            count(candidates=candidates - position.candidates, loaded=rows.count, expired=old)
+            position.candidates = candidates
+            yield phase, rows, scores
+        if (end := self.arrivals.end) is not None:
+            candidates, position.drawn, position.draw = end
+            count(candidates=candidates - position.candidates)
+            position.candidates = candidates
+
+    def _is_scored(self, phase: Phase) -> bool:
+        """Return whether a batch that arrives is going to be scored, as far as can be told."""
+        if phase is Phase.RESCORE:
+            return True
+        return phase is Phase.SELECT and (self.gate is None or self.gate.is_open)
+
+    def _score(
+        self,
+        rows: Rows,
+        position: Position,
+        count: Callable[..., None],
+        begun: Waiting = None,
+    ) -> Tensor:
+        assert self.scorer is not None  # whoever scores has one
+        checked = self._checked
+        with charged(self.stopwatch, "score"):
+            scores = self.scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            scores = check_losses(scores, rows.count).detach()
+            if self.turns is not None or scores.dtype in (torch.float16, torch.bfloat16):
+                scores = scores.float()  # as ranks send them; and halves would tie
+            if self.device is not None:
+                # The rows' device draws; a model that spans devices may score on another.
+                scores = scores.to(self.device)
+        position.scored = True
+        count(scored=rows.count, checked=self._checked - checked)
+        return scores
+
+    @property
+    def _checked(self) -> int:
+        return 0 if self.scorer is None else self.scorer.checked
+
+    def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
+        while True:
+            with charged(self.stopwatch, "select"):
+                rows = next(stage, None)
+            if rows is None:
+                return
+            yield rows

@@ -1,0 +1,57 @@
+"""What a scorer or a selector may know of the training it works in."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._distributed.group import Alone, Ranks
+
+
+@dataclass(frozen=True)
+class Context:
+    """The training that a scorer or a selector is started for.
+
+    Attributes:
+        batch_size: rows of a full training batch.
+        window: candidates from which an exact draw takes a full training batch; None where
+            every candidate batch is drawn from by itself.
+        model: the user's model, or None where nothing is scored.
+        losses: returns one loss per example of a batch, `[candidate]`, on the model's device;
+            None where nothing is scored.
+        outputs: returns `(outputs, targets)` of a batch, or None if it is not known how.
+        device: where candidates are moved to, or None if they stay where the loader put them.
+        examples: examples in the data set, or None for a stream.
+        ranks: the processes that train together.
+        rate: the share of the candidates that selection is meant to keep; None if unknown.
+        checks: whether cheap scorers may hold themselves against exact ones; not so within
+            another one that does.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
+    """
+
+    batch_size: int
+    window: int | None
+    model: nn.Module | None = None
+    losses: LossesOf | None = None
+    outputs: OutputsOf | None = None
+    device: torch.device | None = None
+    examples: int | None = None
+    ranks: Ranks = Alone()
+    rate: float | None = None
+    checks: bool = True
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "batch_size")
+        settle(self, check_whole, "window", optional=True)
+        settle(self, check_whole, "examples", least=0, optional=True)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
+
+    def quota(self, candidates: int) -> int:
+        """Return how many of `candidates` rows an exact draw takes: in proportion, at least 1."""
+        if self.window is None:
+            return candidates
+        return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

@@ -1,0 +1,172 @@
+"""When selection pays: a judgement from scores, where no epoch or fraction can say it ahead."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import Scores
+from selective_backprop._sampling.context import Context
+
+
+class RunningGate(ABC):
+    """A gate at work in one training. While it is shut, everything is trained on.
+
+    It observes what training computes of the batches that nothing was selected from, where the
+    loop hands that to the loader, and candidate batches that are scored: those that `probes` asks
+    for, and while it is open all.
+    """
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether selection acts."""
+
+    @abstractmethod
+    def probes(self) -> bool:
+        """Return whether the next candidate batch is to be scored although the gate is shut.
+
+        Asked for each one that arrives, whether or not the loop shows it what it computes.
+        """
+
+    @abstractmethod
+    def observe(self, scores: Scores) -> None:
+        """Take in the scores of a batch that nothing was selected from."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the gate must remember to go on later."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+
+
+class AbstractGate(ABC):
+    """A gate's specification: immutable, reusable, started once per training."""
+
+    @abstractmethod
+    def start(self, context: Context) -> RunningGate:
+        """Return the gate at work in the training that `context` describes."""
+
+
+@final
+@dataclass(frozen=True)
+class VarianceGate(AbstractGate):
+    """Open when importance sampling reduces the variance by more than its scoring costs.
+
+    Sampling in proportion to scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)` times the
+    examples. It pays from `tau > (B + 3 b) / (3 b)` on, where B candidates are scored for a
+    batch of b and a backward pass costs two forwards. The gate shuts again when it no longer
+    does.
+
+    While it is shut it observes what training computes anyway, where the loop takes its loss from
+    `SelectiveLoader.loss_fn` or calls `record`, and costs nothing. Where the loop gives it
+    nothing, it pays for scores. The host reads tau once for each batch that is observed, when the
+    next one arrives; on CUDA it then waits for the forward pass, not for the backward after it.
+
+    Args:
+        smoothing: how much of the moving average of tau is kept at each observation, in [0, 1).
+            The average starts at 0, so that a few observations must agree.
+        probe_every: while the gate is shut, one candidate batch in this many is scored, counted
+            from the last that the loop showed; at least 1. It is trained on like the others.
+        threshold: the tau to exceed; None for what scoring costs, by the formula.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    Source:
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The
+        smoothing is that of the authors' code, as the formula is where no threshold is given.
+    """
+
+    smoothing: float = 0.9
+    probe_every: int = 10
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "smoothing", below=1, hint="with 1 it would never move")
+        settle(self, check_whole, "probe_every")
+        settle(self, check_number, "threshold", above=0, optional=True)
+
+    def start(self, context: Context) -> RunningGate:
+        """Return the running gate."""
+        threshold = self.threshold
+        if threshold is None:
+            batch, window = context.batch_size, context.window or context.batch_size
+            threshold = (window + 3 * batch) / (3 * batch)
+        return _RunningVarianceGate(self, threshold)
+
+
+class _RunningVarianceGate(RunningGate):
+    def __init__(self, spec: VarianceGate, threshold: float) -> None:
+        self._spec = spec
+        self._threshold = threshold
+        self._tau = 0.0
+        self._passed = 0  # candidate batches since the last that was observed
+        self._asked = False
+        self._gain: _Awaited | None = None
+
+    @property
+    def is_open(self) -> bool:
+        self._settle()
+        return self._tau > self._threshold
+
+    def probes(self) -> bool:
+        self._passed += 1
+        self._asked = self._passed > 0 and self._passed % self._spec.probe_every == 0
+        return self._asked
+
+    def observe(self, scores: Scores) -> None:
+        # What a loop shows unasked is of the batch before: the one that comes then is awaited too.
+        self._passed = 0 if self._asked or self.is_open else -1
+        self._asked, self._gain = False, _Awaited(variance_gain(scores))
+
+    def _settle(self) -> None:
+        """Let the last observation count; it may still be on its way from the device."""
+        if self._gain is not None:
+            kept = self._spec.smoothing
+            self._tau = kept * self._tau + (1.0 - kept) * self._gain.read()
+            self._gain = None
+
+    def state_dict(self) -> dict[str, Any]:
+        self._settle()
+        return {"tau": self._tau, "passed": self._passed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        tau, passed = Saved(state).fields("tau", "passed")
+        self._tau, self._passed, self._gain = tau.number(0.0), passed.whole(least=-1), None
+
+
+class _Awaited:
+    """A number on its way to the host, which waits for no work that is queued after it."""
+
+    def __init__(self, number: Tensor) -> None:
+        self._number, self._copied = number, None
+        if number.is_cuda:
+            self._number = number.to("cpu", non_blocking=True)
+            self._copied = torch.cuda.current_stream(number.device).record_event()
+
+    def read(self) -> float:
+        if self._copied is not None:
+            self._copied.synchronize()
+        return float(self._number)
+
+
+def variance_gain(scores: Scores) -> Tensor:
+    """Return how many times the examples sampling in proportion to the scores is worth.
+
+    Args:
+        scores: at least 0, one per candidate; negative and infinite ones count as 0.
+
+    Returns:
+        `sqrt(mean(s ** 2)) / mean(s)`, at least 1, a float64 of no axes; 1 where all are 0.
+    """
+    scores = scores.double().clamp(min=0.0)
+    scores = scores.where(scores.isfinite(), 0.0)
+    mean = scores.mean()
+    return (scores.square().mean().sqrt() / mean).where(mean > 0.0, 1.0)

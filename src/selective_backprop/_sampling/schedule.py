@@ -1,0 +1,148 @@
+"""When selection acts, and when everything is trained on."""
+
+import copy
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_instance, check_number, check_whole, settle
+from selective_backprop._sampling.gate import AbstractGate
+
+
+class Phase(Enum):
+    """What happens to a candidate batch; decided when its indices are drawn.
+
+    `PLAIN` trains on all of it, after whatever waits; `INTERLUDE` trains on all of it and lets
+    an incomplete window wait on; `SELECT` selects; `CHOSEN` was selected before it was loaded;
+    `RESCORE` is scored for later epochs and not trained on.
+    """
+
+    PLAIN = "plain"
+    INTERLUDE = "interlude"
+    SELECT = "select"
+    CHOSEN = "chosen"
+    RESCORE = "rescore"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Selection acts from `start` to `end` of training, after the warm-up epochs.
+
+    Candidates are counted, never optimiser steps, so that a strategy which takes fewer steps
+    does not stretch its own warm-up.
+
+    Args:
+        warmup_epochs: whole epochs at the beginning that train on everything.
+        start: fraction of training, in [0, 1), before which everything is trained on.
+        end: fraction of training, in (`start`, 1], from which everything is trained on again.
+        plain_every: one training batch in this many is made of unselected, unscored
+            candidates; at least 2, since 1 would leave nothing to select. None: no such batch.
+        gate: judges from scores whether selection pays at the moment; None where it always acts.
+
+    Raises:
+        ConfigurationError: if a value is out of its range or would disable selection.
+    """
+
+    warmup_epochs: int = 0
+    start: float = 0.0
+    end: float = 1.0
+    plain_every: int | None = None
+    gate: AbstractGate | None = None
+
+    def __post_init__(self) -> None:
+        hint = "use start= for a fraction of training"
+        settle(self, check_whole, "warmup_epochs", least=0, hint=hint)
+        settle(self, check_number, "start", below=1)
+        settle(self, check_number, "end", above=0, most=1)
+        hint = "with 1 nothing would ever be selected"
+        settle(self, check_whole, "plain_every", least=2, optional=True, hint=hint)
+        if not self.start < self.end:
+            raise ConfigurationError(
+                f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
+            )
+        check_instance("gate", self.gate, AbstractGate, "VarianceGate()", optional=True)
+
+    @property
+    def uses_fractions(self) -> bool:
+        """Whether the length of training must be known."""
+        return self.start > 0.0 or self.end < 1.0
+
+    def check_length(self, epochs: float | None, batches: int | None) -> None:
+        """Refuse a training in which selection would never act.
+
+        Args:
+            epochs: how long it will be, or None if that is unknown.
+            batches: candidate batches per epoch, or None if that is unknown.
+
+        Raises:
+            ConfigurationError: if no batch of it falls into the time of selection.
+        """
+        if epochs is None:
+            return
+        if self.warmup_epochs >= epochs * self.end:
+            raise ConfigurationError(
+                f"warmup_epochs={self.warmup_epochs} leaves nothing to select in {epochs:g} "
+                f"epochs that select until end={self.end}; train longer, or warm up for less"
+            )
+        if batches is None or not self.uses_fractions:
+            return
+        total = epochs * batches
+        first = max(self.warmup_epochs * batches, math.ceil(self.start * total - 1e-9))
+        if first >= total or first / total >= self.end:
+            raise ConfigurationError(
+                f"start={self.start} and end={self.end} leave none of {total:g} candidate batches "
+                "to select from; train longer, or select for a larger part of training"
+            )
+
+    def selects(self, epoch: int, progress: float | None) -> bool:
+        """Return whether selection acts.
+
+        Args:
+            epoch: the epoch's number, from 0.
+            progress: fraction of training done, or None if unknown (only where no fraction is
+                used).
+        """
+        if epoch < self.warmup_epochs:
+            return False
+        return not self.uses_fractions or (
+            progress is not None and self.start <= progress < self.end
+        )
+
+
+class Interludes:
+    """Deal out one unselective training batch in `every`, counted in candidates.
+
+    An error-diffusing count: whatever the candidate batches' size, the share of candidates that
+    pass unselected stays what one batch in `every` asks for.
+
+    Args:
+        every: as `Schedule.plain_every`.
+        batch_size: rows of a training batch, b.
+        window: candidates that a selected training batch is made from, W.
+    """
+
+    def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
+        self._batch = batch_size
+        self._cycle = None if every is None else (every - 1) * window + batch_size
+        self.state = (0, 0)
+
+    @property
+    def active(self) -> bool:
+        """Whether any batch is dealt out."""
+        return self._cycle is not None
+
+    def copy(self, state: tuple[int, int]) -> "Interludes":
+        """Return another count of the same deal, standing at `state`."""
+        other = copy.copy(self)
+        other.state = state
+        return other
+
+    def next_is_plain(self, candidates: int) -> bool:
+        """Return whether the next candidate batch, of this many rows, passes unselected."""
+        if self._cycle is None:
+            return False
+        seen, passed = self.state
+        plain = (passed + candidates) * self._cycle <= self._batch * (seen + candidates)
+        self.state = (seen + candidates, passed + candidates * plain)
+        return plain

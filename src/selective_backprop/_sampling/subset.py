@@ -1,0 +1,243 @@
+"""A kept part of a data set: which examples, by what scores, and what the scores cost."""
+
+import hashlib
+import os
+import zipfile
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Int, Num
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError, DataError
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
+
+KIND = "selective_backprop.Subset"
+VERSION = 1
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Subset:
+    """A kept part of a data set.
+
+    Two are equal where all they hold is equal, in whichever process they were made. The tensors
+    are copies on the CPU.
+
+    Args:
+        indices: the kept examples, none twice, in any order; held in int64, ascending.
+        examples: the size of the data set that this is a part of.
+        scores: what the examples were chosen by, one finite number for each example of the
+            whole data set, held in float32 or float64; or None.
+        source: where the choice comes from, in a few words.
+        cost: what finding the scores cost, in passes of traditional training over the data set
+            (three forwards per example); 0 where that is unknown.
+
+    Attributes:
+        digest: twelve hexadecimal digits that stand for all of the above.
+
+    Raises:
+        ConfigurationError: if no index is given, if one is given twice or is outside of the
+            data set, if the scores are not one finite number per example, or if the cost is
+            negative.
+
+    Example:
+        >>> import torch
+        >>> half = Subset(torch.tensor([4, 0, 2]), 6, source="every second")
+        >>> len(half), half.indices.tolist(), half.mask().tolist()
+        (3, [0, 2, 4], [True, False, True, False, True, False])
+    """
+
+    indices: Int[Tensor, " kept"]
+    examples: int
+    _: KW_ONLY
+    scores: Num[Tensor, " example"] | None = None
+    source: str = "chosen by hand"
+    cost: float = 0.0
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "examples")
+        object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
+        object.__setattr__(self, "scores", _finite(self.scores, self.examples))
+        settle(self, check_number, "cost", hint="0 where it is unknown")
+        object.__setattr__(self, "digest", self._digest())
+
+    def __len__(self) -> int:
+        return self.indices.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Subset) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        # part of saved states: says nothing that differs from process to process
+        return f"Subset({len(self)} of {self.examples}, {self.source!r}, digest {self.digest})"
+
+    def mask(self) -> Tensor:
+        """Return whether each example of the data set is kept, bool `[example]`."""
+        mask = torch.zeros(self.examples, dtype=torch.bool)
+        mask[self.indices] = True
+        return mask
+
+    def check(self, examples: int | None) -> None:
+        """Make sure that this is a part of a data set of that many examples.
+
+        Args:
+            examples: the size of the data set it is to be used with; None for a stream, whose
+                examples have no indices.
+
+        Raises:
+            ConfigurationError: if the sizes differ.
+        """
+        if examples != self.examples:
+            found = "a stream, whose examples have no indices"
+            if examples is not None:
+                found = f"a data set of {examples}"
+            raise ConfigurationError(
+                f"{self!r} is a part of a data set of {self.examples} examples, and the loader "
+                f"has {found}. Pass the loader of the data set that was scored, or prune this one."
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `Subset.load` reads; whatever happens, it is never half written.
+
+        Args:
+            path: of the file; its folder is made where it is missing.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "kind": KIND,
+            "version": VERSION,
+            "indices": self.indices,
+            "examples": self.examples,
+            "scores": self.scores,
+            "source": self.source,
+            "cost": self.cost,
+            "digest": self.digest,
+        }
+        # Processes that save at the same time must not write into one another's file.
+        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+        try:
+            with fresh.open("wb") as file:
+                torch.save(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        finally:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Subset":
+        """Return the subset that `save` wrote; no code is run, whatever the file holds.
+
+        Raises:
+            DataError: if the file is missing, truncated, damaged, of a later version, or
+                something else.
+        """
+        content = Saved(_read(Path(path)))
+        try:
+            _, _, *parts, digest = content.fields(
+                *("kind", "version", "indices", "examples"), *("scores", "source", "cost", "digest")
+            )
+            indices, examples, scores, source, cost = (part.value for part in parts)
+            subset = cls(indices, examples, scores=scores, source=source, cost=cost)
+            intact = subset.digest == str(digest.value)
+        except (
+            Exception
+        ) as error:  # what foreign values make a constructor raise is anybody's guess
+            raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
+        if not intact:
+            raise DataError(f"{path} is damaged: its digest does not fit its content. {_ADVICE}")
+        return subset
+
+    def _digest(self) -> str:
+        kind = None if self.scores is None else self.scores.dtype
+        facts = (len(self), int(self.examples), str(kind), self.source, float(self.cost))
+        content = hashlib.sha256(repr(facts).encode())
+        for tensor in (self.indices, self.scores):
+            if tensor is not None:
+                content.update(tensor.numpy())
+        return content.hexdigest()[:12]
+
+
+_ADVICE = "Write it again with Subset.save(path)."
+
+
+def _ascending(indices: Tensor, examples: int) -> Tensor:
+    """Return a copy of the indices in ascending order, having checked them."""
+    if not isinstance(indices, Tensor) or indices.ndim != 1:
+        found = type(indices).__name__
+        if isinstance(indices, Tensor):
+            found = f"one of shape {tuple(indices.shape)}"
+        raise ConfigurationError(f"indices must be a tensor of one axis, got {found}")
+    if indices.dtype is torch.bool:
+        raise ConfigurationError("indices are a mask; write mask.nonzero().flatten()")
+    if indices.is_floating_point() or indices.is_complex():
+        raise ConfigurationError(f"indices are {indices.dtype}; torch.int64 is needed")
+    if len(indices) == 0:
+        raise ConfigurationError("no indices: a subset keeps at least 1 example")
+    ordered = indices.detach().to("cpu", torch.int64).sort().values
+    lowest, highest = int(ordered[0]), int(ordered[-1])
+    if lowest < 0 or highest >= examples:
+        outside = lowest if lowest < 0 else highest
+        raise ConfigurationError(
+            f"index {outside} is outside of a data set of {examples}: 0 to {examples - 1} are there"
+        )
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(again):
+        raise ConfigurationError(
+            f"index {int(again[0])} is given more than once; write indices.unique()"
+        )
+    return ordered
+
+
+def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
+    """Return a copy of the scores, in float32 or float64, having checked them."""
+    if scores is None:
+        return None
+    if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
+        shape = getattr(scores, "shape", None)
+        found = type(scores).__name__ if shape is None else f"shape {tuple(shape)}"
+        raise ConfigurationError(
+            f"scores must be a tensor of one number for each example of the whole data set, "
+            f"shape ({examples},); got {found}"
+        )
+    short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
+    kind = torch.float32 if short else torch.float64
+    copied = scores.detach().to("cpu", kind, copy=True).contiguous()
+    if not (finite := copied.isfinite()).all():
+        first = int((~finite).nonzero()[0])
+        raise ConfigurationError(
+            f"the score of example {first} is {float(copied[first])}; finite scores are needed "
+            f"({int((~finite).sum())} are not)"
+        )
+    return copied
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a file that `Subset.save` of this or an earlier version wrote."""
+    if not path.is_file():
+        raise DataError(f"there is no file {path}. {_ADVICE}")
+    if not zipfile.is_zipfile(path):  # what torch saves is one; its directory stands at the end
+        raise DataError(f"{path} is no saved Subset, or is truncated. {_ADVICE}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # what damaged bytes make the reader raise is anybody's guess
+        raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise DataError(f"{path} was saved by torch, but holds no Subset. {_ADVICE}")
+    if content.get("version") != VERSION:
+        raise DataError(
+            f"{path} is of version {content.get('version')}, and version {VERSION} can be read. "
+            "Use the selective-backprop that wrote it, or a later one."
+        )
+    return content

@@ -1,0 +1,100 @@
+"""A history that all ranks file into at once, for loops that step together."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.types import Scores
+from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.messages import Exchange, Head, Status
+from selective_backprop._loader.epoch_sync import compare
+from selective_backprop._memory.history import History
+
+
+class JointHistory:
+    """Let ranks rank their candidates against the scores of all of them.
+
+    Each step is one exchange: the scores of all ranks enter first, in the order of the ranks,
+    and then each rank ranks its own. All ranks must take equally many steps, as their training
+    must anyway; a rank that takes one more waits for the process group's timeout.
+
+    Args:
+        group: the ranks.
+        built: what must be the same on all of them.
+
+    Attributes:
+        history: what is ranked against; known from the first step on.
+    """
+
+    def __init__(self, group: Group, built: Mapping[str, object]) -> None:
+        self.history: History | None = None
+        self._group = group
+        self._built = built
+        self._exchange: Exchange | None = None
+        self._steps = 0
+
+    def open(self, capacity: int, candidates: int, seed: int) -> int:
+        """Agree on sizes at the first step of all.
+
+        Args:
+            capacity: how many scores are remembered for each rank, at least.
+            candidates: of this rank's first batch. The largest of them is how many scores a
+                rank sends from now on; of a larger batch it sends the last.
+            seed: of this rank's draws.
+
+        Returns:
+            The seed of rank 0, which is that of all.
+
+        Raises:
+            ConfigurationError: if ranks were built differently; the difference is named.
+            LoaderError: if ranks have different histories, or one does not answer.
+        """
+        if self._exchange is not None:
+            return seed
+        filed = 0 if self.history is None else self.history.filed
+        seed = seed % 2**64
+        mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]  # as an int64 holds it
+        told = compare(self._group, self._built, mine)
+        if len({filed for _, filed, _ in told}) > 1:
+            raise LoaderError(
+                f"the ranks' histories hold {', '.join(str(filed) for _, filed, _ in told)} "
+                "scores; let each rank load its own state of the same moment"
+            )
+        rows = max(candidates for candidates, _, _ in told)
+        self._exchange = Exchange(self._group, rows)
+        if self.history is None:
+            self.history = History(max(capacity, rows) * self._group.size)
+        return told[0][2] % 2**64
+
+    def file(self, scores: Scores) -> None:
+        """Remember the scores of all ranks, `scores` being this one's.
+
+        Raises:
+            LoaderError: if a rank has failed, is out of step, or does not answer.
+        """
+        told = self._swap(Status.READY, scores)
+        assert self.history is not None
+        for own in told:
+            if len(own):
+                self.history.file(own.to(scores.device))
+
+    @contextmanager
+    def telling(self) -> Generator[None]:
+        """Run the body, and tell the other ranks if it fails before scores are filed."""
+        steps = self._steps
+        try:
+            yield
+        except Exception:
+            if self._steps == steps:
+                with suppress(LoaderError):  # the first error is the one to see
+                    self._swap(Status.FAILED, torch.empty(0))
+            raise
+
+    def _swap(self, status: Status, scores: Scores) -> list[Tensor]:
+        assert self._exchange is not None
+        head = Head(status, 0, self._steps)
+        self._steps += 1
+        return self._exchange.swap(head, [scores[-self._exchange.rows :]])[1]

@@ -1,0 +1,84 @@
+"""What activation reuse refuses before training starts."""
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop.scorers import AbstractScorer, EarlyExit, Forward
+
+
+def check_reusable_scorer(
+    scorer: AbstractScorer | None, *, candidate_statistics: bool
+) -> Forward | EarlyExit:
+    """Return the scorer if its pass computes what the training forward does, at least at first.
+
+    Raises:
+        ConfigurationError: if it does not, or not all whose statistics are asked for.
+    """
+    if isinstance(scorer, EarlyExit):
+        if candidate_statistics:
+            raise ConfigurationError(
+                f"candidate_statistics=True takes the statistics of every BatchNorm from the "
+                f"selection pass, and that of {scorer!r} ends early; write Forward(), or put "
+                "BatchNorm in eval mode and pass candidate_statistics=False"
+            )
+        return scorer
+    if not isinstance(scorer, Forward):
+        raise ConfigurationError(
+            f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
+            f"itself, Forward() or EarlyExit(...), and this one has {scorer!r}"
+        )
+    if scorer.autocast is not None or scorer.inference_mode:
+        raise ConfigurationError(
+            f"{scorer!r} scores in another precision or mode than training's, so that its "
+            "activations cannot be trained on; write Forward(), or pass reuse_activations=False"
+        )
+    return scorer
+
+
+def check_reusable_model(model: Any, *, candidate_statistics: bool) -> nn.Module:
+    """Return the model if the activations of a selection pass can serve a training forward.
+
+    Raises:
+        ConfigurationError: if they cannot; the message names the module.
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"a model is needed whose activations are reused, got {model!r}")
+    for name, module in model.named_modules():
+        place = f"{name or 'the model'} ({type(module).__name__})"
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None):
+            raise ConfigurationError(
+                f"{place} is compiled, and operations inside a compiled model are not seen. Pass "
+                "the model that is not, or reuse_activations=False."
+            )
+        if module.training and _drops_out(module):
+            raise ConfigurationError(
+                f"{place} has dropout: it would drop other activations when training than when "
+                "selecting, so that they cannot be reused. Set it to 0, or pass "
+                "reuse_activations=False."
+            )
+        if not candidate_statistics and _takes_batch_statistics(module):
+            raise ConfigurationError(
+                f"{place} normalises by the statistics of its batch, which are not the same for "
+                "candidates and for the rows selected of them. candidate_statistics=True "
+                "normalises the rows by the candidates' statistics, taken as constants; else "
+                "put it in eval mode, or pass reuse_activations=False."
+            )
+    return model
+
+
+def _drops_out(module: nn.Module) -> bool:
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    if isinstance(module, nn.MultiheadAttention):
+        return module.dropout > 0
+    if isinstance(module, nn.RNNBase):
+        return module.dropout > 0 and module.num_layers > 1
+    return isinstance(module, nn.RReLU)
+
+
+def _takes_batch_statistics(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)

@@ -1,0 +1,292 @@
+"""Record the heavy operations of a selection pass: their results, and what their inputs were."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._step.reuse.buffer_pool import Shelf
+from selective_backprop._step.reuse.fingerprints import Fingerprints, Reading, plan_reading
+from selective_backprop._step.reuse.operations import (
+    OPERATIONS,
+    Operation,
+    as_plain_product,
+    ask_for_all,
+    is_random,
+    written_arguments,
+)
+
+
+@dataclass(frozen=True)
+class Print:
+    """What is kept of an argument that holds rows."""
+
+    shape: torch.Size
+    kind: tuple[torch.dtype, torch.device]
+    reading: Reading
+    projections: Tensor
+
+
+@dataclass
+class Record:
+    """What is kept of an operation of the selection pass.
+
+    Attributes:
+        function: what was called.
+        operation: how its rows go through it.
+        prints: of the arguments that hold rows.
+        held: the other arguments, by position or name, each with its version.
+        results: what it returned.
+        versions: of its results, to notice what was written to them behind our back.
+        spoiled: whether a held argument was written to since.
+    """
+
+    function: OpOverload
+    operation: Operation
+    prints: tuple[Print, ...]
+    held: dict[int | str, tuple[Any, int]]
+    results: tuple[Any, ...]
+    versions: tuple[int, ...]
+    spoiled: bool = False
+
+    @property
+    def intact(self) -> bool:
+        """Whether results and held arguments are still what they were."""
+        unwritten = self.versions == tuple(result._version for result in self._tensors())
+        return unwritten and not self.spoiled
+
+    def retire(self, shelf: Shelf) -> None:
+        """Give the memory of the results away, after which nothing is to be asked of them."""
+        held, self.results = list(self._tensors()), ()
+        while held and self.operation.into is not None:
+            shelf.put(held.pop())
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return self.results[: self.operation.results]
+
+    def move_out(self, storage: int) -> None:
+        """Copy the results in a storage that is about to be written to."""
+        count = self.operation.results
+        kept = tuple(
+            result.clone() if _storage(result) == storage else result for result in self._tensors()
+        )
+        self.results = (*kept, *self.results[count:])
+        self.versions = tuple(result._version for result in kept)
+
+
+class Tape:
+    """The heavy operations of one selection pass, in their order; those unfit for reuse as None.
+
+    Args:
+        candidates: how many rows the pass was over.
+
+    Attributes:
+        ended: whether recording stopped before the pass did.
+    """
+
+    def __init__(self, candidates: int) -> None:
+        self.candidates = candidates
+        self.ended = False
+        self.records: list[Record | None] = []
+        self.functions: list[OpOverload] = []
+        self._owners: dict[int, list[Record]] = {}
+        self._holders: dict[int, list[Record]] = {}
+
+    def add(self, function: OpOverload, record: Record | None) -> None:
+        """Add an operation."""
+        self.functions.append(function)
+        self.records.append(record)
+        if record is None:
+            return
+        for result in record.results[: record.operation.results]:
+            self._owners.setdefault(_storage(result), []).append(record)
+        for value, _ in record.held.values():
+            if _has_storage(value):
+                self._holders.setdefault(_storage(value), []).append(record)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        for part in (self.records, self._owners, self._holders):
+            part.clear()
+
+    def brace(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep what is recorded from what a call is about to write to.
+
+        Versions alone would not show it: what is written through `.data` counts no changes.
+        """
+        for place, name in written_arguments(function):
+            written = kwargs.get(name) if place >= len(args) else args[place]
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if not _has_storage(tensor):
+                    continue
+                storage = _storage(tensor)
+                for record in self._owners.pop(storage, ()):
+                    record.move_out(storage)
+                for record in self._holders.get(storage, ()):
+                    record.spoiled = True
+
+    def count_bytes(self, model: nn.Module) -> int:
+        """Return the bytes held, each storage counted once; the model's own not at all."""
+        every = (*model.parameters(), *model.buffers())
+        owned = {_storage(tensor) for tensor in every if _has_storage(tensor)}
+        sizes: dict[int, int] = {}
+        for record in self.records:
+            if record is None:
+                continue
+            prints = (part.projections for part in record.prints)
+            others = (value for value, _ in record.held.values())
+            for tensor in filter(_has_storage, (*record.results, *prints, *others)):
+                sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
+        return sum(size for storage, size in sizes.items() if storage not in owned)
+
+
+_RECORDING: ContextVar["Recording | None"] = ContextVar("recording", default=None)
+
+
+def stop_recording() -> None:
+    """Let no more of the selection pass that is being recorded be recorded, if one is.
+
+    What follows in it is nothing that a training forward will compute: that has other operations
+    from here on.
+    """
+    recording = _RECORDING.get()
+    if recording is not None:
+        # On the tape, which backward passes see that run in other threads.
+        recording.tape.ended = True
+
+
+class Recording(TorchDispatchMode):
+    """Record heavy operations.
+
+    Args:
+        tape: where they go.
+        fingerprints: tell inputs apart.
+        shelf: memory for results.
+    """
+
+    def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: Shelf) -> None:
+        super().__init__()
+        self.tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
+
+    def __enter__(self) -> "Recording":
+        self._token = _RECORDING.set(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)
+        _RECORDING.reset(self._token)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        operation = None
+        if not self.tape.ended:
+            refuse_random(func, args, kwargs)
+            operation = OPERATIONS.get(func)
+        if operation is None:
+            if written_arguments(func):
+                self.tape.brace(func, args, kwargs)
+                self._fingerprints.forget()
+            return func(*args, **kwargs)
+        func, args, shape = as_plain_product(func, ask_for_all(operation, args))
+        operation = OPERATIONS[func]
+        prints = self._take_prints(operation, args)  # before the inputs leave the cache
+        record = None
+        if prints is None:
+            returned = func(*args, **kwargs)
+        else:
+            returned = self._compute(func, operation, args, kwargs)
+            record = _describe(func, operation, prints, args, kwargs, returned)
+        self.tape.add(func, record)
+        return returned if shape is None else returned.view(shape)
+
+    def _compute(
+        self, function: OpOverload, operation: Operation, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Call an operation that is recorded, in memory that was held before if there is some."""
+        if operation.into is not None:
+            rows = args[operation.rows[0]]
+            shape = torch.Size((*rows.shape[:-1], args[-1].shape[-1]))
+            if (free := self._shelf.take(shape, rows)) is not None:
+                return operation.into(*args, **kwargs, out=free)
+        return function(*args, **kwargs)
+
+    def _take_prints(self, operation: Operation, args: tuple[Any, ...]) -> tuple[Print, ...] | None:
+        """Return the inputs' fingerprints; None where there are none, or they would not pay."""
+        if not operation.pays(args):
+            return None
+        prints = []
+        for place in operation.rows:
+            tensor = args[place]
+            reading = plan_reading(tensor)
+            if reading is None or tensor.shape[0] % self.tape.candidates:
+                return None
+            found = self._fingerprints.of(tensor, reading)
+            prints.append(Print(tensor.shape, (tensor.dtype, tensor.device), reading, found))
+        return tuple(prints)
+
+
+def _describe(
+    function: OpOverload,
+    operation: Operation,
+    prints: tuple[Print, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    returned: Any,
+) -> Record | None:
+    results = returned if isinstance(returned, tuple) else (returned,)
+    tensors = results[: operation.results]
+    if any(type(result) is not Tensor for result in tensors):
+        return None
+    # Held by other tensors than the model's, so that a storage's users can be counted.
+    held = tuple(tensor.detach() for tensor in tensors)
+    return Record(
+        function,
+        operation,
+        prints,
+        {key: (value, _version(value)) for key, value in other_arguments(operation, args, kwargs)},
+        (*held, *results[operation.results :]),
+        tuple(result._version for result in tensors),
+    )
+
+
+def refuse_random(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a call that draws random numbers.
+
+    Raises:
+        ConfigurationError: if it does; the training forward would draw others than the
+            selection pass did.
+    """
+    if is_random(function, args, kwargs):
+        raise ConfigurationError(
+            f"{function} draws random numbers in the forward pass, and would draw others when "
+            "training than when selecting, so that activations cannot be reused. Set dropout to "
+            "0 (in attention too), or pass reuse_activations=False."
+        )
+
+
+def other_arguments(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Yield all arguments that hold no rows, by position or name."""
+    yield from ((place, value) for place, value in enumerate(args) if place not in operation.rows)
+    yield from kwargs.items()
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _has_storage(value: Any) -> TypeGuard[Tensor]:
+    if not isinstance(value, Tensor) or is_traceable_wrapper_subclass(value):
+        return False  # a wrapper, such as a distributed tensor, has none of its own
+    return value.layout == torch.strided and not value.is_nested
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, Tensor) else 0

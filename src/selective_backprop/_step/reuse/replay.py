@@ -1,0 +1,271 @@
+"""Activation reuse: what a selection pass computed is not computed again for the rows kept.
+
+Heavy operations of the selection pass are recorded with fingerprints of their inputs. In the
+training forward of the selected rows each is answered from the record, if its inputs are found
+to be those rows' inputs: then its result is theirs, since row `i` of the result depends on
+nothing else. Automatic differentiation happens above, and sees the operation as if computed.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from selective_backprop._core.types import RowIndices
+from selective_backprop._step.reuse.buffer_pool import Shelf
+from selective_backprop._step.reuse.fingerprints import Fingerprints, same_memory, same_rows
+from selective_backprop._step.reuse.operations import (
+    OPERATIONS,
+    Order,
+    Places,
+    as_plain_product,
+    take_places,
+    written_arguments,
+)
+from selective_backprop._step.reuse.recording import (
+    Record,
+    Recording,
+    Tape,
+    other_arguments,
+    refuse_random,
+)
+
+REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make more of them
+
+
+@dataclass
+class Tally:
+    """How the heavy operations of a training forward were come by.
+
+    Attributes:
+        operations: how many there were.
+        reused: how many were answered from the record.
+        products: multiplications they take.
+        spared: multiplications of those that were answered.
+        strayed: whether operations came in another order than in the selection pass; what comes
+            after the end of one that was not recorded to its end is no straying.
+    """
+
+    operations: int = 0
+    reused: int = 0
+    products: float = 0.0
+    spared: float = 0.0
+    strayed: bool = False
+
+
+class Replay(TorchDispatchMode):
+    """Answer heavy operations from a record.
+
+    Args:
+        tape: the record; each entry is let go once it was asked for.
+        rows: the candidates that the forward is of.
+        trials: remembers which operations were seen to be answered rightly.
+        fingerprints: as for the recording.
+        shelf: where the memory of results goes that were asked for.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        rows: RowIndices,
+        trials: "Trials",
+        fingerprints: Fingerprints,
+        shelf: Shelf,
+    ) -> None:
+        super().__init__()
+        self._shelf = shelf
+        self._tape, self._trials, self._fingerprints = tape, trials, fingerprints
+        self._places = Places(rows, tape.candidates)
+        self.tally = Tally()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        refuse_random(func, args, kwargs)
+        if func not in OPERATIONS:
+            if written_arguments(func):
+                self._tape.brace(func, args, kwargs)
+                self._fingerprints.forget()
+            return func(*args, **kwargs)
+        func, args, shape = as_plain_product(func, args)
+        result = self._find(func, args, kwargs)
+        return result if shape is None else result.view(shape)
+
+    def _find(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        products = OPERATIONS[func].products(args)
+        self.tally.products += products
+        place, record = self._next(func)
+        if record is None:
+            return func(*args, **kwargs)
+        order = self._trials.allow(place, record) and self._recognise(record, args, kwargs)
+        answer = self._answer(record, order) if order else None
+        record.retire(self._shelf)
+        if answer is None:
+            return func(*args, **kwargs)
+        if not self._trials.passed(place, record):
+            computed = func(*args, **kwargs)
+            self._trials.note(place, record, _same_result(answer, computed))
+            return computed
+        self.tally.reused += 1
+        self.tally.spared += products
+        return answer
+
+    def _next(self, function: OpOverload) -> tuple[int, Record | None]:
+        tape, place = self._tape, self.tally.operations
+        self.tally.operations += 1
+        if self.tally.strayed or (tape.ended and place >= len(tape.functions)):
+            return place, None
+        if place >= len(tape.functions) or tape.functions[place] is not function:
+            self.tally.strayed = True
+            tape.clear()
+            return place, None
+        record, tape.records[place] = tape.records[place], None
+        return place, record
+
+    def _recognise(
+        self, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Order | None:
+        """Return the order in which the inputs are those of the rows; None if they are not."""
+        operation = record.operation
+        others = dict(other_arguments(operation, args, kwargs))
+        if not record.intact or others.keys() != record.held.keys():
+            return None
+        inputs = [args[place] for place in operation.rows]
+        shared = []
+        for tensor, known in zip(inputs, record.prints, strict=True):
+            fits = (tensor.dtype, tensor.device) == known.kind
+            inner = self._places.inner(known.shape[0], tensor.shape[0])
+            if not fits or inner is None or tensor.shape[1:] != known.shape[1:]:
+                return None
+            shared.append(inner)
+        prints = [
+            self._fingerprints.of(tensor, known.reading)
+            for tensor, known in zip(inputs, record.prints, strict=True)
+        ]
+        for order in Order:
+            alike = all(
+                same_rows(
+                    known.projections.index_select(0, self._places.along(inner, order)),
+                    found,
+                    tensor[0].numel(),
+                )
+                for known, found, inner, tensor in zip(
+                    record.prints, prints, shared, inputs, strict=True
+                )
+            )
+            # Where both orders fit, the rows are the same in both, and so are their results.
+            if alike and all(
+                self._same_other(held, others[key], order) for key, held in record.held.items()
+            ):
+                return order
+            if all(inner == 1 for inner in shared):
+                return None
+        return None
+
+    def _same_other(self, held: tuple[Any, int], now: Any, order: Order) -> bool:
+        """Return whether an argument is what it was, or the rows of what it was."""
+        before, version = held
+        if not isinstance(before, Tensor) or not isinstance(now, Tensor):
+            return type(before) is type(now) and before == now
+        if before._version != version or (before.dtype, before.device) != (now.dtype, now.device):
+            return False
+        if same_memory(before, now):
+            return True
+        if before.shape == now.shape:
+            return torch.equal(before, now)
+        if not before.ndim or before.shape[1:] != now.shape[1:]:
+            return False
+        inner = self._places.inner(before.shape[0], now.shape[0])
+        if inner is None:
+            return False
+        return torch.equal(before.index_select(0, self._places.along(inner, order)), now)
+
+    def _answer(self, record: Record, order: Order) -> Any:
+        inner = record.prints[0].shape[0] // self._tape.candidates
+        places = self._places.along(inner, order)
+        count = record.operation.results
+        taken = (
+            *(take_places(result, places) for result in record.results[:count]),
+            *record.results[count:],
+        )
+        return taken[0] if len(taken) == 1 else taken
+
+
+class Trials:
+    """Remember which operations the record answered rightly when they were computed as well."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, bool] = {}
+
+    def allow(self, place: int, record: Record) -> bool:
+        """Return whether an operation may be answered, or at least be tried."""
+        return self._seen.get(_signature(place, record), True)
+
+    def passed(self, place: int, record: Record) -> bool:
+        """Return whether an operation was tried and answered rightly."""
+        return self._seen.get(_signature(place, record), False)
+
+    def note(self, place: int, record: Record, right: bool) -> None:
+        """Remember a trial."""
+        if len(self._seen) >= REMEMBERED:
+            self._seen.clear()
+        self._seen[_signature(place, record)] = right
+
+
+class Reuse:
+    """Record selection passes and replay them, one after the other."""
+
+    def __init__(self) -> None:
+        self._fingerprints = Fingerprints()
+        self._trials = Trials()
+        self._shelf = Shelf()
+
+    @contextmanager
+    def recording(self, candidates: int) -> Generator[Tape]:
+        """Run a selection pass over so many rows in the body, and record it."""
+        tape = Tape(candidates)
+        # Fused inference kernels take another way than training does.
+        fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with Recording(tape, self._fingerprints, self._shelf):
+                yield tape
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+            self._shelf.sweep()
+            self._fingerprints.forget()
+
+    @contextmanager
+    def replaying(self, tape: Tape, rows: RowIndices) -> Generator[Tally]:
+        """Run the training forward of some of the rows in the body, using the record up."""
+        replay = Replay(tape, rows, self._trials, self._fingerprints, self._shelf)
+        try:
+            with replay:
+                yield replay.tally
+        finally:
+            tape.clear()
+            self._fingerprints.forget()
+
+
+def _signature(place: int, record: Record) -> tuple[Any, ...]:
+    return (place, record.function, *(part.shape[1:] for part in record.prints))
+
+
+def _same_result(answer: Any, computed: Any) -> bool:
+    """Return whether an answer is what was computed, to within what kernels differ by."""
+    one = answer[0] if isinstance(answer, tuple) else answer
+    other = computed[0] if isinstance(computed, tuple) else computed
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    precision = torch.finfo(one.dtype).eps
+    if one.is_cuda:
+        precision = max(precision, 2.0**-10)  # of TF32, in which matrices may be multiplied
+    apart = torch.linalg.vector_norm(one - other, dtype=torch.float64)
+    size = torch.linalg.vector_norm(other, dtype=torch.float64)
+    return bool(apart <= size * precision ** (2 / 3))

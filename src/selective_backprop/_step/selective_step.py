@@ -1,0 +1,391 @@
+"""The door for loops that own their batch: candidates in, losses of the selected rows out."""
+
+from collections.abc import Collection
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from selective_backprop._batches.losses import LossFunction, check_losses, find_losses, find_outputs
+from selective_backprop._batches.serialization import on_device
+from selective_backprop._batches.structure import Layout, check_layout, count_rows
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.options import check_flag, choose
+from selective_backprop._core.saved_state import FLOATS, SEEDS, Saved, Stateful, loaded
+from selective_backprop._core.stats import StepStats
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._core.types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
+from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._loader.validation import (
+    check_paths,
+    check_state,
+    check_strategy,
+    find_device,
+    must_see_alike,
+)
+from selective_backprop._memory.history import History
+from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
+from selective_backprop._pipeline.selection_buffer import Funnel, Rows, Shape
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Draw
+from selective_backprop._sampling.schedule import Phase, Schedule
+from selective_backprop._step.joint_history import JointHistory
+from selective_backprop._step.reuse.batch_norm import Moments, NotedStatistics, NotingStatistics
+from selective_backprop._step.reuse.checks import check_reusable_model, check_reusable_scorer
+from selective_backprop._step.reuse.recording import Tape
+from selective_backprop._step.reuse.replay import Reuse, Tally
+from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.scorers._agreement import Agreement
+from selective_backprop.strategies import Strategy
+
+STATE_VERSION = 2
+WINDOW = 2**20  # shares of a window come out right to a millionth, whatever its size
+
+
+class SelectedLosses(NamedTuple):
+    """What a selective step is to be trained on.
+
+    Attributes:
+        loss: `(weights * losses).mean()`, to call `backward()` on.
+        losses: one loss per selected row, `[row]`, with gradients; not weighted.
+        rows: positions of the selected rows among the candidates, `[row]`.
+        weights: each row's weight, `[row]`; all 1 where the strategy does not reweight.
+    """
+
+    loss: Float[Tensor, ""]
+    losses: Float[Tensor, " row"]
+    rows: RowIndices
+    weights: RowWeights
+
+
+class SelectiveStep:
+    """Select rows of a batch of candidates, and return their losses to be trained on.
+
+    For loops that own their batch; `SelectiveLoader` serves those that draw them from a loader.
+    Each call scores the candidates, selects the strategy's share of them and runs the model
+    forward on the selected rows. Backward pass and optimiser step are the loop's, which also
+    knows epochs: warm up by training on whole batches without this.
+
+    With `reuse_activations`, heavy operations (matrix products, convolutions, attention) of the
+    selection pass are not computed again for the rows selected: at a rate `s` a step costs
+    `1 + 2 s` forwards instead of `1 + 3 s`. The gradients are those of the plain step to within
+    rounding. An operation is answered from the selection pass only after fingerprints of its
+    inputs show that they are the rows' own, and at first its result is computed all the same
+    and compared; wherever anything differs it is computed, which costs time and nothing else.
+    Operations too small to gain from it (fewer than 64 multiplications per element they read)
+    are always computed.
+    The selection pass then runs in the modes the model is in, not in eval mode, and must not
+    draw random numbers. Results are held from the selection pass to the training forward, for
+    all candidates, and on a CPU their memory is kept from step to step; `stats.held_bytes` says
+    how much that is. Fused recurrent layers are computed, and so is all that lies behind an
+    `EarlyExit`. On CUDA the host waits for the device twice or thrice per heavy operation.
+
+    Args:
+        model: the model in training.
+        loss_fn: as for `SelectiveLoader`; may be None where `losses` is given.
+        strategy: what to select; its schedule must be plain (`warmup_epochs=0`).
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
+            batches that are no pair `(inputs, targets)`.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
+        reuse_activations: answer the training forward from the selection pass where possible.
+        candidate_statistics: let every BatchNorm in training normalise selected rows by the
+            statistics of all candidates, taken as constants, and move its running statistics
+            towards them. With reuse alone, which refuses BatchNorm in training otherwise.
+        whole: paths in the batch that belong to it as a whole, not row by row.
+        generator: its initial seed is the draws' seed; by default `torch.initial_seed()` is.
+            Neither is moved.
+        nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
+            `"skip"` such rows, or `"select"` them.
+        stopwatch: charged with the seconds spent on `"score"`, `"select"` and `"forward"`.
+        process_group: the `torch.distributed` processes that step together; by default all.
+            They rank against one history.
+
+    Raises:
+        ConfigurationError: if an option, or a combination of them, cannot work.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0)
+        >>> step = sb.SelectiveStep(model, loss_fn, strategy)
+        >>> selected = step((torch.randn(32, 3), torch.arange(32) % 2))
+        >>> selected.loss.backward()
+        >>> len(selected.rows)
+        8
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        losses: LossesOf | None = None,
+        outputs: OutputsOf | None = None,
+        reuse_activations: bool = False,
+        candidate_statistics: bool = False,
+        whole: Collection[str] = (),
+        generator: torch.Generator | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        stopwatch: Stopwatch | None = None,
+        process_group: Any = None,
+    ) -> None:
+        strategy = check_strategy(strategy)
+        _check_fit(strategy)
+        scorer, terms = strategy.scorer, strategy.selector.terms
+        check_flag("reuse_activations", reuse_activations)
+        check_flag("candidate_statistics", candidate_statistics)
+        if candidate_statistics and not reuse_activations:
+            raise ConfigurationError(
+                "candidate_statistics=True is how BatchNorm goes together with reused "
+                "activations; pass reuse_activations=True with it"
+            )
+        if reuse_activations:
+            scorer = check_reusable_scorer(scorer, candidate_statistics=candidate_statistics)
+            scorer = replace(scorer, training=True)
+            check_reusable_model(model, candidate_statistics=candidate_statistics)
+        self._model, self._terms, self._device = model, terms, find_device(model, None)
+        self._losses = find_losses(loss_fn, losses, outputs)
+        self._ranks = find_ranks(process_group, self._device)
+        guarded = choose("nonfinite", nonfinite, NonFinite)
+        if must_see_alike(strategy, model, NonFinite.RAISE, self._ranks) and reuse_activations:
+            raise ConfigurationError(
+                "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
+                "mode), and none of it can be spared; pass reuse_activations=False"
+            )
+        context = Context(
+            batch_size=max(1, round(WINDOW * terms.rate)),
+            window=WINDOW,
+            model=model,
+            losses=self._losses,
+            outputs=find_outputs(losses, outputs),
+            device=self._device,
+            ranks=self._ranks,
+            rate=terms.rate,
+        )
+        self._words = repr(strategy)
+        self._scorer = None if scorer is None else start_scorer(scorer, context)
+        self._selector = strategy.selector.start(context)
+        self._layout = Layout(check_paths("whole", whole))
+        self._guard = FiniteGuard(guarded, self._layout)
+        self._seed = generator.initial_seed() if generator else torch.initial_seed()
+        self._reuse = Reuse() if reuse_activations else None
+        self._by_candidates = candidate_statistics
+        self._stopwatch = Stopwatch() if stopwatch is None else stopwatch
+        self._history: History | None = None
+        self._joint = None
+        if isinstance(self._ranks, Group) and terms.history:
+            self._joint = JointHistory(self._ranks, {"strategy": strategy, "nonfinite": guarded})
+        self._stats = StepStats()
+
+    @property
+    def stats(self) -> StepStats:
+        """What was done so far: one frozen snapshot."""
+        return replace(self._stats, nonfinite=self._guard.skipped)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        return None if self._scorer is None else self._scorer.agreement
+
+    def __call__(self, batch: Any) -> SelectedLosses:
+        """Select rows of a batch and return their losses, to be trained on.
+
+        Args:
+            batch: the candidates, on the model's device.
+
+        Raises:
+            BatchError: if the batch's rows cannot be told apart.
+            LossError: if losses are not one finite number per row.
+            ConfigurationError: if activations are to be reused and random numbers are drawn.
+        """
+        candidates = count_rows(batch, self._layout)
+        if not self._stats.steps:
+            check_layout(batch, self._layout)
+        self._open_history(candidates)
+        with nullcontext() if self._joint is None else self._joint.telling():
+            with self._stopwatch.phase("score"):
+                scores, tape, noted = self._score(batch, candidates)
+                held = 0 if tape is None else tape.count_bytes(self._model)
+            with self._stopwatch.phase("select"):
+                chosen = self._select(batch, candidates, scores)
+        if self._scorer is not None:
+            self._scorer.learn(chosen.batch)
+        with self._stopwatch.phase("forward"):
+            losses, tally = self._train(chosen, tape, noted)
+        self._count(candidates, chosen.count, tally, held)
+        assert chosen.indices is not None
+        if chosen.weights is None:
+            weights = torch.ones(chosen.count, device=losses.device)
+            return SelectedLosses(losses.mean(), losses, chosen.indices, weights)
+        return SelectedLosses(
+            (chosen.weights * losses).mean(), losses, chosen.indices, chosen.weights
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be remembered to go on later; what is reused is not part of it."""
+        return {
+            "version": STATE_VERSION,
+            "built": self._built(),
+            "seed": self._seed,
+            "stats": asdict(self.stats),
+            "history": self._history.state_dict() if self._history else None,
+            "selector": self._selector.state_dict(),
+            "scorer": None if self._scorer is None else self._scorer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()` of a step of the same strategy.
+
+        Raises:
+            ConfigurationError: if the state is of another version or of other parts, or damaged;
+                what differs is named. The step then goes on as if it had not been asked.
+        """
+        check_state("step", state, STATE_VERSION, self._built())
+        _, _, seed, stats, past, selector, scorer = Saved(state).fields(
+            "version", "built", "seed", "stats", "history", "selector", "scorer"
+        )
+        counts, number = stats.record(StepStats), seed.whole(0, SEEDS - 1)
+        history = past.maybe(self._read_history)
+        parts: list[tuple[Stateful, Saved]] = [(self._selector, selector)]
+        if self._scorer is None:
+            scorer.nothing()
+        else:
+            parts.append((self._scorer, scorer))
+        with loaded(parts):
+            self._seed, self._stats, self._history = number, counts, history
+            self._guard.skipped = counts.nonfinite
+
+    def _read_history(self, saved: Saved) -> History:
+        capacity, ring, _ = saved.fields("capacity", "ring", "filed")
+        if not self._terms.history or ring.value is None:
+            raise ring.refuse("scores, of a strategy that ranks against them,")
+        # before there is memory for a capacity, there are to be as many scores
+        ring.tensor(*FLOATS, shape=(capacity.whole(1),))
+        history = History(capacity.value)
+        with saved.inside():
+            history.load_state_dict(on_device(saved.value, self._device))
+        return history
+
+    def _built(self) -> dict[str, Any]:
+        ranks = self._ranks
+        return {"strategy": self._words, "rank": ranks.rank, "ranks": ranks.size}
+
+    def _open_history(self, candidates: int) -> None:
+        """Make the history as large as the first batch asks for, on all ranks alike."""
+        most = self._terms.history
+        if self._joint is not None:
+            self._joint.history = self._history
+            self._seed = self._joint.open(most, candidates, self._seed)
+            self._history = self._joint.history
+        elif self._history is None and most:
+            self._history = History(max(most, candidates))
+
+    def _score(
+        self, batch: Any, candidates: int
+    ) -> tuple[Scores | None, Tape | None, list[Moments]]:
+        """Return the candidates' scores, and what the selection pass left to be reused."""
+        if self._scorer is None:
+            return None, None, []
+        tape, noting = None, NotingStatistics()
+        with ExitStack() as stack:
+            if self._reuse is not None:
+                tape = stack.enter_context(self._reuse.recording(candidates))
+            if self._by_candidates:
+                stack.enter_context(noting)
+            scores = self._scorer.score(batch, None)
+        scores = check_losses(scores, candidates).detach()
+        if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
+            scores = scores.float()  # as ranks send them; and a handful of digits would tie
+        return scores, tape, noting.noted
+
+    def _select(self, batch: Any, candidates: int, scores: Scores | None) -> Rows:
+        """Return the selected rows; their indices are positions among the candidates."""
+        device = self._device if scores is None else scores.device
+        places = torch.arange(candidates, device=device)
+        # Only skipping needs the places here; messages would take them for data-set indices.
+        skips = self._guard.policy is NonFinite.SKIP
+        rows = self._guard.pass_on(Rows(batch, candidates, places if skips else None, scores))
+        if not rows.count:
+            raise LossError(f"none of {candidates} losses is finite: there is nothing to train on")
+        if rows.indices is None:
+            rows = replace(rows, indices=places)
+        shape = Shape(None, None, keeps_everything=self._terms.keeps_everything)
+        seed = (self._seed, self._stats.steps)
+        if self._ranks.size > 1:
+            seed = (*seed, self._ranks.rank)
+        funnel = Funnel(
+            self._selector,
+            shape,
+            history=self._history,
+            filing=self._joint,
+            layout=self._layout,
+            seed=seed,
+        )
+        return next(funnel.route(Phase.SELECT, rows))
+
+    def _train(self, chosen: Rows, tape: Tape | None, noted: list[Moments]) -> tuple[Tensor, Tally]:
+        """Return the losses of the selected rows, with gradients."""
+        with ExitStack() as stack:
+            tally = Tally()
+            if self._by_candidates:
+                stack.enter_context(NotedStatistics(noted))
+            if self._reuse is not None and tape is not None and chosen.indices is not None:
+                tally = stack.enter_context(self._reuse.replaying(tape, chosen.indices))
+            losses = self._losses(self._model, chosen.batch)
+        return check_losses(losses, chosen.count), tally
+
+    def _count(self, candidates: int, kept: int, tally: Tally, held: int) -> None:
+        now = self._stats
+        self._stats = replace(
+            now,
+            steps=now.steps + 1,
+            candidates=now.candidates + candidates,
+            kept=now.kept + kept,
+            operations=now.operations + tally.operations,
+            reused=now.reused + tally.reused,
+            products=now.products + tally.products,
+            spared=now.spared + tally.spared,
+            strayed=now.strayed + tally.strayed,
+            held_bytes=max(now.held_bytes, held),
+        )
+
+
+def _check_fit(strategy: Strategy) -> None:
+    """Refuse a strategy that needs more than one batch at a time.
+
+    Raises:
+        ConfigurationError: if it does.
+    """
+    needs, terms = strategy.needs, strategy.selector.terms
+    if strategy.schedule != Schedule():
+        raise ConfigurationError(
+            f"{strategy.name} has {strategy.schedule!r}, and a step knows of no epochs. Pass "
+            "warmup_epochs=0 and no other times to the strategy, and train on whole batches "
+            "without the step for as long as nothing is to be selected; or use SelectiveLoader."
+        )
+    if strategy.subset is not None:
+        raise ConfigurationError(
+            f"{strategy.name} trains on a subset of the data set, and a step knows of no data "
+            "set; draw the batches from the subset, or use SelectiveLoader"
+        )
+    if terms.draw is not Draw.EXACT:
+        raise ConfigurationError(
+            f"{strategy.name} draws a number of rows that varies and may be none; use "
+            'draw="exact", or SelectiveLoader, which lets rows wait for a full batch'
+        )
+    if terms.paced:
+        raise ConfigurationError(
+            f"{strategy.name} changes as training goes on, and a step does not know how far it "
+            "is; use SelectiveLoader"
+        )
+    if needs is not None and (
+        not needs.passes or needs.indices or needs.remembers or needs.recordings or needs.rescores
+    ):
+        raise ConfigurationError(
+            f"{strategy.name} remembers examples by their indices, and a step is given batches "
+            "without; use SelectiveLoader"
+        )

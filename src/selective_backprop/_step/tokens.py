@@ -1,0 +1,132 @@
+"""Which tokens of a batch the loss of a language model counts."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+
+from selective_backprop._core.errors import LossError
+from selective_backprop._core.options import check_rate, check_whole, settle
+
+
+class SelectedTokens(NamedTuple):
+    """The tokens of one batch that are trained on.
+
+    Attributes:
+        loss: the mean of their losses, with gradients, a scalar; 0 where no token counts. Half
+            precision is summed in float32.
+        kept: True where they are, in the shape of the losses.
+    """
+
+    loss: Tensor
+    kept: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class TokenSelection:
+    """Train a language model on the tokens of a batch that have the highest losses.
+
+    With the losses of a reference model, the tokens are those on which the model is furthest
+    behind it: what the reference finds hard too, noise or what cannot be known, is left out.
+
+    No compute is saved: the forward and the backward pass run over all tokens, and the tokens
+    left out have a gradient of exactly 0. Nothing waits for the device, shapes never change, and
+    `torch.compile` takes it into one graph.
+
+    Args:
+        rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` that count
+            `round(rate * n)` are kept, at least one. 1 is the mean over all that count.
+        ignored: the target of tokens that do not count, such as padding and prompts.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+
+    Source:
+        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), where the
+        losses of a reference are given. As there, tokens are ranked within the batch.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> losses = torch.tensor([[0.1, 2.0, 0.5], [3.0, 0.2, 9.0]], requires_grad=True)
+        >>> targets = torch.tensor([[4, 1, 7], [2, 2, -100]])
+        >>> selected = sb.TokenSelection(rate=0.4)(losses, targets)
+        >>> selected.loss.item(), selected.kept.tolist()
+        (2.5, [[False, True, False], [True, False, False]])
+    """
+
+    rate: float
+    ignored: int = -100
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+        settle(self, check_whole, "ignored", least=-math.inf)
+
+    def __call__(
+        self, losses: Tensor, targets: Tensor | None = None, *, reference: Tensor | None = None
+    ) -> SelectedTokens:
+        """Select tokens, and return the mean of their losses.
+
+        Args:
+            losses: one per token, such as `[row, token]`, with gradients.
+            targets: class numbers, of which `ignored` does not count; or a mask, True where a
+                token counts; None where all do. Of the losses' shape.
+            reference: the losses of a reference model on the same tokens, of the same shape.
+
+        Returns:
+            The loss and where its tokens are. Of equal losses the first are kept. One that is
+            not a number ranks highest, so that it shows in the loss, unless it does not count.
+
+        Raises:
+            LossError: if the losses are not one number per token, or the others not of their
+                shape.
+        """
+        _check_tokens(losses, targets, reference)
+        counts = self._counted(losses, targets)
+        with torch.no_grad():
+            scores = losses.detach() if reference is None else losses.detach() - reference.detach()
+            # The lowest of those that count is still above what does not.
+            scores = scores.clamp(min=torch.finfo(scores.dtype).min).masked_fill(
+                ~counts, -torch.inf
+            )
+            order = scores.flatten().argsort(descending=True, stable=True)
+            quota = (counts.sum().double() * self.rate).round().clamp(min=1)
+            ranked = torch.arange(order.shape[0], device=order.device) < quota
+            kept = torch.empty_like(ranked).scatter(0, order, ranked).view_as(counts) & counts
+        wide = torch.promote_types(losses.dtype, torch.float32)
+        total = torch.where(kept, losses, 0.0).sum(dtype=wide)
+        return SelectedTokens(total / kept.sum().clamp(min=1), kept)
+
+    def _counted(
+        self, losses: Tensor, targets: Shaped[Tensor, "*token"] | None
+    ) -> Bool[Tensor, "*token"]:
+        if targets is None:
+            return torch.ones_like(losses, dtype=torch.bool)
+        return targets if targets.dtype == torch.bool else targets != self.ignored
+
+
+def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | None) -> None:
+    """Refuse what is not one number per token.
+
+    Raises:
+        LossError: if it is not.
+    """
+    if not losses.ndim or not losses.is_floating_point():
+        raise LossError(
+            f"losses of shape {tuple(losses.shape)} and type {losses.dtype}: one loss per token is "
+            'needed. Compute them with reduction="none".'
+        )
+    for name, part in (("targets", targets), ("reference", reference)):
+        if part is not None and part.shape != losses.shape:
+            raise LossError(
+                f"{name} have shape {tuple(part.shape)} and losses {tuple(losses.shape)}; one of "
+                "each per token is needed. Let neither be flattened or shifted without the other."
+            )
+    if targets is not None and targets.is_floating_point():
+        raise LossError(
+            f"targets are {targets.dtype}; class numbers are needed, or a mask of Booleans that is "
+            "True where a token counts"
+        )

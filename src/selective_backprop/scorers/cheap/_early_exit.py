@@ -1,0 +1,335 @@
+"""An early exit: the model's first blocks and a small head beside them score every candidate."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.isolation import kept_random_streams, uncached_autocast
+from selective_backprop._core.options import check_flag, settle
+from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop._step.reuse.recording import stop_recording
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._forward import Forward
+from selective_backprop.scorers._makers import check_maker, load_learner, name_of
+from selective_backprop.scorers.cheap._blocks import FirstBlocks
+from selective_backprop.scorers.cheap._check import Check
+from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
+
+
+@final
+@dataclass(frozen=True)
+class EarlyExit(AbstractScorer):
+    """Score each candidate by its loss at an early exit: the model's first blocks, then a head.
+
+    The blocks run as in `Forward`, without gradients and leaving no trace, and nothing behind
+    them is called. The head learns from the candidates that are scored, at no further pass of
+    the blocks: at each training batch it takes one step on the mean of all losses since the last
+    one. Like the model it learns most from what is hard: a candidate counts as much as it is
+    likely to be selected, at the training's rate and by its rank. While nothing is scored, as in
+    a warm-up, it learns from the training batches instead, which takes a pass of the blocks over
+    each. The model learns nothing from the head.
+
+    A score costs the blocks' share of a forward pass, and the head's own forward and backward.
+    A head that has learned nothing yet says nothing: begin with a warm-up. `SelectiveStep` can
+    go on from the blocks' activations with the rows that are selected. `losses=` and `outputs=`
+    are given the exit for a model, and may do nothing with it but call it.
+
+    Args:
+        after: the module at which to exit, by its name in `model.named_modules()`; the head is
+            given what it returns the first time that it is called, of a tuple the first tensor.
+        make_head: returns the head, which takes that tensor and returns what the model would,
+            such as logits. It is always in training mode and in the precision of its own
+            parameters, and must not write to its input. Lazy layers will do.
+        make_optimizer: returns an optimiser of the parameters it is given; best one like the
+            model's, since a head that learns at another pace finds other examples hard.
+        check: when to hold the scores against those of the whole model, from the head's first
+            step on; None for never.
+        training: run the blocks in the modes that they are in, those of training (dropout on,
+            batch statistics), instead of eval mode.
+
+    Raises:
+        ConfigurationError: if a name or a function is none.
+
+    Source:
+        Teerapittayanon et al. 2016, arXiv:1709.01686 (BranchyNet), exit early to predict; a head
+        that the blocks do not learn from: Alain and Bengio 2016, arXiv:1610.01644.
+    """
+
+    after: str
+    make_head: Callable[[], nn.Module]
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    check: Check | None = Check()
+    training: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.after, str) or not self.after:
+            raise ConfigurationError(
+                f"after={self.after!r}: the name of a module is needed, as in "
+                "model.named_modules(); to score with the whole model, write Forward()"
+            )
+        check_maker("make_head", self.make_head)
+        check_maker("make_optimizer", self.make_optimizer)
+        check_check(self.check)
+        settle(self, check_flag, "training")
+
+    def __repr__(self) -> str:
+        # part of saved states: says nothing that differs from process to process
+        return (
+            f"EarlyExit(after={self.after!r}, head={name_of(self.make_head)}, "
+            f"optimizer={name_of(self.make_optimizer)}, check={self.check!r}, "
+            f"training={self.training})"
+        )
+
+    @property
+    def needs(self) -> Needs:
+        """A pass, and training batches to learn from."""
+        return Needs(learns=True)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer, with a new head on the training's device.
+
+        Raises:
+            ConfigurationError: if the training has no model or no losses, the model no such
+                module, or `make_head` makes none.
+        """
+        model, losses, device = context.model, context.losses, context.device
+        if model is None or losses is None:
+            raise ConfigurationError(
+                "EarlyExit() scores by losses with the model's first blocks, and there is no "
+                f"{'model' if model is None else 'loss'}"
+            )
+        blocks = FirstBlocks(model, self.after, training=self.training)
+        with kept_random_streams(device):  # a loader that is made moves none of them
+            head = self.make_head()
+        if not isinstance(head, nn.Module):
+            raise ConfigurationError(
+                f"make_head returned a {type(head).__name__}; a torch.nn.Module is needed"
+            )
+        head = (head if device is None else head.to(device)).train()
+
+        def begin(context: Context) -> Pair:
+            optimizer = self.make_optimizer(head.parameters())
+            running = _RunningEarlyExit(_Exit(blocks, head), optimizer, losses, context)
+            exact = Forward(training=self.training).start(context)
+            return Pair(running, exact, shared=False, ready=lambda: running.has_learned)
+
+        advice = "Exit at a later block with after=, or let the head learn longer in a warm-up"
+        return stand_in(self, self.check, context, begin, advice=advice)
+
+
+class _Exit(nn.Module):
+    """What the user's losses are given for a model: its first blocks, then the head."""
+
+    def __init__(self, blocks: FirstBlocks, head: nn.Module) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.head = head
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        features = self.blocks.run(args, kwargs)
+        stop_recording()  # what comes now is not what training will compute
+        with _full_precision(features.device):
+            features = _like_parameters(features, self.head)
+            version = features._version
+            outputs = self.head(features)
+        if features._version != version:
+            raise ConfigurationError(
+                "the head writes to its input in place, which training may still need; let it "
+                "begin with a layer that does not, such as ReLU() without inplace=True"
+            )
+        return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise AttributeError(
+                f"losses= or outputs= asks the model for {name!r}, and scores of an early exit "
+                "come from calling the model alone; call it as the training loop does"
+            ) from None
+
+
+def _like_parameters(features: Tensor, head: nn.Module) -> Tensor:
+    """Return features where the head's parameters are, and in their precision."""
+    for parameter in head.parameters():
+        if features.is_floating_point() and parameter.dtype.is_floating_point:
+            return features.to(parameter.device, parameter.dtype)
+    return features
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which no autocast is in force: small gradients would become 0."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
+
+
+class _Gradients(NamedTuple):
+    """Gradients of losses, added up until the next step.
+
+    Attributes:
+        sums: of each parameter of the head that learns, of losses times their weights.
+        weight: the sum of the weights.
+    """
+
+    sums: list[Tensor]
+    weight: Tensor
+
+    @classmethod
+    def of(
+        cls, losses: Scores, weights: Scores, parameters: Iterable[nn.Parameter]
+    ) -> "_Gradients":
+        """Return those of some losses; of none that are not finite, without waiting to know."""
+        finite = losses.isfinite()
+        weights = weights.where(finite, 0.0)
+        found = torch.autograd.grad(
+            (losses * weights).sum(),  # whatever it comes to: its gradient is the weights
+            tuple(parameters),
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        # A row that overflows on its way to the loss can reach all of a layer's gradient.
+        whole = torch.stack([gradient.isfinite().all() for gradient in found]).all()
+        return cls([gradient.where(whole, 0.0) for gradient in found], weights.sum() * whole)
+
+    def plus(self, other: "_Gradients") -> "_Gradients":
+        """Return the gradients of both."""
+        sums = [one + more for one, more in zip(self.sums, other.sums, strict=True)]
+        return _Gradients(sums, self.weight + other.weight)
+
+
+def likely_weights(losses: Scores, rate: float) -> Scores:
+    """Return how likely it is that each candidate is selected, as its rank in its batch tells.
+
+    These are the odds of Selective-Backprop at the rate; other rules have similar ones.
+
+    Args:
+        losses: of the candidates of a batch.
+        rate: the share that the training selects, in (0, 1]; at 1 all weights are 1.
+
+    Returns:
+        Weights in (0, 1), on the losses' device.
+    """
+    ranks = losses.detach().argsort().argsort()
+    return ((ranks + 0.5) / losses.shape[0]) ** (1.0 / rate - 1.0)
+
+
+class _RunningEarlyExit(RunningScorer):
+    def __init__(
+        self,
+        model: _Exit,
+        optimizer: Optimizer,
+        losses: LossesOf,
+        context: Context,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._losses = losses
+        self._device = context.device
+        self._rate = context.rate or 1.0
+        self._window = context.window or context.batch_size
+        self._gradients: _Gradients | None = None  # of what the next step is to be taken on
+        self._covered = 0  # training batches still to come from candidates it has learned from
+        self.has_learned = False
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        # A head that learns from all alike, while the model learns from what it selects, finds
+        # other examples hard: on digits overlap with exact scores stayed at chance instead of 0.8.
+        count = None if indices is None else indices.shape[0]
+        losses = self._take(batch, count, rate=self._rate)
+        self._covered = max(1, -(-losses.shape[0] // self._window))
+        return losses
+
+    def learn(self, batch: Any) -> None:
+        if self._covered:
+            self._covered -= 1
+        else:
+            self._take(batch, None, rate=1.0)  # selected already, or as much as all are
+        if self._gradients is not None:
+            self._step(self._gradients)
+            self._gradients = None
+
+    def _take(self, batch: Any, candidates: int | None, *, rate: float) -> Scores:
+        """Return a batch's losses, and keep their gradients for the next step.
+
+        Args:
+            batch: what the head learns from.
+            candidates: how many there must be, or None if that is unknown.
+            rate: the share of them that the model is going to learn from.
+        """
+        with (
+            torch.enable_grad(),
+            kept_random_streams(self._device),
+            uncached_autocast(self._device),
+        ):
+            losses = check_losses(self._losses(self._model, batch), candidates)
+            if not losses.requires_grad:
+                raise LossError(
+                    "the losses have no gradient for the head to learn from; losses= must compute "
+                    "them from what the model returns, and not under no_grad"
+                )
+            found = _Gradients.of(losses, likely_weights(losses, rate), self._learning())
+            self._gradients = found if self._gradients is None else self._gradients.plus(found)
+        return losses.detach()
+
+    def _learning(self) -> Iterator[nn.Parameter]:
+        return (p for p in self._model.head.parameters() if p.requires_grad)
+
+    def _step(self, gradients: _Gradients) -> None:
+        weight = gradients.weight.clamp(min=torch.finfo(gradients.weight.dtype).tiny)
+        for parameter, total in zip(self._learning(), gradients.sums, strict=True):
+            parameter.grad = total / weight
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self.has_learned = True
+
+    def state_dict(self) -> dict[str, Any]:
+        # Copies, here and below: torch hands out and takes in an optimiser's own tensors.
+        head, waiting = self._model.head, self._gradients
+        made = not any(is_lazy(tensor) for tensor in (*head.parameters(), *head.buffers()))
+        return {
+            "head": copy.deepcopy(dict(head.state_dict())) if made else None,
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+            "gradients": None if waiting is None else [total.clone() for total in waiting.sums],
+            "weight": None if waiting is None else waiting.weight.clone(),
+            "covered": self._covered,
+            "learned": self.has_learned,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        head, optimizer, sums, weight, covered, learned = Saved(state).fields(
+            "head", "optimizer", "gradients", "weight", "covered", "learned"
+        )
+        waiting = self._read_gradients(head, sums, weight)
+        count, known = covered.whole(), learned.flag()
+        load_learner(self._model.head, self._optimizer, head, optimizer)
+        self._gradients, self._covered, self.has_learned = waiting, count, known
+
+    def _read_gradients(self, head: Saved, sums: Saved, weight: Saved) -> "_Gradients | None":
+        """Return gradients of the parameters that a saved head has, where they are to be."""
+        if sums.value is None:
+            weight.nothing()
+            return None
+        module = self._model.head
+        tensors = {each.path: each for each in head.fields(*module.state_dict())}
+        named = [(name, p.device) for name, p in module.named_parameters() if p.requires_grad]
+        found = []
+        for each, (name, device) in zip(sums.items(len(named)), named, strict=True):
+            like = tensors[f'{head.path}["{name}"]']
+            shape = getattr(like.value, "shape", ())
+            total = each.tensor(*FLOATS, shape=tuple(shape), least=-FINITE, most=FINITE)
+            found.append(total.to(device, copy=True))
+        total = weight.tensor(*FLOATS, shape=(), least=0.0, most=FINITE)
+        return _Gradients(found, total.to(found[0].device, copy=True))

@@ -1,0 +1,154 @@
+"""A cheap scorer at work in the place of an exact one, and now and then beside it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_instance
+from selective_backprop._core.saved_state import Saved, Stateful, loaded
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import AbstractScorer, PassingOn, RunningScorer
+from selective_backprop.scorers._agreement import Agreement
+from selective_backprop.scorers.cheap._check import Check, Comparison
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two ways to score the same candidates.
+
+    Attributes:
+        cheap: what is selected by.
+        exact: what it stands in for, unless that is a stand-in itself.
+        shared: whether the cheap one works through the exact one, so that both are one in what
+            they learn and remember.
+        ready: returns whether the cheap one can be held against the exact one yet.
+    """
+
+    cheap: RunningScorer
+    exact: RunningScorer
+    shared: bool
+    ready: Callable[[], bool] = lambda: True
+
+
+def stand_in(
+    scorer: AbstractScorer,
+    check: Check | None,
+    context: Context,
+    begin: Callable[[Context], Pair],
+    *,
+    advice: str,
+    stride: int = 1,
+) -> RunningScorer:
+    """Return a cheap scorer at work, checked as asked for.
+
+    Args:
+        scorer: the cheap scorer's specification.
+        check: when to check it, or None for never.
+        context: of the training. Inside a scorer that is checked nothing is, since the whole is
+            held against what is exact.
+        begin: returns both ways to score in a context.
+        advice: what to do where agreement is low.
+        stride: only every so many scored batches one is compared.
+    """
+    if check is None or not context.checks:
+        return StandIn(begin(context), None)
+    name = type(scorer).__name__
+    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
+    return StandIn(begin(replace(context, checks=False)), compared)
+
+
+@final
+class StandIn(PassingOn):
+    """A running scorer that scores cheaply, and at times exactly too.
+
+    Args:
+        pair: both ways to score.
+        comparison: says when both are used; None for never.
+    """
+
+    def __init__(self, pair: Pair, comparison: Comparison | None) -> None:
+        super().__init__(pair.cheap, None if pair.shared else pair.exact)
+        self._pair = pair
+        self._comparison = comparison
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the last check found; of a scorer inside, where this one is not checked."""
+        return (self._comparison or self.inner).agreement
+
+    @property
+    def so_far(self) -> Agreement | None:
+        """What the check that runs has found so far, here or inside."""
+        return (self._comparison or self.inner).so_far
+
+    @property
+    def checked(self) -> int:
+        """Candidates scored a second time so far, here or inside."""
+        return self.inner.checked + (0 if self._comparison is None else self._comparison.checked)
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score cheaply, and exactly too where a check is due."""
+        return self._followed(self.inner.score(batch, indices), batch, indices)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        """Begin to score cheaply; a check that is due is made when the scores are asked for."""
+        wait = self.inner.begin(batch, indices)
+        return lambda: self._followed(wait(), batch, indices)
+
+    def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
+        if self._comparison is not None and self._pair.ready():
+            self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
+        return scores
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        """Score as the scorer does that this one stands in for."""
+        return self._pair.exact.score_exactly(batch, indices)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what both must remember, and where the check stands."""
+        state: dict[str, Any] = {name: part.state_dict() for name, part in self._named()}
+        if self._comparison is not None:
+            state["check"] = self._comparison.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        parts: dict[str, Stateful] = dict(self._named())
+        if self._comparison is not None:
+            parts["check"] = self._comparison
+        states = Saved(state).fields(*parts)
+        # backwards, since the cheap one may be expensive to put back
+        with loaded(reversed([*zip(parts.values(), states, strict=True)])):
+            pass
+
+    def _named(self) -> Iterator[tuple[str, RunningScorer]]:
+        return zip(("cheap", "exact"), self.parts, strict=False)
+
+
+def check_check(check: Any) -> None:
+    """Refuse what is no check.
+
+    Raises:
+        ConfigurationError: if it is neither a `Check` nor None.
+    """
+    check_instance("check", check, Check, "Check(batches=8)", optional=True)
+
+
+def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:
+    """Refuse a scorer that brings a model of its own, or learns from the one in training.
+
+    Raises:
+        ConfigurationError: if it does.
+    """
+    if not scorer.needs.model:
+        raise ConfigurationError(
+            f"{wrapper} works on the model in training, and {scorer!r} scores with a model of its "
+            "own; wrap one that scores with the model itself, such as Forward()"
+        )
+    if scorer.needs.learns:
+        raise ConfigurationError(
+            f"{wrapper} scores with another form of the model, and {scorer!r} learns from the one "
+            "in training; write it by itself, or wrap one that does not learn, such as Forward()"
+        )

@@ -1,0 +1,163 @@
+"""Score with a copy of the model that is brought up to date only now and then."""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.isolation import unwrapped
+from selective_backprop._core.options import check_whole, settle
+from selective_backprop._core.saved_state import Saved, loaded
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    start_scorer,
+)
+from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers.cheap._check import Check
+from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
+
+
+@final
+@dataclass(frozen=True)
+class Synced(AbstractScorer):
+    """Score with a copy of the model, brought up to date before every so many scored batches.
+
+    Scores lag behind training by fewer than `every` scored batches. Nobody trains the copy, so it
+    can be scored with while the model is trained; by itself it saves no time, and tells what
+    such a lag costs in agreement. It takes as much memory as the model's parameters and buffers,
+    on the same device, and saved states hold it too. A model given to `losses=` or `outputs=` is
+    the copy: what they take from elsewhere does not lag.
+
+    Args:
+        scorer: scores with the copy.
+        every: scored batches from one update of the copy to the next, at least 1, which scores
+            with the model as it is.
+        check: when to hold the scores against those of the model as it is; None for never. The
+            batches of a check are spread over the whole interval.
+
+    Raises:
+        ConfigurationError: if `every` is out of its range or the scorer cannot be wrapped.
+    """
+
+    scorer: AbstractScorer
+    every: int
+    check: Check | None = Check()
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer)
+        check_own_model("Synced", self.scorer)
+        check_check(self.check)
+        settle(self, check_whole, "every")
+
+    @property
+    def needs(self) -> Needs:
+        """What the scorer inside needs, of a copy."""
+        return replace(self.scorer.needs, plain_forward=False)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer, with a copy of the model as it is now.
+
+        Raises:
+            ConfigurationError: if there is no model, or it cannot be copied.
+        """
+        if context.model is None:
+            raise ConfigurationError("Synced() scores with a copy of the model, and there is none")
+        model = unwrapped(context.model)
+        try:
+            twin = copy.deepcopy(model).requires_grad_(False)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigurationError(
+                f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+            ) from error
+
+        def begin(context: Context) -> Pair:
+            inner = start_scorer(self.scorer, replace(context, model=twin))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
+            return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
+
+        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
+        return stand_in(
+            self, self.check, context, begin, advice="Take a smaller every=", stride=stride
+        )
+
+
+class _WithCopy(Delegating):
+    def __init__(self, inner: RunningScorer, model: nn.Module, twin: nn.Module, every: int) -> None:
+        super().__init__(inner)
+        self._model = model
+        self._twin = twin
+        self._every = every
+        self._scored = 0
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        if self._scored % self._every == 0:
+            update(self._twin, self._model)
+        scores = self.inner.score(batch, indices)
+        self._scored += 1
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        # A copy that is about to be brought up to date need not be kept.
+        stays = self._scored % self._every != 0
+        weights = {name: value.clone() for name, value in tensors_of(self._twin).items()}
+        return {
+            "scored": self._scored,
+            "copy": weights if stays else None,
+            "scorer": self.inner.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        scored, weights, scorer = Saved(state).fields("scored", "copy", "scorer")
+        count, twin = scored.whole(), tensors_of(self._twin)
+        stays = count % self._every != 0
+        theirs = weights.tensors(twin) if stays else weights.maybe(lambda each: each.tensors(twin))
+        with loaded([(self.inner, scorer)]):
+            self._scored = count
+            if theirs is not None:
+                overwrite(twin, theirs)
+
+
+def update(twin: nn.Module, model: nn.Module) -> None:
+    """Give a copy of a model its parameters, buffers and modes, without allocating anything.
+
+    Raises:
+        LoaderError: if the model is no longer made of the same parts.
+    """
+    overwrite(tensors_of(twin), tensors_of(model))
+    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
+        if mine.training != theirs.training:
+            mine.training = theirs.training
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers by name, those that are shared once."""
+    return {
+        name: tensor.detach()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    }
+
+
+@torch.no_grad()
+def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Copy tensors into others of the same names and shapes.
+
+    Raises:
+        LoaderError: if there are others.
+    """
+    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
+    if shapes[0] != shapes[1]:
+        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
+        raise LoaderError(
+            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
+            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
+        )
+    if mine:
+        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])

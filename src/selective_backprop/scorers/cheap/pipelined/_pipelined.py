@@ -1,0 +1,273 @@
+"""Score beside the training: with a copy of the model, on what training leaves idle."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import multiprocessing, nn
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import unwrapped
+from selective_backprop._core.options import check_device, check_whole, settle
+from selective_backprop._core.saved_state import SEEDS, Saved
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
+from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers.cheap._check import Check
+from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
+from selective_backprop.scorers.cheap._synced import Synced, tensors_of
+from selective_backprop.scorers.cheap.pipelined._lane import Lane
+from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamLane
+
+
+@final
+@dataclass(frozen=True)
+class Pipelined(AbstractScorer):
+    """Score candidates ahead of training, beside it, with a copy of the model.
+
+    Some batches are always being scored while training goes on: on a CPU in a second process, on
+    CUDA on a second stream, or on another CUDA device. What it saves is time, where a core or a
+    device would be idle, and no work. The copy is brought up to date before every so many scored
+    batches, so scores lag behind training by fewer than `every + ahead` of them. Which weights a
+    batch is scored with depends on its number alone, never on how fast anything is.
+
+    The second process starts at the first scored batch and sees the model's weights, but nothing
+    else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
+    random streams are its own, and it computes with the model as it is without `torch.compile`.
+    Each batch is copied once into memory that both processes share; of those there are `ahead`
+    and one more, beside three copies of the weights. A second stream takes two.
+
+    A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
+    there.
+
+    Args:
+        scorer: scores with the copy. Of a cheap scorer, write
+            `Pipelined(LowPrecision(Forward()), every=8)`. Checks of its own are not made.
+        every: scored batches from one update of the copy to the next, at least 1; where it is
+            less than `ahead`, an update may wait for batches in flight.
+        ahead: candidate batches that are begun before the first is waited for, at least 1; None
+            for those of one window, so that a training batch is always being prepared.
+        device: a CUDA device that scores for a training on another one; None for the training's.
+        threads: that the second process computes with; more than 1 are not safe in a process
+            that was forked.
+        start_method: how the second process is started, `"fork"`, `"spawn"` or `"forkserver"`;
+            None for Python's default. All but `"fork"` need a model, losses and a scorer that
+            can be pickled.
+        check: when to hold the scores against those of the model as it is when they are used;
+            None for never. The batches of a check are spread over the whole interval.
+
+    Raises:
+        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.
+    """
+
+    scorer: AbstractScorer
+    every: int
+    ahead: int | None = None
+    device: torch.device | str | None = None
+    threads: int = 1
+    start_method: str | None = None
+    check: Check | None = Check()
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer)
+        check_own_model("Pipelined", self.scorer)
+        check_check(self.check)
+        self._check_inside()
+        settle(self, check_whole, "every", "threads")
+        settle(self, check_whole, "ahead", optional=True)
+        settle(self, check_device, "device")
+        methods = multiprocessing.get_all_start_methods()
+        if self.start_method is not None and self.start_method not in methods:
+            raise ConfigurationError(
+                f"start_method={self.start_method!r}: this system has "
+                f"{', '.join(map(repr, methods))}"
+            )
+
+    def _check_inside(self) -> None:
+        inside: Any = self.scorer
+        while isinstance(inside, AbstractScorer):
+            if isinstance(inside, Synced):
+                raise ConfigurationError(
+                    f"{inside!r} would score with a copy of the copy; Pipelined(..., every=...) "
+                    "says how often the weights are copied"
+                )
+            inside = getattr(inside, "scorer", None)
+
+    @property
+    def needs(self) -> Needs:
+        """What the scorer inside needs, and that batches are begun ahead."""
+        return replace(self.scorer.needs, defers=True, plain_forward=False)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer; the copy is made at the first scored batch.
+
+        Raises:
+            ConfigurationError: if there is no model, or it cannot be scored with on the device
+                or in the process that was asked for.
+        """
+        if context.model is None:
+            raise ConfigurationError(
+                "Pipelined() scores with a copy of the model, and there is none"
+            )
+        model = unwrapped(context.model)
+        home = _located(context.device or next((p.device for p in model.parameters()), None))
+        away = home if self.device is None else _located(torch.device(self.device))
+        ahead = self._batches_ahead(context)
+        if home.type == away.type == "cpu":
+            model = getattr(model, "_orig_mod", model)  # what compiled it stays here
+            open_lane = self._process(context, model, ahead)
+        elif home.type == away.type == "cuda":
+            open_lane = self._stream(context, model, home, away)
+        else:
+            raise ConfigurationError(
+                f"Pipelined scores on the CPU for a training there, or on CUDA for one on CUDA; "
+                f"the model is on {home}, and {away} is to score. Take Synced instead"
+            )
+
+        def begin(context: Context) -> Pair:
+            exact = start_scorer(self.scorer, replace(context, checks=False))
+            running = _RunningPipelined(open_lane, model, exact, every=int(self.every), ahead=ahead)
+            return Pair(running, exact, shared=False)
+
+        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
+        advice = "Take a smaller every= or ahead="
+        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+
+    def _batches_ahead(self, context: Context) -> int:
+        if self.ahead is not None:
+            return int(self.ahead)
+        window = context.window or context.batch_size / (context.rate or 1.0)
+        return max(1, math.ceil(window / context.batch_size))
+
+    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
+        from selective_backprop.scorers.cheap.pipelined._process_lane import (  # slow
+            FORK,
+            ProcessLane,
+        )
+
+        method = self.start_method or multiprocessing.get_start_method(allow_none=True)
+        method = method or multiprocessing.get_all_start_methods()[0]  # the default, not yet fixed
+        if method == FORK and self.threads > 1:
+            raise ConfigurationError(
+                f"threads={self.threads}: a forked process that computes with several threads "
+                'hangs where training has done so; write start_method="spawn" with it'
+            )
+        _check_untrained(context.losses)
+
+        def open_lane(first: Any, seed: int) -> Lane:
+            return ProcessLane(
+                self.scorer,
+                context,
+                model,
+                first,
+                method=method,
+                threads=int(self.threads),
+                ahead=ahead,
+                seed=seed,
+            )
+
+        return open_lane
+
+    def _stream(
+        self, context: Context, model: nn.Module, home: torch.device, away: torch.device
+    ) -> "OpenLane":
+        if self.threads != 1 or self.start_method is not None:
+            raise ConfigurationError(
+                f"threads={self.threads} and start_method={self.start_method!r} are of a second "
+                "process, and on CUDA there is none; leave them out"
+            )
+        if home != away:
+            _check_untrained(context.losses)
+        return lambda first, seed: StreamLane(self.scorer, context, model, home=home, away=away)
+
+
+OpenLane = Callable[[Any, int], Lane]
+
+
+class _RunningPipelined(RunningScorer):
+    def __init__(
+        self,
+        open_lane: OpenLane,
+        model: nn.Module,
+        exact: RunningScorer,
+        *,
+        every: int,
+        ahead: int,
+    ) -> None:
+        self._open = open_lane
+        self._model = model
+        self._exact = exact
+        self._every = every
+        self._ahead = ahead
+        self._begun = 0
+        self._seed = torch.initial_seed()
+        self._lane: Lane | None = None
+        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a lane
+
+    @property
+    def ahead(self) -> int:
+        return self._ahead
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self.begin(batch, indices)()
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        if self._lane is None:
+            lane = self._open((batch, indices), self._seed)
+            lane.resume(self._kept["copy"], self._kept["scorer"])
+            self._lane = lane
+        wait = self._lane.begin(batch, indices, renew=self._begun % self._every == 0)
+        self._begun += 1
+        return wait
+
+    def state_dict(self) -> dict[str, Any]:
+        # What is in flight will be begun anew, or is let go: it is not part of the state.
+        kept = self._kept
+        if self._lane is not None:
+            stays = self._begun % self._every != 0
+            weights = self._lane.weights() if stays else None
+            kept = {"copy": weights, "scorer": self._lane.state_dict()}
+        return {"begun": self._begun, "seed": self._seed, **kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        begun, seed, weights, scorer = Saved(state).fields("begun", "seed", "copy", "scorer")
+        count, number, like = begun.whole(), seed.whole(0, SEEDS - 1), tensors_of(self._model)
+        stays = count % self._every != 0
+        kept = weights.tensors(like) if stays else weights.maybe(lambda each: each.tensors(like))
+        if count or scorer.value is not None:
+            self._rehearse(scorer)
+        self._begun, self._seed = count, number
+        self._kept = {"copy": kept, "scorer": scorer.value}
+        self._lane = None
+
+    def _rehearse(self, state: Saved) -> None:
+        """Refuse what the scorer in the lane would not take, which opens later."""
+        before = copy.deepcopy(self._exact.state_dict())
+        try:
+            with state.inside():
+                self._exact.load_state_dict(state.value)
+        finally:
+            self._exact.load_state_dict(before)
+
+
+def _located(device: torch.device | None) -> torch.device:
+    """Return a device with its number, the CPU for none."""
+    if device is None:
+        return torch.device("cpu")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(device.type) if device.type == "cpu" else device
+
+
+def _check_untrained(losses: Any) -> None:
+    """Refuse a loss that is trained, where a copy of it would not be."""
+    loss_fn = getattr(losses, "loss_fn", None)
+    if isinstance(loss_fn, nn.Module) and any(p.requires_grad for p in loss_fn.parameters()):
+        raise ConfigurationError(
+            f"the loss ({type(loss_fn).__name__}) has parameters that are trained, and what scores "
+            "would not see them change; make it a part of the model, or take Synced instead"
+        )

@@ -1,0 +1,293 @@
+"""Score in a second process, on a processor core that training leaves idle."""
+
+import os
+import pickle
+import signal
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, final
+
+import torch
+from torch import Tensor, multiprocessing, nn
+
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import AbstractScorer
+from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
+from selective_backprop.scorers.cheap.pipelined._lane import Lane
+from selective_backprop.scorers.cheap.pipelined._second_process import (
+    Order,
+    Renew,
+    Report,
+    Request,
+    Resume,
+    Score,
+    Shelves,
+    Widen,
+    serve,
+)
+from selective_backprop.scorers.cheap.pipelined._shared_memory import Parcel, allocate, find_places
+
+FORK = "fork"
+INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
+WATCH = 5.0  # seconds from one look whether the process lives to the next
+
+
+class Answer:
+    """What became of a request, once it is `there`."""
+
+    def __init__(self) -> None:
+        self.there = False
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def fill(self, value: Any, error: Exception | None) -> None:
+        """Take the answer that has come."""
+        self.there, self._value, self._error = True, value, error
+
+    def value(self) -> Any:
+        """Return the answer.
+
+        Raises:
+            Exception: what was raised in the other process.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class SecondProcess:
+    """A process that answers requests one after another, and goes when this object does.
+
+    Args:
+        method: how it is started.
+        threads: that it computes with.
+        order: what it is to do, or that pickled.
+        shelves: the memory that both see.
+    """
+
+    def __init__(self, method: str, threads: int, order: Order | bytes, shelves: Shelves) -> None:
+        context: Any = multiprocessing.get_context(method)
+        self._connection, theirs = context.Pipe()
+        inherited = self._connection if method == FORK else None
+        self._process = context.Process(
+            target=serve,
+            args=(theirs, inherited, os.getpid(), threads, order, shelves),
+            name="selective-backprop-scorer",
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()
+        self._asked: deque[Answer] = deque()
+        self._lost: LoaderError | None = None
+        self._end = weakref.finalize(self, _end, self._process, self._connection, os.getpid())
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request, and return where its answer will be.
+
+        Raises:
+            LoaderError: if the process is no more.
+        """
+        self._check()
+        while self._asked and self._connection.poll():
+            self._receive()
+        answer = Answer()
+        try:
+            self._connection.send(request)
+            self._asked.append(answer)
+        except OSError:
+            raise self._lose() from None
+        except BaseException:
+            self._give_up(INTERRUPTED)
+            raise
+        return answer
+
+    def settle(self, answer: Answer) -> Answer:
+        """Return an answer when it is there.
+
+        Raises:
+            LoaderError: if the process is no more, and so never will be.
+        """
+        while not answer.there:
+            self._check()
+            if wait([self._connection, self._process.sentinel], WATCH):
+                self._receive()
+            elif not self._process.is_alive():
+                raise self._lose()
+        return answer
+
+    def _receive(self) -> None:
+        if not self._connection.poll():
+            raise self._lose()
+        try:
+            reply = self._connection.recv()
+            self._asked.popleft().fill(*reply)
+        except (EOFError, OSError):
+            raise self._lose() from None
+        except BaseException:
+            self._give_up(INTERRUPTED)
+            raise
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _lose(self) -> LoaderError:
+        """Give up a process that has gone, and return what to say of that."""
+        self._process.join(WATCH)
+        code = self._process.exitcode
+        how = "does not answer" if code is None else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
+        return self._give_up(
+            f"{how}; SIGKILL often means that memory ran out, and what else it has to say is on "
+            "stderr"
+        )
+
+    def _give_up(self, how: str) -> LoaderError:
+        self._lost = LoaderError(
+            f"the process that scores {how}, and candidates wait for their scores. Make the "
+            "loader anew, or score with Synced instead of Pipelined"
+        )
+        self._end()
+        return self._lost
+
+
+@final
+class ProcessLane(Lane):
+    """A copy of the model in a second process.
+
+    Args:
+        scorer: scores with the copy.
+        context: of the training.
+        model: the model to copy, without a wrapper.
+        first: a batch with its indices, to make room for.
+        method: how the process is started.
+        threads: that it computes with.
+        ahead: batches that are begun before the first is waited for.
+        seed: of the process's random streams.
+
+    Raises:
+        ConfigurationError: if something cannot be pickled where it must be.
+        LoaderError: if there is too little shared memory.
+    """
+
+    def __init__(
+        self,
+        scorer: AbstractScorer,
+        context: Context,
+        model: nn.Module,
+        first: Any,
+        *,
+        method: str,
+        threads: int,
+        ahead: int,
+        seed: int,
+    ) -> None:
+        self._model = model
+        tensors = tensors_of(model)
+        places = find_places(tensors)
+        size = max((place.stop for place in places.values()), default=0)
+        room = Parcel(first).size
+        self._shelves = Shelves(
+            places,
+            weights=(allocate(size), allocate(size)),
+            batches={shelf: allocate(room) for shelf in range(ahead + 1)},
+        )
+        self._weights = [
+            {name: place.of(buffer) for name, place in places.items()}
+            for buffer in self._shelves.weights
+        ]
+        self._unread: list[Answer | None] = [None, None]
+        self._busy: list[Answer | None] = [None] * (ahead + 1)
+        self._renewed = self._begun = 0
+        order = Order(
+            scorer,
+            replace(context, model=model, checks=False),
+            seed,
+            torch.get_default_dtype(),
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+        sent = order if method == FORK else _pickled(order, method)
+        self._process = SecondProcess(method, threads, sent, self._shelves)
+
+    def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
+        """Copy the batch to where the process sees it, and the weights if they are due."""
+        parcel = Parcel((batch, indices))
+        if renew:
+            self._renew(tensors_of(self._model))
+        shelf = self._begun % len(self._busy)
+        # Still busy only if batches were let go: no more are begun than there are shelves.
+        if (busy := self._busy[shelf]) is not None:
+            self._process.settle(busy)
+        if parcel.size > self._shelves.batches[shelf].numel():
+            self._widen(shelf, parcel.size)
+        start, stop = parcel.write(self._shelves.batches[shelf])
+        answer = self._process.ask(Score(shelf, start, stop, _autocast()))
+        self._busy[shelf] = answer
+        self._begun += 1
+
+        def scores() -> Scores:
+            dtype, data = self._process.settle(answer).value()
+            return torch.from_numpy(data).view(dtype)
+
+        return scores
+
+    def _renew(self, tensors: dict[str, Tensor]) -> None:
+        shelf = self._renewed % 2
+        if (unread := self._unread[shelf]) is not None:
+            self._process.settle(unread)
+        overwrite(self._weights[shelf], tensors)
+        modes = bytes(module.training for module in self._model.modules())
+        self._unread[shelf] = self._process.ask(Renew(shelf, modes))
+        self._renewed += 1
+
+    def _widen(self, shelf: int, size: int) -> None:
+        buffer = allocate(max(size, self._shelves.batches[shelf].numel() * 3 // 2))
+        self._shelves.batches[shelf] = buffer
+        self._process.ask(Widen(shelf, buffer))
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return those last sent."""
+        sent = self._weights[(self._renewed - 1) % 2]
+        return {name: value.clone() for name, value in sent.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the scorer within must remember, when all that was begun is scored."""
+        return self._process.settle(self._process.ask(Report())).value()
+
+    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
+        """Send what to go on from."""
+        if weights is not None:
+            self._renew(weights)
+        if state is not None:
+            self._process.settle(self._process.ask(Resume(pickle.dumps(state)))).value()
+
+
+def _pickled(order: Order, method: str) -> bytes:
+    try:
+        return pickle.dumps(order)  # by value: nothing of the user's moves to shared memory
+    except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:
+        raise ConfigurationError(
+            f'a process started by "{method}" must be sent the model, the losses and the scorer, '
+            f"and one of them cannot be pickled: {error}. Define functions at the top of a "
+            'module, or start it with start_method="fork" where the system can'
+        ) from error
+
+
+def _autocast() -> torch.dtype | None:
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def _end(process: Any, connection: Connection, owner: int) -> None:
+    if os.getpid() != owner:  # inherited by a fork, such as a worker of the data loader
+        return
+    connection.close()
+    process.kill()
+    process.join()
+    process.close()
