@@ -14,13 +14,8 @@ import selective_backprop as sb
 from selective_backprop import _funnel
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._pipeline.selection_buffer import (
-    Funnel,
-    FunnelState,
-    Leftovers,
-    Rows,
-    Shape,
-)
+from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.schedule import Phase
 

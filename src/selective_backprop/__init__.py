@@ -20,7 +20,7 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pruning.ensemble import ExampleScores
 from selective_backprop._pruning.example_scores import el2n_scores, grand_scores
 from selective_backprop._pruning.prune import Keep, prune

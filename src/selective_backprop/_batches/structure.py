@@ -378,3 +378,18 @@ def _join_path(path: str, key: Any) -> str:
 
 def _name(path: str) -> str:
     return f"batch item {path!r}" if path else "the batch"
+
+
+def rows_of(part: Tensor, whole: Tensor) -> slice | None:
+    """Return which rows of a tensor a view of it holds; None if it is none."""
+    if part is whole:
+        return slice(0, len(whole)) if whole.ndim else None
+    if not part.ndim or not whole.ndim or not whole.numel() or part.device != whole.device:
+        return None
+    if part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+        return None
+    stride = whole.stride(0) if len(whole) > 1 else whole.numel()
+    if len(part) > 1 and part.stride(0) != stride:
+        return None
+    start = (part.storage_offset() - whole.storage_offset()) // max(stride, 1)
+    return slice(start, start + len(part)) if 0 <= start <= len(whole) - len(part) else None

@@ -1,14 +1,16 @@
 """What an argument must be: a number in its range, a flag, a name, or an object of a kind."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from numbers import Real
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from selective_backprop._core.errors import ConfigurationError
 
@@ -164,3 +166,63 @@ def _reads(text: str, fits: Callable[[float], bool]) -> bool:
         return fits(float(Fraction(text)))
     except (ValueError, ZeroDivisionError, OverflowError):
         return False
+
+
+def find_device(
+    model: nn.Module | None, device: torch.device | str | int | None
+) -> torch.device | None:
+    """Return where batches are moved to: the model's device, if it has one.
+
+    Raises:
+        ConfigurationError: if the model's parameters are on several devices or on the meta
+            device, or there is no such device.
+    """
+    if isinstance(model, nn.Module):
+        _check_numbers(model)
+    if device is not None:
+        return check_device("device", device)
+    if not isinstance(model, nn.Module):
+        return None
+    devices = {tensor.device for tensor in model.parameters()}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise ConfigurationError(
+            f"the model's parameters are on {names}; pass device= to say where its inputs go"
+        )
+    return next(iter(devices), None)
+
+
+def _check_numbers(model: nn.Module) -> None:
+    """Refuse a model on the meta device."""
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_meta:
+            raise ConfigurationError(
+                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
+                "the model on a real device, or call model.to_empty(device=...) and load or "
+                "initialise its weights before it is wrapped"
+            )
+
+
+def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
+    """Return a set of paths within a batch.
+
+    Raises:
+        ConfigurationError: if it is a single string, whose letters would be taken for paths.
+    """
+    if isinstance(paths, str):
+        raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
+    return frozenset(paths)
+
+
+def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the padding value of each path.
+
+    Raises:
+        ConfigurationError: if there is a value that is no number, or no path to it.
+    """
+    if not isinstance(pad, Mapping | None):
+        raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
+    for path, value in (pad or {}).items():
+        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+            raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
+    return dict(pad or {})

@@ -237,3 +237,34 @@ def _show(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
     return f"{value!r:.60}"
+
+
+def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
+    """Refuse a saved state that is not of a loader or step like this one.
+
+    Args:
+        kind: `"loader"` or `"step"`.
+        state: what was saved.
+        version: of states that can be read.
+        built: what it was built with.
+
+    Raises:
+        ConfigurationError: if it is not; the difference is named.
+    """
+    found = state.get("version") if isinstance(state, Mapping) else None
+    if not isinstance(found, int) or "built" not in state:
+        raise ConfigurationError(
+            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
+            f"{state!r:.60}"
+        )
+    if found != version:
+        raise ConfigurationError(
+            f"the state has version {found}; this release reads {version}. Go on with the release "
+            "that saved it, or begin anew."
+        )
+    for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
+        if type(found.value) is not type(built[name]) or found.value != built[name]:
+            raise ConfigurationError(
+                f"the state is of a {kind} with {name}={found.value}, this one has "
+                f"{name}={built[name]}. Build the {kind} as it was."
+            )

@@ -1,1 +1,4 @@
-"""TODO: say what this room is for."""
+"""The processes that train together: who they are, and what they tell one another.
+
+Knows `_core` alone: nothing of batches or of selection. Read `group.py` first.
+"""

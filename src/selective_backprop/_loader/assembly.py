@@ -13,18 +13,20 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import Accord
-from selective_backprop._loader.validation import full_batch, full_window, must_see_alike
+from selective_backprop._loader.validation import full_batch, full_window
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import Journal, find_shard
+from selective_backprop._memory.shared_history import SharedHistory
 from selective_backprop._pipeline.candidate_loader import Arrivals
 from selective_backprop._pipeline.epoch_length import Outlook, Progress
 from selective_backprop._pipeline.gate_feed import LoopFeed, feed_of
 from selective_backprop._pipeline.index_sampler import IndexDraw, PhaseClock
-from selective_backprop._pipeline.lockstep import SharedHistory, Turns
+from selective_backprop._pipeline.lockstep import Turns
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
+from selective_backprop._pipeline.rows import Leftovers, Rows, Shape
 from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import Funnel, Leftovers, Rows, Shape
+from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.context import Context
@@ -35,6 +37,7 @@ from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import must_see_alike
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         keeps_everything=terms.keeps_everything,
     )
     ranks = find_ranks(wishes.process_group, wishes.device)
-    alike = must_see_alike(strategy, wishes.model, wishes.nonfinite, ranks)
+    alike = must_see_alike(strategy, wishes.model, wishes.nonfinite is NonFinite.SKIP, ranks)
     context = Context(
         batch_size=batch or 1,
         window=shape.window,
@@ -149,7 +152,6 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         outputs=find_outputs(wishes.losses, wishes.outputs),
         device=wishes.device,
         examples=source.examples,
-        ranks=ranks,
         rate=terms.rate,
     )
     selector = strategy.selector.start(context)

@@ -8,13 +8,12 @@ import torch
 
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout
-from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, loaded
+from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import Assembly
-from selective_backprop._loader.validation import check_state
 from selective_backprop._pipeline.epoch_length import Start
 from selective_backprop._pipeline.resume_point import Midway
-from selective_backprop._pipeline.selection_buffer import FunnelState
+from selective_backprop._pipeline.rows import FunnelState
 from selective_backprop._pipeline.stages import Position
 
 STATE_VERSION = 5

@@ -1,7 +1,5 @@
 """What ranks tell one another when an epoch opens: how they were built, and what they know."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -10,6 +8,7 @@ import torch
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.handshake import compare
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.epoch_length import Outlook, Start
 from selective_backprop._pipeline.lockstep import Turns
@@ -217,38 +216,3 @@ class Accord:
                 "that does not score with the model."
             )
         return least
-
-
-def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
-    """Return each rank's numbers, once it is certain that all ranks were built alike.
-
-    Args:
-        group: the ranks.
-        built: how this one was built; values are compared by what they print.
-        numbers: what else it has to say; equally many on each rank.
-
-    Raises:
-        ConfigurationError: if ranks were built differently; the difference is named.
-        LoaderError: if a rank does not answer.
-    """
-    words = json.dumps({name: str(value) for name, value in built.items()}).encode()
-    digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
-    message = torch.tensor([digest, len(words), *numbers])
-    told = group.gather(message, "opens an epoch").tolist()
-    if any(each[0] != digest for each in told):
-        texts = [b""] * group.size
-        own = torch.tensor(list(words), dtype=torch.uint8)
-        for rank, _, piece in group.gather_rows(own, [each[1] for each in told]):
-            texts[rank] += bytes(piece.tolist())
-        raise ConfigurationError(_describe([json.loads(text) for text in texts]))
-    return [each[2:] for each in told]
-
-
-def _describe(built: list[dict[str, str]]) -> str:
-    return next(
-        f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
-        f"{name}={built[0].get(name)}; build it alike on all ranks"
-        for rank, other in enumerate(built)
-        for name in {**built[0], **other}
-        if built[0].get(name) != other.get(name)
-    )

@@ -13,7 +13,15 @@ from torch.utils.data import DataLoader
 from selective_backprop._batches.losses import LossFunction
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_flag, check_number, check_whole, choose
+from selective_backprop._core.options import (
+    check_flag,
+    check_number,
+    check_pad,
+    check_paths,
+    check_whole,
+    choose,
+    find_device,
+)
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
@@ -24,11 +32,7 @@ from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
     check_length,
-    check_pad,
-    check_paths,
-    check_strategy,
     check_use,
-    find_device,
     warn_of_loss,
     warn_of_no_batch,
 )
@@ -36,11 +40,12 @@ from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._pipeline.epoch_length import Progress
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers, Rows
+from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy
 
 
 class SelectiveLoader:

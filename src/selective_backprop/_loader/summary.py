@@ -11,7 +11,7 @@ from selective_backprop._core.isolation import LARGEST_SAVED, large_buffers
 from selective_backprop._core.stats import TRAINED, Stats
 from selective_backprop._loader.assembly import Assembly
 from selective_backprop._memory.ledger import example_bytes
-from selective_backprop._pipeline.selection_buffer import Rows
+from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.source import Source
 from selective_backprop.scorers import Measure
 from selective_backprop.strategies import Strategy

@@ -1,41 +1,17 @@
 """What a door refuses before training starts."""
 
-import sys
-from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
-from numbers import Real
 from typing import Any
-
-import torch
-from torch import nn
 
 from selective_backprop._batches.losses import find_outputs, no_plain_cross_entropy
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
-from selective_backprop._core.options import check_device, check_whole
-from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.options import check_whole
 from selective_backprop._core.stats import Stats
-from selective_backprop._distributed.group import Alone, Ranks
-from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 
 MOST_CANDIDATES = 2**53  # of a window: beyond, a float no longer counts them one by one
-
-
-def check_strategy(strategy: Any) -> Strategy:
-    """Return the strategy if it is one.
-
-    Raises:
-        ConfigurationError: if it is not; a function that was not called is the usual slip.
-    """
-    if isinstance(strategy, Strategy):
-        return strategy
-    hint = "Strategy(name, scorer, selector, schedule)"
-    if callable(strategy):
-        hint = f"{getattr(strategy, '__name__', 'it')}(...), called"
-    raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
 
 
 def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> None:
@@ -170,128 +146,6 @@ def full_window(batch: int, terms: Terms) -> int:
     return window
 
 
-def find_device(
-    model: nn.Module | None, device: torch.device | str | int | None
-) -> torch.device | None:
-    """Return where batches are moved to: the model's device, if it has one.
-
-    Raises:
-        ConfigurationError: if the model's parameters are on several devices or on the meta
-            device, or there is no such device.
-    """
-    if isinstance(model, nn.Module):
-        _check_numbers(model)
-    if device is not None:
-        return check_device("device", device)
-    if not isinstance(model, nn.Module):
-        return None
-    devices = {tensor.device for tensor in model.parameters()}
-    if len(devices) > 1:
-        names = ", ".join(sorted(map(str, devices)))
-        raise ConfigurationError(
-            f"the model's parameters are on {names}; pass device= to say where its inputs go"
-        )
-    return next(iter(devices), None)
-
-
-def _check_numbers(model: nn.Module) -> None:
-    """Refuse a model on the meta device."""
-    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
-        if tensor.is_meta:
-            raise ConfigurationError(
-                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
-                "the model on a real device, or call model.to_empty(device=...) and load or "
-                "initialise its weights before it is wrapped"
-            )
-
-
-def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
-    """Return a set of paths within a batch.
-
-    Raises:
-        ConfigurationError: if it is a single string, whose letters would be taken for paths.
-    """
-    if isinstance(paths, str):
-        raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
-    return frozenset(paths)
-
-
-def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the padding value of each path.
-
-    Raises:
-        ConfigurationError: if there is a value that is no number, or no path to it.
-    """
-    if not isinstance(pad, Mapping | None):
-        raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
-    for path, value in (pad or {}).items():
-        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
-            raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
-    return dict(pad or {})
-
-
-def must_see_alike(
-    strategy: Strategy, model: nn.Module | None, nonfinite: NonFinite, ranks: Ranks
-) -> bool:
-    """Return whether all ranks must score equally many candidates between two training steps.
-
-    They must where the forward pass that scores is a collective, as with parameters that FSDP
-    shards: it waits until every rank is in it.
-
-    Raises:
-        ConfigurationError: if they must, and this strategy does not see to it.
-    """
-    needs = strategy.needs
-    if isinstance(ranks, Alone) or needs is None or not strategy.scores:
-        return False
-    parts = list(scorer_parts(strategy.scorer))
-    why = _waits_for_ranks(model, parts) if needs.model else None
-    if why is None:
-        return False
-    refusals = {
-        "draws a number of rows that varies from rank to rank; use draw='exact'": (
-            strategy.selector.terms.draw is not Draw.EXACT
-        ),
-        "opens and shuts a gate on each rank by itself; use a schedule without one": (
-            strategy.schedule.gate is not None
-        ),
-        "scores those examples alone of which it remembers no score; use one that scores all or "
-        "none": needs.remembers,
-        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": (
-            nonfinite is NonFinite.SKIP
-        ),
-        "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "
-        "Forward()": not needs.plain_forward,
-    }
-    for what, applies in refusals.items():
-        if applies:
-            raise ConfigurationError(
-                f"{why}, so all ranks must score equally many batches. {strategy.name} {what}."
-            )
-    return True
-
-
-def scorer_parts(scorer: object) -> Iterator[object]:
-    """Yield a scorer and those that it wraps."""
-    while scorer is not None:
-        yield scorer
-        scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
-
-
-def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | None:
-    """Return why a forward pass of the model waits for the other ranks; None if it does not."""
-    if not isinstance(model, nn.Module):
-        return None
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # seconds to import; wrapping a model does
-    sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
-    if any(isinstance(part, sharded) for part in model.modules()):
-        return "FSDP gathers the model's parameters from all ranks in each forward pass"
-    synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
-    if synced and any(getattr(scorer, "training", False) for scorer in scorers):
-        return "SyncBatchNorm in training mode gathers statistics from all ranks"
-    return None
-
-
 def warn_of_no_batch(stats: Stats, came: int) -> None:
     """Warn of an epoch that yielded no training batch.
 
@@ -304,34 +158,3 @@ def warn_of_no_batch(stats: Stats, came: int) -> None:
         f"for a full window or batch. {stats.ties:.0%} of the recent scores are ties, which are "
         "never above one another.",
     )
-
-
-def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state that is not of a loader or step like this one.
-
-    Args:
-        kind: `"loader"` or `"step"`.
-        state: what was saved.
-        version: of states that can be read.
-        built: what it was built with.
-
-    Raises:
-        ConfigurationError: if it is not; the difference is named.
-    """
-    found = state.get("version") if isinstance(state, Mapping) else None
-    if not isinstance(found, int) or "built" not in state:
-        raise ConfigurationError(
-            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
-            f"{state!r:.60}"
-        )
-    if found != version:
-        raise ConfigurationError(
-            f"the state has version {found}; this release reads {version}. Go on with the release "
-            "that saved it, or begin anew."
-        )
-    for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
-        if type(found.value) is not type(built[name]) or found.value != built[name]:
-            raise ConfigurationError(
-                f"the state is of a {kind} with {name}={found.value}, this one has "
-                f"{name}={built[name]}. Build the {kind} as it was."
-            )

@@ -19,11 +19,10 @@ from selective_backprop._batches.losses import (
     position_losses,
     reduction_of,
 )
-from selective_backprop._batches.structure import map_leaves
+from selective_backprop._batches.structure import map_leaves, rows_of
 from selective_backprop._core.errors import LossError
+from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
-
-AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them
 
 
 class _Handed(NamedTuple):
@@ -165,18 +164,3 @@ def _tensors_in(batch: Any) -> list[Tensor]:
 
     map_leaves(look, batch)
     return found
-
-
-def rows_of(part: Tensor, whole: Tensor) -> slice | None:
-    """Return which rows of a tensor a view of it holds; None if it is none."""
-    if part is whole:
-        return slice(0, len(whole)) if whole.ndim else None
-    if not part.ndim or not whole.ndim or not whole.numel() or part.device != whole.device:
-        return None
-    if part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
-        return None
-    stride = whole.stride(0) if len(whole) > 1 else whole.numel()
-    if len(part) > 1 and part.stride(0) != stride:
-        return None
-    start = (part.storage_offset() - whole.storage_offset()) // max(stride, 1)
-    return slice(start, start + len(part)) if 0 <= start <= len(whole) - len(part) else None

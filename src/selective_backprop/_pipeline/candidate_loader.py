@@ -28,9 +28,9 @@ from selective_backprop._pipeline.index_sampler import (
     PhaseClock,
     Ticket,
 )
+from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.sampler_rng import Streams
 from selective_backprop._pipeline.score_memory import Knowledge
-from selective_backprop._pipeline.selection_buffer import Rows
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from selective_backprop._pipeline.index_sampler import PhaseClock
+from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
 from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import FunnelState, Leftovers, Rows, Shape
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
 

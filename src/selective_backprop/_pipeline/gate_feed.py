@@ -8,14 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses, error_norms
+from selective_backprop._batches.losses import (
+    check_losses,
+    error_norms,
+)
+from selective_backprop._batches.structure import rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.types import Scores
-from selective_backprop._loader.validation import scorer_parts
-from selective_backprop._loader.weighted_loss import AHEAD, rows_of
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
+from selective_backprop.scorers._abstract import scorer_parts
 
 
 @dataclass(eq=False)
@@ -104,3 +107,6 @@ def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> LoopFeed
         return None
     last = parts[-1]
     return LoopFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None
+
+
+AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them

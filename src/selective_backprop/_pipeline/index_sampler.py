@@ -12,9 +12,10 @@ from torch import Tensor
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.saved_state import MOST, Saved
+from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows
 from selective_backprop._pipeline.sampler_rng import Streams
 from selective_backprop._pipeline.score_memory import Knowledge
-from selective_backprop._pipeline.selection_buffer import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
 

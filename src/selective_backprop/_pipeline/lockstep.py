@@ -29,62 +29,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._core.types import Scores
 from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._memory.history import History
-from selective_backprop._pipeline.selection_buffer import Rows
+from selective_backprop._memory.shared_history import SharedHistory
+from selective_backprop._pipeline.rows import Rows
 
 Done = TypeVar("Done")
-
-
-class SharedHistory:
-    """A history that is the same on all ranks after each exchange.
-
-    What this rank files goes in at once, so that a window is ranked against itself, but stays
-    only until the ranks have exchanged: then it is taken out again and the scores of all ranks
-    go in, in the order of the ranks.
-
-    Args:
-        history: what is ranked against.
-        most: how many of the newest scores are exchanged; older ones are forgotten.
-        device: where scores are, or None for the host's memory.
-    """
-
-    def __init__(self, history: History, most: int, device: torch.device | None) -> None:
-        self._history = history
-        self._most = most
-        self._device = torch.device("cpu") if device is None else device
-        self._own: list[Tensor] = []
-        self._before: tuple[Tensor | None, int] | None = None
-
-    def file(self, scores: Scores) -> None:
-        """Remember scores of this rank until the next exchange."""
-        if self._before is None:
-            self._before = self._history.mark()
-        self._history.file(scores)
-        self._own.append(scores)
-        while sum(map(len, self._own[1:])) >= self._most:
-            del self._own[0]
-
-    def retract(self) -> list[Tensor]:
-        """Take out what this rank has filed since the last exchange, and return the newest."""
-        own, self._own = self._own, []
-        if self._before is not None:
-            self._history.go_back(self._before)
-            self._before = None
-        if own:
-            own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]
-        return own
-
-    def settle(self, scores: list[Tensor]) -> None:
-        """Remember what all ranks have filed, `scores` being each rank's."""
-        for own in scores:
-            if len(own):
-                self._history.file(own.to(self._device))
 
 
 class Turns:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
-from selective_backprop._pipeline.selection_buffer import Rows
+from selective_backprop._pipeline.rows import Rows
 
 
 class NonFinite(StrEnum):

@@ -21,8 +21,9 @@ from selective_backprop._pipeline.index_sampler import DrawState, Passed, PhaseC
 from selective_backprop._pipeline.lockstep import Turns
 from selective_backprop._pipeline.nonfinite import FiniteGuard
 from selective_backprop._pipeline.resume_point import Midway
+from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import Funnel, FunnelState, Leftovers, Rows
+from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer

@@ -1,1 +1,5 @@
-"""TODO: say what this room is for."""
+"""Scores of examples before training (EL2N, GraNd, losses), and subsets chosen by them.
+
+The user's own training makes the ensembles. Knows neither `_loader` nor `_step`. Read
+`example_scores.py` first.
+"""

@@ -17,8 +17,13 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from selective_backprop._batches.structure import map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
-from selective_backprop._core.options import check_device, check_number, check_whole, settle
-from selective_backprop._loader.validation import find_device
+from selective_backprop._core.options import (
+    check_device,
+    check_number,
+    check_whole,
+    find_device,
+    settle,
+)
 from selective_backprop._pipeline.source import Source, open_source
 
 MakeModel: TypeAlias = Callable[[], nn.Module]

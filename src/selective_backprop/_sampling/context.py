@@ -7,7 +7,6 @@ from torch import nn
 
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._distributed.group import Alone, Ranks
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Context:
         outputs: returns `(outputs, targets)` of a batch, or None if it is not known how.
         device: where candidates are moved to, or None if they stay where the loader put them.
         examples: examples in the data set, or None for a stream.
-        ranks: the processes that train together.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
         checks: whether cheap scorers may hold themselves against exact ones; not so within
             another one that does.
@@ -40,7 +38,6 @@ class Context:
     outputs: OutputsOf | None = None
     device: torch.device | None = None
     examples: int | None = None
-    ranks: Ranks = Alone()
     rate: float | None = None
     checks: bool = True
 

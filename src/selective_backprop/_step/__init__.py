@@ -1,1 +1,4 @@
-"""TODO: say what this room is for."""
+"""The door for loops that own their batches: `SelectiveStep`, and selection by token.
+
+Knows neither `_loader` nor `_pruning`. Read `selective_step.py` first.
+"""

@@ -9,8 +9,8 @@ from torch import Tensor
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.types import Scores
 from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.handshake import compare
 from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._loader.epoch_sync import compare
 from selective_backprop._memory.history import History
 
 

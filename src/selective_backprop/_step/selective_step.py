@@ -13,22 +13,16 @@ from selective_backprop._batches.losses import LossFunction, check_losses, find_
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.options import check_flag, choose
-from selective_backprop._core.saved_state import FLOATS, SEEDS, Saved, Stateful, loaded
+from selective_backprop._core.options import check_flag, check_paths, choose, find_device
+from selective_backprop._core.saved_state import FLOATS, SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
 from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._loader.validation import (
-    check_paths,
-    check_state,
-    check_strategy,
-    find_device,
-    must_see_alike,
-)
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
-from selective_backprop._pipeline.selection_buffer import Funnel, Rows, Shape
+from selective_backprop._pipeline.rows import Rows, Shape
+from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
@@ -40,6 +34,7 @@ from selective_backprop._step.reuse.replay import Reuse, Tally
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy, must_see_alike
 
 STATE_VERSION = 2
 WINDOW = 2**20  # shares of a window come out right to a millionth, whatever its size
@@ -151,7 +146,7 @@ class SelectiveStep:
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
-        if must_see_alike(strategy, model, NonFinite.RAISE, self._ranks) and reuse_activations:
+        if must_see_alike(strategy, model, False, self._ranks) and reuse_activations:
             raise ConfigurationError(
                 "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
                 "mode), and none of it can be spared; pass reuse_activations=False"
@@ -163,7 +158,6 @@ class SelectiveStep:
             losses=self._losses,
             outputs=find_outputs(losses, outputs),
             device=self._device,
-            ranks=self._ranks,
             rate=terms.rate,
         )
         self._words = repr(strategy)

@@ -13,9 +13,14 @@ from torch.utils.data import DataLoader
 from selective_backprop._batches.losses import LossFunction, find_losses
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, SelectionWarning
-from selective_backprop._core.options import check_rate, check_whole
+from selective_backprop._core.options import (
+    check_pad,
+    check_paths,
+    check_rate,
+    check_whole,
+    find_device,
+)
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.validation import check_pad, check_paths, find_device
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._budget import Budget
 from selective_backprop.guide._forecast import Forecast, foresee

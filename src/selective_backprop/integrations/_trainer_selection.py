@@ -15,7 +15,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._model_losses import (
     ModelLosses,

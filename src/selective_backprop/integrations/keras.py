@@ -14,9 +14,8 @@ from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._loader.validation import check_strategy
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_checks import (
     build,
@@ -40,6 +39,7 @@ from selective_backprop.integrations._keras_state import FIELDS, find_backup
 from selective_backprop.integrations._keras_untouched import Untouched
 from selective_backprop.integrations._keras_watch import Watch, foresee
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy
 
 __all__ = ["SelectiveFit"]
 

@@ -10,12 +10,13 @@ takes out again.
 from collections.abc import Mapping
 from typing import Any
 
+from selective_backprop._core.options import check_pad
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._loader.validation import check_pad, check_strategy
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop.integrations._versions import require
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy
 
 require("transformers", "5.0")
 require("accelerate", "1.0.1")

@@ -1,7 +1,7 @@
 """What a scorer is: a way to get one number per candidate."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -263,3 +263,10 @@ def _has(running: RunningScorer, method: str) -> bool:
     if isinstance(running, Delegating) and method in running.passes_on:
         return any(_has(part, method) for part in running.parts)
     return getattr(type(running), method) is not getattr(RunningScorer, method)
+
+
+def scorer_parts(scorer: object) -> Iterator[object]:
+    """Yield a scorer and those that it wraps."""
+    while scorer is not None:
+        yield scorer
+        scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)

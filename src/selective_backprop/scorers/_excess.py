@@ -18,7 +18,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers._validation import check_inner
 
 
 @final

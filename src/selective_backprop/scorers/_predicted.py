@@ -16,7 +16,8 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._stale import check_inner, expired, forget
+from selective_backprop.scorers._stale import expired, forget
+from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.predictors._average import Average
 from selective_backprop.scorers.predictors._predictor import AbstractPredictor
 

@@ -1,15 +1,14 @@
 """Reuse scores of earlier epochs: Stale-SB, which skips most selection passes."""
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_flag, check_instance, check_whole, settle
+from selective_backprop._core.options import check_flag, check_whole, settle
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
@@ -19,6 +18,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
+from selective_backprop.scorers._validation import check_inner
 
 
 @final
@@ -117,25 +117,3 @@ def forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] 
     if lost.all():
         return None
     return torch.from_numpy(np.where(lost, np.float32(np.nan), scores))
-
-
-def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
-    """Refuse what cannot be wrapped.
-
-    Args:
-        scorer: what is to be wrapped.
-        may_defer: whether it may score while training goes on.
-
-    Raises:
-        ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
-    """
-    check_instance("scorer", scorer, AbstractScorer, "Forward()")
-    if not scorer.needs.passes or scorer.needs.remembers:
-        raise ConfigurationError(
-            f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
-        )
-    if scorer.needs.defers and not may_defer:
-        raise ConfigurationError(
-            f"{scorer!r} scores beside the training, which would wait for it in there; write it "
-            "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
-        )

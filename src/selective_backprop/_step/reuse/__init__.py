@@ -1,1 +1,5 @@
-"""TODO: say what this room is for."""
+"""Experimental: spare the second forward pass of rows that are kept.
+
+The selection pass is recorded (`recording.py`), and the training forward is answered from it
+(`replay.py`). No record shows yet that this pays. Read `replay.py` first.
+"""

@@ -1,6 +1,5 @@
 """Record the heavy operations of a selection pass: their results, and what their inputs were."""
 
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -10,6 +9,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.recording_signal import on_stop
 from selective_backprop._step.reuse.buffer_pool import Shelf
 from selective_backprop._step.reuse.fingerprints import Fingerprints, Reading, plan_reading
 from selective_backprop._step.reuse.operations import (
@@ -145,21 +145,6 @@ class Tape:
         return sum(size for storage, size in sizes.items() if storage not in owned)
 
 
-_RECORDING: ContextVar["Recording | None"] = ContextVar("recording", default=None)
-
-
-def stop_recording() -> None:
-    """Let no more of the selection pass that is being recorded be recorded, if one is.
-
-    What follows in it is nothing that a training forward will compute: that has other operations
-    from here on.
-    """
-    recording = _RECORDING.get()
-    if recording is not None:
-        # On the tape, which backward passes see that run in other threads.
-        recording.tape.ended = True
-
-
 class Recording(TorchDispatchMode):
     """Record heavy operations.
 
@@ -174,13 +159,16 @@ class Recording(TorchDispatchMode):
         self.tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
 
     def __enter__(self) -> "Recording":
-        self._token = _RECORDING.set(self)
+        self._token = on_stop.set(self._end)
         super().__enter__()
         return self
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         super().__exit__(exc_type, exc_val, exc_tb)
-        _RECORDING.reset(self._token)
+        on_stop.reset(self._token)
+
+    def _end(self) -> None:
+        self.tape.ended = True  # on the tape, which backward passes see that run in other threads
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -12,12 +12,11 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_flag, check_whole, choose
+from selective_backprop._core.options import check_flag, check_pad, check_whole, choose
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._loader.validation import check_pad, check_strategy
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.selection_buffer import Leftovers
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
@@ -29,6 +28,7 @@ from selective_backprop.integrations._lightning._trainer import (
     length_of_training,
 )
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy
 
 
 class LightningLoader:

@@ -1,1 +1,5 @@
-"""TODO: say what this room is for."""
+"""Scorers that wrap another one to make its passes cheaper.
+
+Each stands in for the scorer that it wraps, and may be held against it now and then
+(`_stand_in.py`, `_check.py`). Read `_stand_in.py` first.
+"""

@@ -15,10 +15,10 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import kept_random_streams, uncached_autocast
 from selective_backprop._core.options import check_flag, settle
+from selective_backprop._core.recording_signal import stop_recording
 from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop._step.reuse.recording import stop_recording
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._makers import check_maker, load_learner, name_of

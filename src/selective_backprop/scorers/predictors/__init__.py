@@ -1,1 +1,4 @@
-"""TODO: say what this room is for."""
+"""Tell an example's score from its last ones, for `Predicted`.
+
+Knows what the ledger remembers, and no scorer. Read `_predictor.py` first.
+"""

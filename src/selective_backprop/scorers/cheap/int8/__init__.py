@@ -1,1 +1,4 @@
-"""TODO: say what this room is for."""
+"""Experimental: score with a copy of the model in 8-bit integers, on a CPU.
+
+No record shows yet that this pays. Read `_int8.py` first.
+"""

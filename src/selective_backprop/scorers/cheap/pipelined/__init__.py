@@ -1,1 +1,4 @@
-"""TODO: say what this room is for."""
+"""Experimental: score beside the training, in a second process or on a second stream.
+
+No record shows yet that this pays. Read `_pipelined.py` first.
+"""

@@ -16,7 +16,7 @@ from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers._stale import check_inner
+from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers.cheap._synced import Synced, tensors_of

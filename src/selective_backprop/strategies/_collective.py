@@ -1,0 +1,85 @@
+"""What a strategy must be where all ranks take part in each forward pass."""
+
+import sys
+from typing import Any
+
+from torch import nn
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._distributed.group import Alone, Ranks
+from selective_backprop._sampling.draws import Draw
+from selective_backprop.scorers._abstract import scorer_parts
+from selective_backprop.strategies._strategy import Strategy
+
+
+def check_strategy(strategy: Any) -> Strategy:
+    """Return the strategy if it is one.
+
+    Raises:
+        ConfigurationError: if it is not; a function that was not called is the usual slip.
+    """
+    if isinstance(strategy, Strategy):
+        return strategy
+    hint = "Strategy(name, scorer, selector, schedule)"
+    if callable(strategy):
+        hint = f"{getattr(strategy, '__name__', 'it')}(...), called"
+    raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
+
+
+def must_see_alike(
+    strategy: Strategy, model: nn.Module | None, skips_rows: bool, ranks: Ranks
+) -> bool:
+    """Return whether all ranks must score equally many candidates between two training steps.
+
+    They must where the forward pass that scores is a collective, as with parameters that FSDP
+    shards: it waits until every rank is in it.
+
+    Args:
+        strategy: what is selected, and when.
+        model: the model in training.
+        skips_rows: whether rows may be left out for losses that are not finite.
+        ranks: who trains together.
+
+    Raises:
+        ConfigurationError: if they must, and this strategy does not see to it.
+    """
+    needs = strategy.needs
+    if isinstance(ranks, Alone) or needs is None or not strategy.scores:
+        return False
+    parts = list(scorer_parts(strategy.scorer))
+    why = _waits_for_ranks(model, parts) if needs.model else None
+    if why is None:
+        return False
+    refusals = {
+        "draws a number of rows that varies from rank to rank; use draw='exact'": (
+            strategy.selector.terms.draw is not Draw.EXACT
+        ),
+        "opens and shuts a gate on each rank by itself; use a schedule without one": (
+            strategy.schedule.gate is not None
+        ),
+        "scores those examples alone of which it remembers no score; use one that scores all or "
+        "none": needs.remembers,
+        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": (skips_rows),
+        "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "
+        "Forward()": not needs.plain_forward,
+    }
+    for what, applies in refusals.items():
+        if applies:
+            raise ConfigurationError(
+                f"{why}, so all ranks must score equally many batches. {strategy.name} {what}."
+            )
+    return True
+
+
+def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | None:
+    """Return why a forward pass of the model waits for the other ranks; None if it does not."""
+    if not isinstance(model, nn.Module):
+        return None
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # seconds to import; wrapping a model does
+    sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
+    if any(isinstance(part, sharded) for part in model.modules()):
+        return "FSDP gathers the model's parameters from all ranks in each forward pass"
+    synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
+    if synced and any(getattr(scorer, "training", False) for scorer in scorers):
+        return "SyncBatchNorm in training mode gathers statistics from all ranks"
+    return None
