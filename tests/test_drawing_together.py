@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import selective_backprop as sb
-from selective_backprop import _draw
+from selective_backprop._pipeline import index_sampler as _draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 

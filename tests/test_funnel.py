@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
-from selective_backprop import _funnel
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import Saved
+from selective_backprop._pipeline import selection_buffer as _funnel
 from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import Funnel
 from selective_backprop._sampling.context import Context

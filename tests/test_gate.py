@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop import _gate
+from selective_backprop._sampling import gate as _gate
 
 CONTEXT = sb.Context(batch_size=4, window=12)
 SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)

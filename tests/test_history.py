@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
-from selective_backprop import _history
+from selective_backprop._memory import history as _history
 from selective_backprop._memory.history import _share_below_on_device
 
 # few values, so that most of them are ties

@@ -10,7 +10,7 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers import _int8
+from selective_backprop.scorers.cheap.int8 import _int8
 from selective_backprop.scorers.cheap.int8._int8_copy import Int8Copy
 from selective_backprop.scorers.cheap.int8._int8_layers import (
     Int8Layer,

@@ -9,7 +9,7 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers import _low_precision
+from selective_backprop.scorers.cheap import _low_precision
 from selective_backprop.scorers.cheap._low_precision import _UnderAutocast, is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -12,7 +12,8 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import selective_backprop as sb
-from selective_backprop import _recording, _reuse
+from selective_backprop._step.reuse import recording as _recording
+from selective_backprop._step.reuse import replay as _reuse
 from selective_backprop._step.reuse.fingerprints import (
     Fingerprints,
     full_precision,

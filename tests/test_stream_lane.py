@@ -16,7 +16,7 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers import _stream_lane
+from selective_backprop.scorers.cheap.pipelined import _stream_lane
 from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamLane
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
