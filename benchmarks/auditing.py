@@ -111,7 +111,7 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     return {
         "audit": in_order(sb.audit(looks.doubts)),
         "audit, training alone": in_order(sb.audit(looks.trained)),
-        "audit of losses": (sums["late"] / weight - 1) / (sums["count"] + 1),
+        "audit of losses": (sums["row_buffer"] / weight - 1) / (sums["count"] + 1),
         "audit, all looks alike": (sums["doubt"] - 1) / (sums["count"] + 1),
         "final loss": last,
         "loss of the final model": final.numpy(),

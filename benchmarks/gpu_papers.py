@@ -20,7 +20,7 @@ from types import FrameType
 import torch
 
 from selective_backprop.lab.papers.meeting import meet_all
-from selective_backprop.lab.papers.needs import Need, Place, missing_data, needs_of
+from selective_backprop.lab.papers.needs import Need, TensorSlot, missing_data, needs_of
 from selective_backprop.lab.papers.registry import items_at
 from selective_backprop.lab.papers.scales import SCALES, ScaleName
 from selective_backprop.lab.threads import limit_threads
@@ -43,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     limit_threads(1)
     scale = SCALES[options.scale]
-    place = Place(
+    place = TensorSlot(
         options.out / "runs" / scale.name,
         options.root,
         shlex.join(["python", "benchmarks/gpu_papers.py", *sys.argv[1:]]),

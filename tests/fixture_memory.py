@@ -104,7 +104,7 @@ class Loop:
         state = self.door.state_dict()
         drawing = state["position"]["draw"]
         found = Counter(drawing["unscored"].tolist())
-        for stage in (drawing["early"], state["late"]):
+        for stage in (drawing["index_buffer"], state["row_buffer"]):
             for kind in ("waiting", "chosen"):
                 for batch, _, indices, *_ in stage[kind]:
                     found.update((batch if indices is None else indices).tolist())

@@ -176,7 +176,7 @@ def _epoch(
     state = door.state_dict()
     report.waiting = [
         number
-        for stage in (state["position"]["draw"]["early"], state["late"], state["held"])
+        for stage in (state["position"]["draw"]["index_buffer"], state["row_buffer"], state["held"])
         for kind in ("waiting", "chosen")
         for rows in stage[kind]
         for number in (rows[0] if rows[2] is None else rows[2]).tolist()

@@ -30,7 +30,7 @@ def make_optimizer(parameters) -> torch.optim.Optimizer:
 STRATEGIES = {
     "traditional": sb.traditional(),
     "random": sb.random_backprop(1 / 3),
-    "random, interludes": sb.random_backprop(1 / 2, schedule=sb.Schedule(plain_every=3)),
+    "random, cadence": sb.random_backprop(1 / 2, schedule=sb.Schedule(plain_every=3)),
     "random, coins": sb.random_backprop(1 / 3, draw="bernoulli"),
     "selective": selective(1 / 3),
     "selective, warm-up": selective(1 / 3, warmup_epochs=2),

@@ -15,7 +15,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop.scorers._abstract import Delegating
 from selective_backprop.scorers.cheap._check import Comparison
-from selective_backprop.scorers.cheap._stand_in import Pair, StandIn, stand_in
+from selective_backprop.scorers.cheap._stand_in import ApproximateScorer, Pair, stand_in
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -42,10 +42,10 @@ class Told(sb.RunningScorer):
 
 def begin(
     check: sb.Check, cheap: Callable[[int], Tensor], rate: float | None = 1 / 3, stride: int = 1
-) -> tuple[StandIn, Told]:
+) -> tuple[ApproximateScorer, Told]:
     exact = Told(lambda batch: EXACT)
     compared = Comparison(check, rate, name="Fixture", advice="Do better", stride=stride)
-    return StandIn(Pair(Told(cheap), exact, shared=False), compared), exact
+    return ApproximateScorer(Pair(Told(cheap), exact, shared=False), compared), exact
 
 
 def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
@@ -122,7 +122,7 @@ def test_batches_without_candidates_do_not_count():
 
 @pytest.mark.parametrize("stop", [0, 1, 2, 3, 5, 7])
 def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
-    def run(running: StandIn, first: int, last: int) -> list[object]:
+    def run(running: ApproximateScorer, first: int, last: int) -> list[object]:
         found = []
         for batch in range(first, last):
             running.score(batch, None)

@@ -13,16 +13,16 @@ from torch import nn
 
 import selective_backprop as sb
 
-ROWS = ("position", "late", "midway", "parts")
+ROWS = ("position", "row_buffer", "mid_epoch", "parts")
 ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
-PLACES = {"traditional": ALL, "random, interludes": ROWS, "selective": ROWS, "auto": ROWS}
+PLACES = {"traditional": ALL, "random, cadence": ROWS, "selective": ROWS, "auto": ROWS}
 KINDS = {
     **{
         name: STRATEGIES[name]
         for name in (
             "traditional",
             "random",
-            "random, interludes",
+            "random, cadence",
             "selective",
             "stale, recorded",
             "predicted",
@@ -48,7 +48,7 @@ CONTENT = ("model", "head", "copy")  # weights of the user's, of which any is as
 
 def is_row(path: tuple) -> bool:
     """Whether it is something in a batch that waits, or its rows' indices."""
-    return path[0] in ("late", "held") and len(path) > 3 and path[3] in (0, 2)
+    return path[0] in ("row_buffer", "held") and len(path) > 3 and path[3] in (0, 2)
 
 
 def is_content(path: tuple) -> bool:

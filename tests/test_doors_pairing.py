@@ -152,5 +152,5 @@ def test_what_waits_overnight_keeps_its_indices(leftovers):
         pairs = list(door)
         for batch, selection in pairs:
             assert_paired(batch, selection)
-        waiting = flat(rows[2].tolist() for rows in door.state_dict()["late"]["waiting"])
+        waiting = flat(rows[2].tolist() for rows in door.state_dict()["row_buffer"]["waiting"])
         assert len(set(waiting)) == len(waiting) == door.stats.waiting

@@ -14,8 +14,8 @@ import selective_backprop as sb
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._pipeline import selection_buffer as _funnel
-from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.schedule import Phase
 
@@ -27,10 +27,10 @@ def funnel(
     selector: sb.AbstractSelector | None = None,
     history: sb.History | None = None,
     **shape: Any,
-) -> Funnel:
+) -> SelectionBuffer:
     running = (selector or sb.Top(1 / 2)).start(Context(batch, window))
     sizes = Shape(batch, window, **shape)
-    return Funnel(running, sizes, history=history, layout=Layout(), seed=(0,))
+    return SelectionBuffer(running, sizes, history=history, layout=Layout(), seed=(0,))
 
 
 def rows(first: int, count: int, device: str = "cpu") -> Rows:
@@ -59,7 +59,7 @@ def test_one_candidate_batch_can_be_several_windows():
 
 def test_a_candidate_batch_as_large_as_a_batch_passes_as_the_same_object():
     batch = rows(0, 4)
-    for phase in (Phase.PLAIN, Phase.INTERLUDE):
+    for phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
         [out] = funnel().route(phase, batch)
         assert out is batch
 
@@ -67,7 +67,7 @@ def test_a_candidate_batch_as_large_as_a_batch_passes_as_the_same_object():
 def test_plain_phases_send_what_waits_first_and_interludes_do_not():
     for phase, expected, left in [
         (Phase.PLAIN, [[0, 1, 2, 3], [4, 100, 101, 102]], (0, 1)),
-        (Phase.INTERLUDE, [[100, 101, 102, 103]], (5, 0)),
+        (Phase.PLAIN_IN_SELECTION, [[100, 101, 102, 103]], (5, 0)),
     ]:
         stage = funnel()
         assert not list(stage.route(Phase.SELECT, rows(0, 5)))
@@ -77,7 +77,7 @@ def test_plain_phases_send_what_waits_first_and_interludes_do_not():
 
 def test_rows_that_were_chosen_earlier_go_before_candidates_that_wait():
     stage = funnel(unchanged=False)
-    assert numbers(stage.route(Phase.INTERLUDE, rows(0, 5))) == [[0, 1, 2, 3]]
+    assert numbers(stage.route(Phase.PLAIN_IN_SELECTION, rows(0, 5))) == [[0, 1, 2, 3]]
     assert not list(stage.route(Phase.SELECT, rows(10, 5)))
     assert (stage.state.candidates, stage.state.rows) == (5, 1)
     expected = [[4, 10, 11, 12], [13, 14, 20, 21]]
@@ -123,7 +123,9 @@ def test_a_window_is_filed_before_it_is_drawn_from():
             pass
 
     layout = Layout()
-    stage = Funnel(Looking(), Shape(4, 8), history=sb.History(64), layout=layout, seed=(0,))
+    stage = SelectionBuffer(
+        Looking(), Shape(4, 8), history=sb.History(64), layout=layout, seed=(0,)
+    )
     for first in range(0, 24, 6):
         list(stage.route(Phase.SELECT, rows(first, 6)))
     assert seen == [8, 16, 24]
@@ -151,7 +153,7 @@ def test_a_state_goes_into_plain_containers_and_comes_back():
     list(stage.route(Phase.SELECT, rows(0, 5)))
     packed = stage.state.pack()
     other = funnel()
-    other.state = FunnelState.unpack(Saved(packed), examples=8, layout=Layout(), device=None)
+    other.state = BufferState.unpack(Saved(packed), examples=8, layout=Layout(), device=None)
     assert numbers(other.route(Phase.SELECT, rows(5, 3))) == [[4, 5, 6, 7]]
     assert stage.state.candidates == 5
 

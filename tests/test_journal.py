@@ -10,7 +10,13 @@ from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group
-from selective_backprop._memory.pending_updates import Journal, Shard, find_shard, in_turn, merge
+from selective_backprop._memory.pending_updates import (
+    PendingUpdates,
+    Shard,
+    find_shard,
+    in_turn,
+    merge,
+)
 
 EXAMPLES = 7
 NOTES = st.lists(
@@ -45,7 +51,7 @@ def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
 def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
     direct = sb.Ledger(EXAMPLES, depth)
-    journal = Journal(EXAMPLES, depth)
+    journal = PendingUpdates(EXAMPLES, depth)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
     for numbers, epoch, score in notes:
         indices = torch.tensor(numbers, dtype=torch.int64)
@@ -57,12 +63,12 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
         direct.hand_out(indices)
-    kept = Journal(EXAMPLES, depth)
+    kept = PendingUpdates(EXAMPLES, depth)
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
         shard = Shard(rank, size)
         ledger = sb.Ledger(shard.examples(EXAMPLES), depth)
-        merged = Journal(EXAMPLES, depth)
+        merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
         with by_itself():
             merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])
@@ -92,7 +98,7 @@ STEPS = st.lists(
 @given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
 def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
     direct = sb.Ledger(EXAMPLES, depth)
-    journal = Journal(EXAMPLES, depth)
+    journal = PendingUpdates(EXAMPLES, depth)
     shards = [Shard(rank, size) for rank in range(size)]
     ledgers = [sb.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop._pipeline.score_memory import Knowledge, Memory
+from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory
 
 NAN, INF = math.nan, math.inf
 
@@ -32,8 +32,8 @@ class Recalling(sb.RunningScorer):
         pass
 
 
-def knowledge(*known: float, examples: int = 4, tracks: bool = False) -> Knowledge:
-    return Knowledge(torch.tensor(known) if known else None, examples, tracks)
+def knowledge(*known: float, examples: int = 4, tracks: bool = False) -> EpochScores:
+    return EpochScores(torch.tensor(known) if known else None, examples, tracks)
 
 
 def test_known_scores_are_looked_up_and_unknown_ones_are_nan():
@@ -56,7 +56,7 @@ def test_what_is_ranked_against_is_all_that_is_known_and_finite():
 
 def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
     scores = torch.rand(3_000_000, generator=torch.Generator().manual_seed(0))
-    past = Knowledge(scores, len(scores), tracks=False).past
+    past = EpochScores(scores, len(scores), tracks=False).past
     assert len(past) == 2**20
     some = scores[:1_000]
     exact = torch.searchsorted(scores.sort().values, some) / len(scores)
@@ -93,13 +93,13 @@ def test_what_came_up_and_was_not_kept_is_left_out():
     [((), False), ((NAN, NAN), False), ((NAN, 1.0), None), ((INF, 1.0), True), ((1.0, 2.0), True)],
 )
 def test_whether_all_scores_are_known_is_known(known, answer):
-    memory = Memory(sb.Ledger(2), Recalling(*known), sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.Ledger(2), Recalling(*known), sb.Needs(remembers=True))
     assert memory.knows_all(0) is answer
 
 
 def test_the_scorer_is_asked_again_only_if_something_has_changed():
     scorer = Recalling(1.0, 2.0)
-    memory = Memory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
     for _ in range(3):
         memory.recall(0)
         memory.knows_all(0)
@@ -114,7 +114,7 @@ def test_the_scorer_is_asked_again_only_if_something_has_changed():
 
 def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
     scorer = Recalling(1.0, 2.0)
-    memory = Memory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
     memory.open(3, handed=9)
     scorer.known = torch.tensor([NAN, 2.0])
     memory.ledger.scored.file(torch.tensor([0]), torch.tensor([1.0]), 3)
@@ -124,7 +124,9 @@ def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
 
 
 def test_where_nothing_was_recorded_though_training_began_it_is_said_how():
-    memory = Memory(sb.Ledger(2), Recalling(INF, INF), sb.Needs(remembers=True, recordings=True))
+    memory = ScoreMemory(
+        sb.Ledger(2), Recalling(INF, INF), sb.Needs(remembers=True, recordings=True)
+    )
     memory.open(0, handed=0)
     memory.open(1, handed=1)  # somebody looked at a batch
     with pytest.raises(sb.LossError, match=r"loader\.loss_fn, or call loader\.record\(sel"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._sampling.schedule import Interludes
+from selective_backprop._sampling.schedule import PlainBatchCadence
 
 
 def test_by_default_selection_acts_from_the_first_batch_to_the_last():
@@ -159,43 +159,43 @@ def deals(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
 def test_interludes_never_stray_from_their_share_by_more_than_one_batch(deal):
     every, batch, window, sizes = deal
     share = batch / ((every - 1) * window + batch)
-    interludes = Interludes(every, batch_size=batch, window=window)
+    cadence = PlainBatchCadence(every, batch_size=batch, window=window)
     seen = passed = 0
     for size in sizes:
-        plain = interludes.next_is_plain(size)
+        plain = cadence.next_is_plain(size)
         seen, passed = seen + size, passed + size * plain
         assert passed <= share * seen + 1e-9
         assert share * seen - passed < max(sizes) + 1e-9
-    assert interludes.state == (seen, passed)
+    assert cadence.state == (seen, passed)
 
 
 @given(st.integers(2, 12), st.integers(1, 64), st.integers(0, 300), st.integers(1, 200))
 def test_interludes_leave_some_to_select_and_some_not(every, batch, more, size):
     window = batch + more
-    interludes = Interludes(every, batch_size=batch, window=window)
+    cadence = PlainBatchCadence(every, batch_size=batch, window=window)
     cycle = (every - 1) * window + batch
-    dealt = [interludes.next_is_plain(size) for _ in range(math.ceil(cycle / batch) + 1)]
+    dealt = [cadence.next_is_plain(size) for _ in range(math.ceil(cycle / batch) + 1)]
     assert any(dealt)
     assert not all(dealt)
 
 
 def test_one_training_batch_in_every_so_many_is_unselective():
     # 9 windows of 30 make 9 training batches of 10, an interlude of 10 makes the tenth
-    interludes = Interludes(10, batch_size=10, window=30)
-    dealt = [interludes.next_is_plain(10) for _ in range(2800)]
+    cadence = PlainBatchCadence(10, batch_size=10, window=30)
+    dealt = [cadence.next_is_plain(10) for _ in range(2800)]
     assert sum(dealt) == 100
     assert (2800 - sum(dealt)) * 10 // 30 == 900
 
 
 def test_without_interludes_none_is_dealt():
-    interludes = Interludes(None, batch_size=10, window=30)
-    assert not any(interludes.next_is_plain(10) for _ in range(1000))
+    cadence = PlainBatchCadence(None, batch_size=10, window=30)
+    assert not any(cadence.next_is_plain(10) for _ in range(1000))
 
 
 def test_a_copy_deals_on_by_itself():
-    interludes = Interludes(2, batch_size=4, window=4)
-    first = [interludes.next_is_plain(4) for _ in range(5)]
-    state = interludes.state
-    copy = interludes.copy((0, 0))
+    cadence = PlainBatchCadence(2, batch_size=4, window=4)
+    first = [cadence.next_is_plain(4) for _ in range(5)]
+    state = cadence.state
+    copy = cadence.copy((0, 0))
     assert [copy.next_is_plain(4) for _ in range(3)] == first[:3]
-    assert interludes.state == state
+    assert cadence.state == state

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap.pipelined._shared_memory import Parcel, allocate, read
+from selective_backprop.scorers.cheap.pipelined._shared_memory import SharedMessage, allocate, read
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Texts:
     ],
 )
 def test_a_batch_arrives_as_it_was_sent(value):
-    parcel = Parcel(value)
+    parcel = SharedMessage(value)
     buffer = allocate(parcel.size)
     arrived = read(buffer, *parcel.write(buffer))
     assert str(arrived).replace(", requires_grad=True", "") == str(value).replace(
@@ -59,7 +59,7 @@ def test_a_batch_arrives_as_it_was_sent(value):
 
 def test_what_is_elsewhere_is_refused():
     with pytest.raises(sb.BatchError, match="a tensor on meta, and the process that scores works"):
-        Parcel([torch.zeros(2, device="meta")])
+        SharedMessage([torch.zeros(2, device="meta")])
 
 
 def test_too_little_shared_memory_is_told_of(monkeypatch):

@@ -17,7 +17,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop.scorers.cheap.pipelined import _stream_lane
-from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamLane
+from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamBackend
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")
@@ -115,7 +115,7 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
 
     context = sb.Context(8, 16, model, noted_losses)
     with unhooked():  # streams are not CUDA's
-        lane = StreamLane(sb.Forward(), context, model, home=CPU, away=away)
+        lane = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
         yield SimpleNamespace(lane=lane, model=model, away=away, log=device.log, work=device.work)
 
 
@@ -159,7 +159,7 @@ def test_another_lane_goes_on_from_its_state(bench):
     step(bench.model, BATCHES[0])
     expected = bench.lane.begin(BATCHES[1], None, renew=False)()
     context = sb.Context(8, 16, bench.model, losses)
-    resumed = StreamLane(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
+    resumed = StreamBackend(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
     resumed.resume(weights, bench.lane.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_copied_is_refused(bench):
     model = fresh_net()
     model.lock = threading.Lock()
     with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
-        StreamLane(sb.Forward(), sb.Context(8, 16, model, losses), model, home=CPU, away=CPU)
+        StreamBackend(sb.Forward(), sb.Context(8, 16, model, losses), model, home=CPU, away=CPU)
 
 
 def on(device: str, batch: Any) -> Any:

@@ -12,36 +12,36 @@ from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
-from selective_backprop._loader.epoch_sync import Accord
+from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.validation import full_batch, full_window
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import Journal, find_shard
+from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
 from selective_backprop._memory.shared_history import SharedHistory
-from selective_backprop._pipeline.candidate_loader import Arrivals
-from selective_backprop._pipeline.epoch_length import Outlook, Progress
-from selective_backprop._pipeline.gate_feed import LoopFeed, feed_of
-from selective_backprop._pipeline.index_sampler import IndexDraw, PhaseClock
-from selective_backprop._pipeline.lockstep import Turns
+from selective_backprop._pipeline.candidate_loader import CandidateLoader
+from selective_backprop._pipeline.epoch_length import LengthPlanner, Progress
+from selective_backprop._pipeline.gate_feed import GateFeed, feed_of
+from selective_backprop._pipeline.index_sampler import IndexSampler, PhasePlanner
+from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.rows import Leftovers, Rows, Shape
-from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.score_memory import ScoreMemory
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.gate import RunningGate
-from selective_backprop._sampling.schedule import Interludes
+from selective_backprop._sampling.schedule import PlainBatchCadence
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import must_see_alike
+from selective_backprop.strategies._collective import has_collective_forward
 
 
 @dataclass(frozen=True)
-class Wishes:
+class LoaderOptions:
     """What the user asked of a loader, checked and in the package's own types.
 
     Attributes are as the arguments of `SelectiveLoader`.
@@ -63,30 +63,30 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Assembly:
+class LoaderParts:
     """The stages, and what looks at them.
 
     Attributes:
         shape: the sizes that the stages work with.
         clock: says which phase a batch falls into.
         selector: stage three.
-        early: the funnel of what is drawn before loading.
+        index_buffer: the funnel of what is drawn before loading.
         history: the recent scores, or None where none are ranked.
         pipeline: the stages themselves.
-        outlook: what can be known ahead.
+        length_planner: what can be known ahead.
         ranks: who trains together.
-        accord: opens epochs on all ranks together; None for one process alone.
+        handshake: opens epochs on all ranks together; None for one process alone.
     """
 
     shape: Shape
-    clock: PhaseClock
+    clock: PhasePlanner
     selector: RunningSelector
-    early: Funnel
+    index_buffer: SelectionBuffer
     history: History | None
     pipeline: Pipeline
-    outlook: Outlook
+    length_planner: LengthPlanner
     ranks: Ranks
-    accord: Accord | None
+    handshake: EpochHandshake | None
 
     @property
     def scorer(self) -> RunningScorer | None:
@@ -96,17 +96,17 @@ class Assembly:
     @property
     def held(self) -> Rows | None:
         """A batch that goes first, since another rank had none when it was full."""
-        return None if self.accord is None else self.accord.turns.held
+        return None if self.handshake is None else self.handshake.lockstep.held
 
     @property
     def cut(self) -> bool:
         """Whether another rank ended the last epoch before this one was through."""
-        return self.accord is not None and self.accord.turns.cut
+        return self.handshake is not None and self.handshake.lockstep.cut
 
     @property
-    def journal(self) -> Journal | None:
+    def pending(self) -> PendingUpdates | None:
         """What is noted of examples until the ranks merge it; None where nothing is."""
-        return None if self.pipeline.memory is None else self.pipeline.memory.journal
+        return None if self.pipeline.memory is None else self.pipeline.memory.pending
 
     @property
     def gate(self) -> RunningGate | None:
@@ -114,7 +114,7 @@ class Assembly:
         return self.pipeline.gate
 
     @property
-    def feed(self) -> LoopFeed | None:
+    def feed(self) -> GateFeed | None:
         """What shows the gate the loop's own outputs, or None where nothing does."""
         return self.pipeline.feed
 
@@ -124,7 +124,9 @@ class Assembly:
         return None if self.pipeline.memory is None else self.pipeline.memory.ledger
 
 
-def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wishes) -> Assembly:
+def assemble(
+    source: Source, strategy: Strategy, progress: Progress, options: LoaderOptions
+) -> LoaderParts:
     """Return the stages of a strategy over a source.
 
     Raises:
@@ -132,7 +134,7 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
     """
     terms, schedule = strategy.selector.terms, strategy.schedule
     needs = strategy.needs or Needs(passes=False)
-    batch = full_batch(source, wishes.batch_size, terms)
+    batch = full_batch(source, options.batch_size, terms)
     window = full_window(batch or 1, terms)
     shape = Shape(
         batch,
@@ -140,111 +142,115 @@ def assemble(source: Source, strategy: Strategy, progress: Progress, wishes: Wis
         unchanged=batch is None or batch == source.batch_size,
         keeps_everything=terms.keeps_everything,
     )
-    ranks = find_ranks(wishes.process_group, wishes.device)
-    alike = must_see_alike(strategy, wishes.model, wishes.nonfinite is NonFinite.SKIP, ranks)
+    ranks = find_ranks(options.process_group, options.device)
+    collective_forward = has_collective_forward(
+        strategy, options.model, options.nonfinite is NonFinite.SKIP, ranks
+    )
     context = Context(
         batch_size=batch or 1,
         window=shape.window,
-        model=wishes.model,
-        losses=find_losses(wishes.loss_fn, wishes.losses, wishes.outputs)
+        model=options.model,
+        losses=find_losses(options.loss_fn, options.losses, options.outputs)
         if strategy.scores
         else None,
-        outputs=find_outputs(wishes.losses, wishes.outputs),
-        device=wishes.device,
+        outputs=find_outputs(options.losses, options.outputs),
+        device=options.device,
         examples=source.examples,
         rate=terms.rate,
     )
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
     history = History(max(terms.history, window) * ranks.size) if terms.history else None
-    turns, filing = None, None
+    lockstep, filing = None, None
     if isinstance(ranks, Group):
         ranked = history is not None and needs.passes
-        filing = SharedHistory(history, window, wishes.device) if ranked else None
-        turns = Turns(Exchange(ranks, window if ranked else 0), filing)
-    interludes = Interludes(schedule.plain_every, batch_size=batch or 1, window=window)
-    clock = PhaseClock(schedule, interludes, progress.at)
-    seed = wishes.seed, ranks.rank
-    early = Funnel(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
-    late = Funnel(
-        selector, shape, history=history, filing=filing, layout=wishes.layout, seed=(*seed, 1)
+        filing = SharedHistory(history, window, options.device) if ranked else None
+        lockstep = LockstepBatches(Exchange(ranks, window if ranked else 0), filing)
+    cadence = PlainBatchCadence(schedule.plain_every, batch_size=batch or 1, window=window)
+    clock = PhasePlanner(schedule, cadence, progress.at)
+    seed = options.seed, ranks.rank
+    index_buffer = SelectionBuffer(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
+    row_buffer = SelectionBuffer(
+        selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
     )
     memory = None
     if scorer is not None and needs.remembers and source.examples is not None:
         memory = _remember(source.examples, scorer, needs, ranks)
     draw = None
     if source.indexed:
-        first = early if scorer is None or memory is not None else None
+        first = index_buffer if scorer is None or memory is not None else None
         size = source.batch_size or batch or 1
-        draw = IndexDraw(source.indices(), clock, first, wishes.leftovers, batch_size=size)
-    tries = needs.passes
-    counts = wishes.with_selection or scorer is not None
-    arrivals = Arrivals(
+        draw = IndexSampler(source.indices(), clock, first, options.leftovers, batch_size=size)
+    probe_first_batch = needs.passes
+    counts = options.with_selection or scorer is not None
+    candidate_loader = CandidateLoader(
         source.copy_with(draw),
         draw,
         clock,
         scorer if needs.defers else None,
-        layout=wishes.layout,
+        layout=options.layout,
         counts=counts or not (terms.keeps_everything and shape.unchanged),
-        device=wishes.device,
-        stopwatch=wishes.stopwatch,
+        device=options.device,
+        stopwatch=options.stopwatch,
     )
     gate = None if schedule.gate is None else schedule.gate.start(context)
     pipeline = Pipeline(
-        arrivals=arrivals,
+        candidate_loader=candidate_loader,
         clock=clock,
         selector=selector,
         scorer=scorer,
         gate=gate,
         feed=feed_of(gate, strategy.scorer),
         memory=memory,
-        finite=FiniteGuard(wishes.nonfinite, wishes.layout),
-        funnel=late,
-        leftovers=wishes.leftovers,
-        turns=turns,
-        tries=tries,
-        attributes=needs.indices or needs.remembers,
+        finite=FiniteGuard(options.nonfinite, options.layout),
+        buffer=row_buffer,
+        leftovers=options.leftovers,
+        lockstep=lockstep,
+        probe_first_batch=probe_first_batch,
+        files_by_index=needs.indices or needs.remembers,
         learns=needs.learns,
-        device=wishes.device,
-        stopwatch=wishes.stopwatch,
+        device=options.device,
+        stopwatch=options.stopwatch,
     )
-    outlook = Outlook(
+    length_planner = LengthPlanner(
         source,
         schedule,
-        interludes,
+        cadence,
         progress,
         shape,
-        wishes.leftovers,
-        skips=scorer is not None and wishes.nonfinite is NonFinite.SKIP,
-        early=scorer is None and draw is not None,
+        options.leftovers,
+        skips=scorer is not None and options.nonfinite is NonFinite.SKIP,
+        selects_before_loading=scorer is None and draw is not None,
         memory=memory,
     )
-    accord = None
-    if isinstance(ranks, Group) and turns is not None:
-        accord = Accord(
+    handshake = None
+    if isinstance(ranks, Group) and lockstep is not None:
+        handshake = EpochHandshake(
             ranks,
-            turns,
-            built=_built_alike(strategy, progress, wishes, shape, source, memory),
-            funnels=(early, late),
+            lockstep,
+            built=_built_alike(strategy, progress, options, shape, source, memory),
+            buffers=(index_buffer, row_buffer),
             history=history,
             memory=memory,
-            outlook=outlook,
-            alike=alike,
+            length_planner=length_planner,
+            collective_forward=collective_forward,
         )
-    return Assembly(shape, clock, selector, early, history, pipeline, outlook, ranks, accord)
+    return LoaderParts(
+        shape, clock, selector, index_buffer, history, pipeline, length_planner, ranks, handshake
+    )
 
 
-def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> Memory:
+def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> ScoreMemory:
     """Return what a scorer remembers, or this rank's part of it."""
     if isinstance(ranks, Alone):
-        return Memory(Ledger(examples, needs.depth), scorer, needs)
+        return ScoreMemory(Ledger(examples, needs.depth), scorer, needs)
     shard = find_shard(examples, needs.depth, ranks)
     ledger = Ledger(shard.examples(examples), needs.depth)
-    return Memory(
+    return ScoreMemory(
         ledger,
         scorer,
         needs,
-        journal=Journal(examples, needs.depth),
+        pending=PendingUpdates(examples, needs.depth),
         shard=shard,
         examples=examples,
     )
@@ -253,18 +259,18 @@ def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) 
 def _built_alike(
     strategy: Strategy,
     progress: Progress,
-    wishes: Wishes,
+    options: LoaderOptions,
     shape: Shape,
     source: Source,
-    memory: Memory | None,
+    memory: ScoreMemory | None,
 ) -> dict[str, object]:
     """Return what must be the same on all ranks."""
     return {
         "strategy": strategy,
         "batch_size": shape.batch_size,
         "window": shape.window,
-        "leftovers": wishes.leftovers,
-        "nonfinite": wishes.nonfinite,
+        "leftovers": options.leftovers,
+        "nonfinite": options.nonfinite,
         "epochs": progress.epochs,
         # what is remembered is shared by index, so indices must mean the same
         "examples": None if memory is None else source.examples,

@@ -10,16 +10,16 @@ from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._loader.assembly import Assembly
-from selective_backprop._pipeline.epoch_length import Start
-from selective_backprop._pipeline.resume_point import Midway
-from selective_backprop._pipeline.rows import FunnelState
+from selective_backprop._loader.assembly import LoaderParts
+from selective_backprop._pipeline.epoch_length import EpochStart
+from selective_backprop._pipeline.resume_point import MidEpochState
+from selective_backprop._pipeline.rows import BufferState
 from selective_backprop._pipeline.stages import Position
 
 STATE_VERSION = 5
 
 
-class Standing:
+class LoaderState:
     """Where the consumer of a loader's batches stands.
 
     Args:
@@ -32,21 +32,21 @@ class Standing:
         position: how far the consumer has come.
         next_epoch: the number of the epoch that the next iteration begins, or goes on with.
         start: where the epoch that runs started from; None while none does.
-        began: what was counted when that epoch began.
-        midway: how an epoch began that is to go on; None where there is none.
+        counts_at_epoch_start: what was counted when that epoch began.
+        mid_epoch: how an epoch began that is to go on; None where there is none.
         fresh: whether no state was loaded.
     """
 
     def __init__(
-        self, parts: Assembly, built: dict[str, Any], device: torch.device | None, layout: Layout
+        self, parts: LoaderParts, built: dict[str, Any], device: torch.device | None, layout: Layout
     ) -> None:
         self._parts, self._built, self._device, self._layout = parts, built, device, layout
         self._tally: dict[str, Any] = asdict(Stats())
         self.position = Position()
         self.next_epoch = 0
-        self.start: Start | None = None
-        self.began: dict[str, Any] = {}
-        self.midway: Midway | None = None
+        self.start: EpochStart | None = None
+        self.counts_at_epoch_start: dict[str, Any] = {}
+        self.mid_epoch: MidEpochState | None = None
         self.fresh = True
 
     @property
@@ -61,9 +61,9 @@ class Standing:
         return Stats(**self._tally | now)
 
     @property
-    def came(self) -> int:
+    def candidates_seen(self) -> int:
         """How many candidates came up in the epoch that runs."""
-        return self._tally["candidates"] - self.began["candidates"]
+        return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
 
     def count(self, **increments: int) -> None:
         """Add to what was counted, by the names of `Stats`."""
@@ -76,31 +76,31 @@ class Standing:
         if history is not None and len(history):
             self._tally["ties"] = history.tie_share()
 
-    def starts_at(self, epoch: int) -> Start:
+    def starts_at(self, epoch: int) -> EpochStart:
         """Return where an epoch would start from now."""
-        draw, late = self.position.draw, self._parts.pipeline.funnel.state
+        draw, row_buffer = self.position.draw, self._parts.pipeline.buffer.state
         held = self._parts.held
         count = 0 if held is None else held.count
-        return Start(epoch, draw.interludes, draw.funnel, late, draw.gathered, count)
+        return EpochStart(epoch, draw.cadence, draw.buffer, row_buffer, draw.gathered, count)
 
     @property
-    def runs(self) -> Start | None:
+    def runs(self) -> EpochStart | None:
         """Where the epoch that runs, or is to go on, started from; None where there is none."""
-        return self.start if self.midway is None else self.midway.start
+        return self.start if self.mid_epoch is None else self.mid_epoch.start
 
     @property
-    def begins(self) -> Start:
+    def begins(self) -> EpochStart:
         """Where the epoch that runs or is to go on started from, or else where the next will."""
         return self.runs or self.starts_at(self.next_epoch)
 
-    def begin(self) -> tuple[int, Midway | None]:
+    def begin(self) -> tuple[int, MidEpochState | None]:
         """Begin the next epoch; return its number, and how it began where it goes on."""
         number, self.next_epoch = self.next_epoch, self.next_epoch + 1
-        midway, self.midway = self.midway, None
-        self.start = self.starts_at(number) if midway is None else midway.start
+        mid_epoch, self.mid_epoch = self.mid_epoch, None
+        self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
         self._tally["epoch"] = number
-        self.began = dict(self._tally) if midway is None else midway.counted
-        return number, midway
+        self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
+        return number, mid_epoch
 
     def pack(self) -> dict[str, Any]:
         """Return all of it, and what the parts must remember, in plain containers.
@@ -108,18 +108,20 @@ class Standing:
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
-        parts, midway = self._parts, self.midway
-        if self.start is not None and parts.pipeline.arrivals.can_go_on:
-            midway = parts.pipeline.midway(self.start, self.began, self.position)
+        parts, mid_epoch = self._parts, self.mid_epoch
+        if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
+            mid_epoch = parts.pipeline.mid_epoch(
+                self.start, self.counts_at_epoch_start, self.position
+            )
         return {
             "version": STATE_VERSION,
             "built": self._built,
-            "seed": parts.early.seed[0],
-            "next_epoch": self.next_epoch if midway is None else midway.start.epoch,
-            "midway": None if midway is None else midway.pack(),
+            "seed": parts.index_buffer.seed[0],
+            "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
+            "mid_epoch": None if mid_epoch is None else mid_epoch.pack(),
             "position": self.position.pack(),
-            "late": parts.pipeline.funnel.state.pack(),
-            "held": FunnelState(chosen=() if parts.held is None else (parts.held,)).pack(),
+            "row_buffer": parts.pipeline.buffer.state.pack(),
+            "held": BufferState(chosen=() if parts.held is None else (parts.held,)).pack(),
             "skipped": parts.pipeline.finite.skipped,
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful()},
@@ -139,47 +141,51 @@ class Standing:
                 nothing has changed.
         """
         check_state("loader", state, STATE_VERSION, self._built)
-        parts, arrivals = self._parts, self._parts.pipeline.arrivals
-        _, _, seed, epoch, midway, position, late, held, skipped, stats, own = Saved(state).fields(
-            *("version", "built", "seed", "next_epoch", "midway", "position"),
-            *("late", "held", "skipped", "stats", "parts"),
+        parts, candidate_loader = self._parts, self._parts.pipeline.candidate_loader
+        _, _, seed, epoch, mid_epoch, position, row_buffer, held, skipped, stats, own = Saved(
+            state
+        ).fields(
+            *("version", "built", "seed", "next_epoch", "mid_epoch", "position"),
+            *("row_buffer", "held", "skipped", "stats", "parts"),
         )
         memory = parts.pipeline.memory
         examples = None if memory is None else memory.examples
         tally = stats.record(Stats, **STATS_RANGES)
         reached = Position.unpack(position, tally, examples)
         number = epoch.whole(0, LAST_EPOCH)
-        goes_on = midway.maybe(
-            lambda saved: Midway.unpack(saved, tally, reached.drawn, arrivals.sampler, memory)
+        goes_on = mid_epoch.maybe(
+            lambda saved: MidEpochState.unpack(
+                saved, tally, reached.drawn, candidate_loader.sampler, memory
+            )
         )
         if goes_on is not None and goes_on.start.epoch != number:
             raise epoch.refuse(f"{goes_on.start.epoch}, the epoch that is to go on,")
         waits, first = (
-            FunnelState.unpack(
+            BufferState.unpack(
                 rows,
                 examples=examples,
-                layout=self._layout if arrivals.counts else None,
+                layout=self._layout if candidate_loader.counts else None,
                 device=self._device,
             )
-            for rows in (late, held)
+            for rows in (row_buffer, held)
         )
-        if first.waiting or len(first.chosen) > (parts.accord is not None):
+        if first.waiting or len(first.chosen) > (parts.handshake is not None):
             raise held.refuse("no more than the one batch that ranks hold back")
         drawn_from, counted = seed.whole(0, SEEDS - 1), skipped.whole()
         names, stateful = zip(*self._stateful(), strict=True)
         moved = map(self._moved, own.fields(*names))
         with loaded(zip(stateful, moved, strict=True)):
             close()
-        for funnel in (parts.early, parts.pipeline.funnel):
-            funnel.seed = (drawn_from, *funnel.seed[1:])
+        for buffer in (parts.index_buffer, parts.pipeline.buffer):
+            buffer.seed = (drawn_from, *buffer.seed[1:])
         self.fresh = False
-        self.next_epoch, self.midway, self.position = number, goes_on, reached
+        self.next_epoch, self.mid_epoch, self.position = number, goes_on, reached
         self._tally = asdict(tally)
-        parts.clock.interludes.state = reached.draw.interludes
-        parts.pipeline.funnel.state = waits
+        parts.clock.cadence.state = reached.draw.cadence
+        parts.pipeline.buffer.state = waits
         parts.pipeline.finite.skipped = counted
-        if parts.accord is not None:
-            parts.accord.turns.held = next(iter(first.chosen), None)
+        if parts.handshake is not None:
+            parts.handshake.lockstep.held = next(iter(first.chosen), None)
 
     def _moved(self, part: Saved) -> Saved:
         """Return a part's state, on the scores' device where it lives with the scores."""
@@ -190,7 +196,7 @@ class Standing:
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
         """Yield what has a state of its own, by name; what may be expensive to put back is last."""
-        for name in ("selector", "gate", "history", "ledger", "journal", "scorer"):
+        for name in ("selector", "gate", "history", "ledger", "pending", "scorer"):
             part = getattr(self._parts, name)
             if part is not None:
                 yield name, part

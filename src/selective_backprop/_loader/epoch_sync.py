@@ -10,15 +10,15 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.handshake import compare
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.epoch_length import Outlook, Start
-from selective_backprop._pipeline.lockstep import Turns
-from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.epoch_length import EpochStart, LengthPlanner
+from selective_backprop._pipeline.lockstep import LockstepBatches
+from selective_backprop._pipeline.score_memory import ScoreMemory
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 
 UNKNOWN = -1
 
 
-class Opening(NamedTuple):
+class RankState(NamedTuple):
     """Where a rank stands when an epoch opens.
 
     Attributes:
@@ -44,7 +44,7 @@ class Opening(NamedTuple):
         return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
 
 
-class Prospect(NamedTuple):
+class EpochForecast(NamedTuple):
     """What a rank expects of an epoch, once it knows what the others know.
 
     Attributes:
@@ -60,47 +60,47 @@ class Prospect(NamedTuple):
     waiting: int = 0
 
 
-class Accord:
+class EpochHandshake:
     """Open epochs on all ranks together.
 
     Args:
         group: the ranks.
-        turns: how training batches are taken.
+        lockstep: how training batches are taken.
         built: what must be the same on all ranks.
-        funnels: those whose draws are seeded.
+        buffers: those whose draws are seeded.
         history: what is shared; None where no scores are ranked.
         memory: what is remembered of each example; None where nothing is.
-        outlook: tells what this rank can know ahead.
-        alike: whether the ranks must see equally many candidates.
+        length_planner: tells what this rank can know ahead.
+        collective_forward: whether the ranks must see equally many candidates.
 
     Attributes:
-        turns: as given.
+        lockstep: as given.
     """
 
     def __init__(
         self,
         group: Group,
-        turns: Turns,
+        lockstep: LockstepBatches,
         *,
         built: Mapping[str, object],
-        funnels: tuple[Funnel, ...],
+        buffers: tuple[SelectionBuffer, ...],
         history: History | None,
-        memory: Memory | None,
-        outlook: Outlook,
-        alike: bool,
+        memory: ScoreMemory | None,
+        length_planner: LengthPlanner,
+        collective_forward: bool,
     ) -> None:
-        self.turns = turns
+        self.lockstep = lockstep
         self._group = group
         self._built = built
-        self._funnels = funnels
+        self._buffers = buffers
         self._history = history
         self._memory = memory
-        self._outlook = outlook
-        self._alike = alike
+        self._length_planner = length_planner
+        self._collective_forward = collective_forward
         self._met = False
-        self._own = self._least = Prospect()
+        self._own = self._least = EpochForecast()
 
-    def open(self, start: Start, *, begun: bool = False) -> None:
+    def open(self, start: EpochStart, *, begun: bool = False) -> None:
         """Agree on an epoch that begins, and share what was noted in earlier ones.
 
         Args:
@@ -113,12 +113,12 @@ class Accord:
             LoaderError: if ranks start from different places, one has failed, or one does not
                 answer.
         """
-        self._own = self._least = Prospect()
-        self.turns.open(start.epoch, met=self._met)
+        self._own = self._least = EpochForecast()
+        self.lockstep.open(start.epoch, met=self._met)
         openings = self._compare(start, begun)
         self._met = True
-        for funnel in self._funnels:
-            funnel.seed = (openings[0].seed % 2**64, *funnel.seed[1:])
+        for buffer in self._buffers:
+            buffer.seed = (openings[0].seed % 2**64, *buffer.seed[1:])
         failure = None
         if self._memory is not None and not begun:
             sizes = [(each.scored, each.recorded, each.counted) for each in openings]
@@ -132,7 +132,7 @@ class Accord:
         told = self._group.gather(own, f"opens epoch {start.epoch}").tolist()
         if failure is not None:
             raise failure
-        self._least = self._judge([Prospect(*each) for each in told])
+        self._least = self._judge([EpochForecast(*each) for each in told])
 
     @property
     def batches(self) -> int:
@@ -145,7 +145,7 @@ class Accord:
             raise TypeError("not every rank knows in advance how many batches it will have")
         return self._least.batches
 
-    def foresee(self, start: Start) -> int:
+    def foresee(self, start: EpochStart) -> int:
         """Return the number of batches of an epoch to come, on every rank.
 
         Raises:
@@ -153,29 +153,29 @@ class Accord:
         """
         if self._memory is not None:
             raise TypeError("what the other ranks remember is known once the epoch runs")
-        if start.held or not self._outlook.source.is_shared_by(self._group.size):
+        if start.held or not self._length_planner.source.is_shared_by(self._group.size):
             raise TypeError(
                 f"the {self._group.size} ranks yield as many batches as the shortest shard gives, "
                 "which is known once the epoch runs; before it, where torch's "
                 f"DistributedSampler deals out {self._group.size} equal shards"
             )
-        return self._outlook.batches(start)
+        return self._length_planner.batches(start)
 
-    def beyond(self, came: int) -> int:
-        """Return how many candidates this rank's shard had left, of which `came` came up."""
-        return max(0, self._own.candidates - came)
+    def beyond(self, candidates_seen: int) -> int:
+        """Return how many candidates of this rank's shard never came up."""
+        return max(0, self._own.candidates - candidates_seen)
 
-    def _compare(self, start: Start, begun: bool) -> list[Opening]:
+    def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
         """Return where the ranks stand, which must be at the same epoch with the same history."""
-        seed = self._funnels[0].seed[0] % 2**64
-        mine = Opening(
+        seed = self._buffers[0].seed[0] % 2**64
+        mine = RankState(
             start.epoch,
             0 if self._history is None else self._history.filed,
             begun,
             seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
             *(() if self._memory is None else self._memory.noted),
         )
-        told = [Opening(*each) for each in compare(self._group, self._built, list(mine))]
+        told = [RankState(*each) for each in compare(self._group, self._built, list(mine))]
         for rank, other in enumerate(told):
             if other[:3] != told[0][:3]:
                 raise LoaderError(
@@ -185,16 +185,16 @@ class Accord:
                 )
         return told
 
-    def _foresee(self, start: Start, begun: bool) -> Prospect:
+    def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN
         if self._memory is None or not begun:  # what was known when it began is not at hand yet
             with suppress(TypeError):
-                batches = self._outlook.batches(start)
-        sizes = self._outlook.source.sizes()
+                batches = self._length_planner.batches(start)
+        sizes = self._length_planner.source.sizes()
         candidates = UNKNOWN if sizes is None else sum(sizes)
-        return Prospect(False, batches, candidates, start.waiting)
+        return EpochForecast(False, batches, candidates, start.waiting)
 
-    def _judge(self, ranks: list[Prospect]) -> Prospect:
+    def _judge(self, ranks: list[EpochForecast]) -> EpochForecast:
         """Return what holds for all ranks: each number's least."""
         failed = [rank for rank, each in enumerate(ranks) if each.failed]
         if failed:
@@ -202,9 +202,9 @@ class Accord:
                 f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch "
                 "opened, so that no rank can go on; its own error says why"
             )
-        least = Prospect(*map(min, zip(*ranks, strict=True)))
+        least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         seen = [(each.candidates, each.waiting) for each in ranks]
-        if self._alike and (least.candidates == UNKNOWN or len(set(seen)) > 1):
+        if self._collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(
                 "an unknown number" if new == UNKNOWN else f"{new} and {old} that wait"
                 for new, old in seen

@@ -25,8 +25,8 @@ from selective_backprop._core.options import (
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import Wishes, assemble
-from selective_backprop._loader.checkpoint import Standing
+from selective_backprop._loader.assembly import LoaderOptions, assemble
+from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch_iterator import Epoch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
@@ -142,7 +142,7 @@ class SelectiveLoader:
         warn_of_loss(strategy, loss_fn)
         epochs = check_number("epochs", epochs, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
-        wishes = Wishes(
+        options = LoaderOptions(
             model=model,
             loss_fn=loss_fn,
             losses=losses,
@@ -157,11 +157,11 @@ class SelectiveLoader:
             stopwatch=stopwatch,
             process_group=process_group,
         )
-        self._source, self._strategy, self._wishes = source, strategy, wishes
+        self._source, self._strategy, self._options = source, strategy, options
         self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
-        self._parts = assemble(source, strategy, self._progress, wishes)
-        self._standing = Standing(self._parts, self._built(), wishes.device, wishes.layout)
+        self._parts = assemble(source, strategy, self._progress, options)
+        self._state = LoaderState(self._parts, self._built(), options.device, options.layout)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -200,7 +200,7 @@ class SelectiveLoader:
             ConfigurationError: if no loss was given.
         """
         if self._loss is None:
-            if self._wishes.loss_fn is None:
+            if self._options.loss_fn is None:
                 raise ConfigurationError(
                     "no loss function was given, so the loop cannot take it from the loader: pass "
                     "it as loss_fn"
@@ -208,19 +208,19 @@ class SelectiveLoader:
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
             works = weighs or self._parts.feed is not None
             self._loss = WeighingLoss(
-                self._wishes.loss_fn, self.record if works else None, weighs=weighs
+                self._options.loss_fn, self.record if works else None, weighs=weighs
             )
         return self._loss
 
     @property
     def next_epoch(self) -> int:
         """The number of the epoch that the next iteration begins, or goes on with."""
-        return self._standing.next_epoch
+        return self._state.next_epoch
 
     @property
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
-        position = self._standing.position
+        position = self._state.position
         return self._progress.at(max(0, position.epoch), position.drawn)
 
     @property
@@ -237,7 +237,7 @@ class SelectiveLoader:
     @property
     def stats(self) -> Stats:
         """How many examples went where so far: one frozen snapshot."""
-        return self._standing.stats
+        return self._state.stats
 
     @property
     def scores(self) -> ScoreStats | None:
@@ -246,8 +246,8 @@ class SelectiveLoader:
         The recent ones, or all that a strategy remembered at the epoch's start. Reads the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
-        knowledge = None if memory is None else memory.knowledge
-        known = None if knowledge is None else knowledge.past.summary()
+        epoch_scores = None if memory is None else memory.epoch_scores
+        known = None if epoch_scores is None else epoch_scores.past.summary()
         return history.summary() if known is None and history is not None else known
 
     def set_epoch(self, epoch: int) -> None:
@@ -259,9 +259,9 @@ class SelectiveLoader:
             ConfigurationError: if it is no whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
-        if epoch != self._standing.next_epoch:
-            self._standing.midway = None
-        self._standing.next_epoch = epoch
+        if epoch != self._state.next_epoch:
+            self._state.mid_epoch = None
+        self._state.next_epoch = epoch
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -270,10 +270,10 @@ class SelectiveLoader:
         Raises:
             TypeError: if it cannot be known in advance.
         """
-        accord, standing = self._parts.accord, self._standing
-        if accord is None:
-            return self._parts.outlook.batches(standing.begins)
-        return accord.foresee(standing.begins) if standing.runs is None else accord.batches
+        handshake, state = self._parts.handshake, self._state
+        if handshake is None:
+            return self._parts.length_planner.batches(state.begins)
+        return handshake.foresee(state.begins) if state.runs is None else handshake.batches
 
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of so many epochs.
@@ -285,7 +285,7 @@ class SelectiveLoader:
             TypeError: if they cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
-        return self._parts.outlook.lengths(self._standing.begins, epochs)
+        return self._parts.length_planner.lengths(self._state.begins, epochs)
 
     def __bool__(self) -> bool:
         """Return True: a loader that would yield nothing is refused when it is wrapped."""
@@ -298,7 +298,7 @@ class SelectiveLoader:
             ConfigurationError: if the strategy weighs rows or lives on recorded losses, and the
                 loop has neither selections nor the loader's loss.
         """
-        known = self._loss is not None or self._wishes.with_selection
+        known = self._loss is not None or self._options.with_selection
         if not known:
             check_use(self._strategy)
         if self._parts.feed is not None:
@@ -327,10 +327,10 @@ class SelectiveLoader:
         """
         memory = self._parts.pipeline.memory
         if memory is not None:
-            epoch = max(0, self._standing.position.epoch)
-            memory.record(selection, losses, self._wishes.nonfinite, epoch)
+            epoch = max(0, self._state.position.epoch)
+            memory.record(selection, losses, self._options.nonfinite, epoch)
         if self._parts.feed is not None:
-            self._standing.count(observed=self._parts.feed.take(selection, losses, outputs))
+            self._state.count(observed=self._parts.feed.take(selection, losses, outputs))
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -343,51 +343,51 @@ class SelectiveLoader:
 
     def _run(self) -> Generator[Any]:
         """Yield the coming epoch's batches."""
-        standing, accord, pipeline = self._standing, self._parts.accord, self._parts.pipeline
-        number, midway = standing.begin()
+        state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
+        number, mid_epoch = state.begin()
         try:
-            if accord is not None:
-                assert standing.start is not None  # an epoch has begun
-                accord.open(standing.start, begun=midway is not None)
-            for rows in pipeline.run(number, standing.position, standing.count, midway):
+            if handshake is not None:
+                assert state.start is not None  # an epoch has begun
+                handshake.open(state.start, begun=mid_epoch is not None)
+            for rows in pipeline.run(number, state.position, state.count, mid_epoch):
                 self._sum_up(rows)
-                standing.count(kept=rows.count, batches=1)
+                state.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
-            if accord is not None:
-                standing.count(beyond=accord.beyond(standing.came))
-            standing.note_ties()
+            if handshake is not None:
+                state.count(beyond=handshake.beyond(state.candidates_seen))
+            state.note_ties()
             self._warn_if_barren()
         finally:
-            standing.start = None
+            state.start = None
 
     def _sum_up(self, first: Rows) -> None:
         """Say once what the first batch showed; a training that is resumed has heard it."""
-        if not self._quiet and self._standing.fresh:
-            model = self._wishes.model
+        if not self._quiet and self._state.fresh:
+            model = self._options.model
             line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
             print(line, file=sys.stderr)
         self._quiet = True
 
     def _hand_out(self, rows: Rows) -> Any:
-        if self._loss is None and not self._wishes.with_selection:
+        if self._loss is None and not self._options.with_selection:
             return rows.batch
         weights = rows.weights
         if weights is None:
-            weights = torch.ones(rows.count, device=self._wishes.device)
+            weights = torch.ones(rows.count, device=self._options.device)
         selection = Selection(rows.indices, weights)
         if self._loss is not None:
             self._loss.hand_out(rows.batch, selection)
         if self._parts.feed is not None and rows.plain:
             self._parts.feed.hand_out(weights)
-        return (rows.batch, selection) if self._wishes.with_selection else rows.batch
+        return (rows.batch, selection) if self._options.with_selection else rows.batch
 
     def _warn_if_barren(self) -> None:
-        after, came = self.stats, self._standing.came
-        if after.batches > self._standing.began["batches"]:
+        after, candidates_seen = self.stats, self._state.candidates_seen
+        if after.batches > self._state.counts_at_epoch_start["batches"]:
             return
-        if not came and not self._parts.cut:
+        if not candidates_seen and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        warn_of_no_batch(after, came)
+        warn_of_no_batch(after, candidates_seen)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer of the batches stands, waiting rows included.
@@ -400,7 +400,7 @@ class SelectiveLoader:
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
-        return self._standing.pack()
+        return self._state.pack()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
@@ -410,7 +410,7 @@ class SelectiveLoader:
                 otherwise, or damaged; what differs is named. The loader then goes on as if it had
                 not been asked, in the middle of an epoch too.
         """
-        self._standing.unpack(state, lambda: self._begin(None))
+        self._state.unpack(state, lambda: self._begin(None))
 
     def _built(self) -> dict[str, Any]:
         return {
@@ -419,5 +419,5 @@ class SelectiveLoader:
             "examples": self._source.examples,
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
-            "leftovers": str(self._wishes.leftovers),
+            "leftovers": str(self._options.leftovers),
         }

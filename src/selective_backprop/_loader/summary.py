@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from selective_backprop._batches.structure import map_leaves
 from selective_backprop._core.isolation import LARGEST_SAVED, large_buffers
 from selective_backprop._core.stats import TRAINED, Stats
-from selective_backprop._loader.assembly import Assembly
+from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._memory.ledger import example_bytes
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.source import Source
@@ -60,7 +60,7 @@ class CountedCost:
 def summarise(
     source: Source,
     strategy: Strategy,
-    parts: Assembly,
+    parts: LoaderParts,
     stats: Stats,
     first: Rows,
     model: nn.Module | None,
@@ -85,7 +85,7 @@ def summarise(
     return f"selective-backprop: {' · '.join(found)}"
 
 
-def _selection(strategy: Strategy, parts: Assembly) -> str:
+def _selection(strategy: Strategy, parts: LoaderParts) -> str:
     terms, shape, schedule = strategy.selector.terms, parts.shape, strategy.schedule
     name = "" if strategy.name == "selective-backprop" else f"{strategy.name}, "
     if terms.keeps_everything:
@@ -104,7 +104,7 @@ def _selection(strategy: Strategy, parts: Assembly) -> str:
     return name + text.rstrip(",")
 
 
-def _watched(parts: Assembly) -> str:
+def _watched(parts: LoaderParts) -> str:
     """Return what a gate judges by while it is shut."""
     feed, paid = parts.feed, "batches that are scored for it"
     if feed is None or not feed.expected:
@@ -115,7 +115,7 @@ def _watched(parts: Assembly) -> str:
     return f"the {given} that you record, or else by {paid}"
 
 
-def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -> Iterator[str]:
+def _checks(source: Source, strategy: Strategy, parts: LoaderParts, stats: Stats) -> Iterator[str]:
     needs = strategy.needs
     if stats.scored:
         yield "loss per example ok"
@@ -123,7 +123,7 @@ def _checks(source: Source, strategy: Strategy, parts: Assembly, stats: Stats) -
         yield "losses are those you record"
     if not source.indexed:
         yield "no indices (a stream)"
-    elif parts.pipeline.arrivals.counts:
+    elif parts.pipeline.candidate_loader.counts:
         yield "indices ok"
     scorer = parts.scorer
     found = None if scorer is None else scorer.so_far
@@ -142,7 +142,7 @@ def _unsaved_buffers(strategy: Strategy, model: nn.Module | None) -> Iterator[st
         yield f"buffers over {limit} ({which}) are put back only if scoring moves them at once"
 
 
-def _waits(source: Source, strategy: Strategy, parts: Assembly, first: Rows) -> Iterator[str]:
+def _waits(source: Source, strategy: Strategy, parts: LoaderParts, first: Rows) -> Iterator[str]:
     terms, needs, shape = strategy.selector.terms, strategy.needs, parts.shape
     if not terms.keeps_everything and needs is not None and needs.passes:
         size = shape.batch_size or first.count
@@ -153,7 +153,7 @@ def _waits(source: Source, strategy: Strategy, parts: Assembly, first: Rows) -> 
         yield f"ledger {_size(held)}"
 
 
-def _saving(strategy: Strategy, parts: Assembly) -> Iterator[str]:
+def _saving(strategy: Strategy, parts: LoaderParts) -> Iterator[str]:
     terms, needs, shape = strategy.selector.terms, strategy.needs, parts.shape
     if not terms.promises:
         yield "what an epoch saves depends on the losses"

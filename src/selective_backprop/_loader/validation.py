@@ -146,15 +146,15 @@ def full_window(batch: int, terms: Terms) -> int:
     return window
 
 
-def warn_of_no_batch(stats: Stats, came: int) -> None:
+def warn_of_no_batch(stats: Stats, candidates_seen: int) -> None:
     """Warn of an epoch that yielded no training batch.
 
     Args:
         stats: as of its end.
-        came: candidates that came up in it.
+        candidates_seen: candidates that came up in it.
     """
     warn(
-        f"epoch {stats.epoch} yielded no training batch: of {came} candidates {stats.waiting} wait "
-        f"for a full window or batch. {stats.ties:.0%} of the recent scores are ties, which are "
-        "never above one another.",
+        f"epoch {stats.epoch} yielded no training batch: of {candidates_seen} candidates "
+        f"{stats.waiting} wait for a full window or batch. {stats.ties:.0%} of the recent "
+        "scores are ties, which are never above one another.",
     )

@@ -131,7 +131,7 @@ class Column:
         return found.clone(), taken.clone()
 
 
-class Awaited:
+class AwaitedLosses:
     """Which examples were handed out and have no recorded loss since.
 
     A step may evaluate its loss several times, as SAM and LBFGS do. The first loss of a hand-out
@@ -214,7 +214,7 @@ class Ledger:
         depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
-        self._awaited = Awaited(examples, depth)
+        self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
 
     @property

@@ -11,13 +11,15 @@ from torch import Tensor
 from selective_backprop._core.saved_state import LAST_EPOCH, Saved
 from selective_backprop._core.types import RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
-from selective_backprop._memory.ledger import Awaited, Column, Ledger, example_bytes
+from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 
 MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
-FEW = 2048  # examples counted at once, which keeps a count that stops at 30,000 to two bytes
+COUNT_CHUNK = (
+    2048  # examples counted at once, which keeps a count that stops at 30,000 to two bytes
+)
 
 
-class Notes:
+class PendingScores:
     """Scores in the order in which they came, 16 bytes each."""
 
     def __init__(self) -> None:
@@ -80,7 +82,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
     return rows[kept.sort().values]
 
 
-class Journal:
+class PendingUpdates:
     """Takes notes as a ledger does, and holds an epoch's of them until they are merged.
 
     Args:
@@ -94,9 +96,9 @@ class Journal:
 
     def __init__(self, examples: int, depth: int = 1) -> None:
         self._examples = examples
-        self.scored = Notes()
-        self.recorded = Notes()
-        self._awaited = Awaited(examples, depth)
+        self.scored = PendingScores()
+        self.recorded = PendingScores()
+        self._awaited = AwaitedLosses(examples, depth)
         self._counted: list[RowIndices] = []
 
     def hand_out(self, indices: RowIndices) -> None:
@@ -120,7 +122,7 @@ class Journal:
 
     def clear(self) -> None:
         """Forget everything but which examples await a loss."""
-        self.scored, self.recorded, self._counted = Notes(), Notes(), []
+        self.scored, self.recorded, self._counted = PendingScores(), PendingScores(), []
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was noted and not yet merged."""
@@ -187,7 +189,7 @@ def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
 
 
 def merge(
-    journal: Journal,
+    pending: PendingUpdates,
     ledger: Ledger,
     shard: Shard,
     group: Group,
@@ -196,27 +198,27 @@ def merge(
     """File what all ranks have noted, in the same order on each; nothing is left in the journal.
 
     Args:
-        journal: this rank's.
+        pending: this rank's.
         ledger: of the shard's examples.
         shard: which examples those are.
         group: the ranks.
-        sizes: each rank's `Journal.sizes`.
+        sizes: each rank's `PendingUpdates.sizes`.
 
     Raises:
         LoaderError: if a rank does not answer.
     """
     scored, recorded, counted = zip(*sizes, strict=True)
     for column, notes, counts in (
-        (ledger.scored, journal.scored, scored),
-        (ledger.recorded, journal.recorded, recorded),
+        (ledger.scored, pending.scored, scored),
+        (ledger.recorded, pending.recorded, recorded),
     ):
         for _, _, rows in group.gather_rows(notes.rows, counts):
             own = rows[rows[:, 0] % shard.size == shard.rank]
             _file(column, own[:, 0] // shard.size, _halves(own.contiguous()))
-    for _, _, indices in group.gather_rows(journal.counted, counted):
-        for part in indices[indices % shard.size == shard.rank].split(FEW):
+    for _, _, indices in group.gather_rows(pending.counted, counted):
+        for part in indices[indices % shard.size == shard.rank].split(COUNT_CHUNK):
             ledger.count(part // shard.size)
-    journal.clear()
+    pending.clear()
 
 
 def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:

@@ -22,15 +22,15 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stopwatch import Stopwatch, charged
 from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.index_sampler import (
-    DrawState,
-    IndexDraw,
-    Passed,
-    PhaseClock,
-    Ticket,
+    BatchPlan,
+    IndexSampler,
+    PhasePlanner,
+    ResumeFrom,
+    SamplerState,
 )
 from selective_backprop._pipeline.rows import Rows
-from selective_backprop._pipeline.sampler_rng import Streams
-from selective_backprop._pipeline.score_memory import Knowledge
+from selective_backprop._pipeline.sampler_rng import SamplerRngState
+from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer
 
@@ -50,7 +50,7 @@ class Stateful(Protocol):
         ...
 
 
-class Arrival(NamedTuple):
+class CandidateBatch(NamedTuple):
     """A loaded batch of candidates, and where the consumer stands who has taken it.
 
     Attributes:
@@ -66,11 +66,11 @@ class Arrival(NamedTuple):
     rows: Rows
     candidates: int
     drawn: int
-    state: DrawState
+    state: SamplerState
     scores: Callable[[], Scores] | None = None
 
 
-class Arrivals:
+class CandidateLoader:
     """A loader's batches, moved to where they are to be, and paired with their tickets.
 
     Some batches are taken in before they are asked for, where that lets work go on meanwhile:
@@ -95,8 +95,8 @@ class Arrivals:
     def __init__(
         self,
         candidates: DataLoader[Any],
-        draw: IndexDraw | None,
-        clock: PhaseClock,
+        draw: IndexSampler | None,
+        clock: PhasePlanner,
         scorer: RunningScorer | None,
         *,
         layout: Layout,
@@ -131,38 +131,38 @@ class Arrivals:
     def open(
         self,
         epoch: int,
-        state: DrawState,
-        knowledge: Knowledge | None,
-        passed: Passed | None = None,
+        state: SamplerState,
+        epoch_scores: EpochScores | None,
+        passed: ResumeFrom | None = None,
     ) -> None:
         """Begin an epoch where the consumer stands.
 
         Args:
             epoch: its number.
             state: where the drawing of indices stands.
-            knowledge: the scores that are known; None where none are remembered.
+            epoch_scores: the scores that are known; None where none are remembered.
             passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
         self._epoch, self._came, self._goes_on = epoch, (0, 0), passed is not None
         if passed is not None:
             self._came = passed.candidates, passed.drawn
             if passed.stream is not None and isinstance(self._candidates, Stateful):
-                with Saved(passed.stream, '["midway"]["stream"]').inside():
+                with Saved(passed.stream, '["mid_epoch"]["stream"]').inside():
                     self._candidates.load_state_dict(passed.stream)
-        self._clock.interludes.state = state.interludes
+        self._clock.cadence.state = state.cadence
         if self._draw is not None:
-            self._draw.open(epoch, state, knowledge, passed)
+            self._draw.open(epoch, state, epoch_scores, passed)
 
-    def run(self, *, first: bool, begins: Callable[[Phase], bool]) -> Iterator[Arrival]:
+    def run(self, *, first: bool, will_score: Callable[[Phase], bool]) -> Iterator[CandidateBatch]:
         """Yield the batches of the epoch.
 
         Args:
             first: whether the first of them is the first of all, so that its layout is checked.
-            begins: asked whether a batch of a phase is going to be scored.
+            will_score: asked whether a batch of a phase is going to be scored.
         """
-        waiting: deque[tuple[Arrival, Callable[[], None] | None]] = deque()
+        waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]] = deque()
         failure: Exception | None = None
-        loaded = self._load(first=first, begins=begins)
+        loaded = self._load(first=first, will_score=will_score)
         while True:
             try:
                 arrived = next(loaded, None)
@@ -184,7 +184,7 @@ class Arrivals:
         return None if self._draw is None else self._draw.sampler
 
     @property
-    def streams(self) -> Streams | None:
+    def streams(self) -> SamplerRngState | None:
         """What the order of the epoch was drawn from; None before, and for a stream."""
         return None if self._draw is None else self._draw.streams
 
@@ -204,7 +204,7 @@ class Arrivals:
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
-    def end(self) -> tuple[int, int, DrawState] | None:
+    def end(self) -> tuple[int, int, SamplerState] | None:
         """Where the consumer stands at the epoch's end: candidates, batches and draw.
 
         None where the last batch has told.
@@ -214,8 +214,8 @@ class Arrivals:
         return (*self._draw.position, self._draw.state)
 
     def _load(
-        self, *, first: bool, begins: Callable[[Phase], bool]
-    ) -> Iterator[tuple[Arrival, Callable[[], None] | None]]:
+        self, *, first: bool, will_score: Callable[[Phase], bool]
+    ) -> Iterator[tuple[CandidateBatch, Callable[[], None] | None]]:
         """Yield batches as soon as they are loaded, each with what waits for its copy."""
         # Each pass draws a seed for its workers, and this one began before.
         with torch.random.fork_rng(devices=[], enabled=self._goes_on):
@@ -229,22 +229,24 @@ class Arrivals:
             if first:
                 check_layout(batch, self._layout)
                 first = False
-            arrival = self._meet(batch)
-            if self._scorer is not None and begins(arrival.phase):
+            candidate_batch = self._pair(batch)
+            if self._scorer is not None and will_score(candidate_batch.phase):
                 if copied is not None:
                     copied()
                     copied = None
                 with charged(self._stopwatch, "score"):
-                    rows = arrival.rows
-                    arrival = arrival._replace(scores=self._scorer.begin(rows.batch, rows.indices))
-            yield arrival, copied
+                    rows = candidate_batch.rows
+                    candidate_batch = candidate_batch._replace(
+                        scores=self._scorer.begin(rows.batch, rows.indices)
+                    )
+            yield candidate_batch, copied
 
     def _next(self, batches: Iterator[Any]) -> Any:
         try:
             return next(batches, END)
         except Exception as error:
-            if self._draw is not None and self._draw.tickets:
-                keys = plain_list(self._draw.tickets[0].rows.batch)
+            if self._draw is not None and self._draw.plans:
+                keys = plain_list(self._draw.plans[0].rows.batch)
                 more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
                 error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
             raise
@@ -256,11 +258,11 @@ class Arrivals:
             return move_batch(batch, self._device), None
         return self._copies.send(batch)
 
-    def _meet(self, batch: Any) -> Arrival:
+    def _pair(self, batch: Any) -> CandidateBatch:
         if self._draw is None or self._draw.unlisted:
-            return self._meet_stream(batch)
-        ticket = self._next_ticket(self._draw)
-        rows = ticket.rows
+            return self._pair_stream(batch)
+        plan = self._next_plan(self._draw)
+        rows = plan.rows
         if self.counts:
             count_rows(batch, self._layout, rows.count)
         indices = rows.batch if isinstance(rows.batch, Tensor) else None
@@ -270,18 +272,18 @@ class Arrivals:
             indices=self._to_device(indices),
             weights=self._to_device(rows.weights),
         )
-        return Arrival(ticket.phase, rows, ticket.candidates, ticket.drawn, ticket.state)
+        return CandidateBatch(plan.phase, rows, plan.candidates, plan.drawn, plan.state)
 
-    def _next_ticket(self, draw: IndexDraw) -> Ticket:
-        if not draw.tickets:
+    def _next_plan(self, draw: IndexSampler) -> BatchPlan:
+        if not draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
                 "its indices, so the batch cannot be paired with them; a loader that overrides "
                 "iteration must draw from its batch_sampler"
             )
-        return draw.tickets.popleft()
+        return draw.plans.popleft()
 
-    def _meet_stream(self, batch: Any) -> Arrival:
+    def _pair_stream(self, batch: Any) -> CandidateBatch:
         try:
             rows = Rows(batch, count_rows(batch, self._layout))
         except BatchError:
@@ -291,7 +293,7 @@ class Arrivals:
         candidates, drawn = self._came
         phase = self._clock.phase(self._epoch, drawn, rows.count)
         self._came = candidates + rows.count, drawn + 1
-        return Arrival(phase, rows, *self._came, DrawState(self._clock.interludes.state))
+        return CandidateBatch(phase, rows, *self._came, SamplerState(self._clock.cadence.state))
 
     def _to_device(self, column: Tensor | None) -> Tensor | None:
         if column is None or self._device is None:
@@ -299,11 +301,11 @@ class Arrivals:
         return column.to(self._device, non_blocking=True)
 
 
-def _take(waiting: deque[tuple[Arrival, Callable[[], None] | None]]) -> Arrival:
-    arrival, copied = waiting.popleft()
+def _take(waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]]) -> CandidateBatch:
+    candidate_batch, copied = waiting.popleft()
     if copied is not None:
         copied()
-    return arrival
+    return candidate_batch
 
 
 class CopyStream:

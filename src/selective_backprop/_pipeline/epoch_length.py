@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from selective_backprop._pipeline.index_sampler import PhaseClock
-from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
-from selective_backprop._pipeline.score_memory import Memory
+from selective_backprop._pipeline.index_sampler import PhasePlanner
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.source import Source
-from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
+from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
 
 
 @dataclass(frozen=True)
@@ -36,69 +36,69 @@ class Progress:
         return min(1.0, (epoch + part) / self.epochs)
 
 
-class Start(NamedTuple):
+class EpochStart(NamedTuple):
     """Where an epoch starts from.
 
     Attributes:
         epoch: its number.
-        interludes: the count by which unselective batches are dealt out.
-        early: indices that wait, of examples that were drawn before loading.
-        late: loaded rows that wait.
+        cadence: the count by which unselective batches are dealt out.
+        index_buffer: indices that wait, of examples that were drawn before loading.
+        row_buffer: loaded rows that wait.
         unscored: how many indices wait to be loaded and scored.
         held: rows of a batch that goes first, since another rank had none when it was full.
     """
 
     epoch: int
-    interludes: tuple[int, int]
-    early: FunnelState = FunnelState()
-    late: FunnelState = FunnelState()
+    cadence: tuple[int, int]
+    index_buffer: BufferState = BufferState()
+    row_buffer: BufferState = BufferState()
     unscored: int = 0
     held: int = 0
 
     @property
     def waiting(self) -> int:
         """How many examples wait for anything."""
-        queues = sum(f.candidates + f.rows for f in (self.early, self.late))
+        queues = sum(f.candidates + f.rows for f in (self.index_buffer, self.row_buffer))
         return queues + self.unscored + self.held
 
     @property
     def dropped(self) -> int:
         """How many examples were let go so far."""
-        return self.early.dropped + self.late.dropped
+        return self.index_buffer.dropped + self.row_buffer.dropped
 
 
-def holding(candidates: int, rows: int) -> FunnelState:
+def holding(candidates: int, rows: int) -> BufferState:
     """Return a funnel that holds so many candidates and chosen rows, of which no more is known."""
-    return FunnelState((Rows(None, candidates),), (Rows(None, rows),))
+    return BufferState((Rows(None, candidates),), (Rows(None, rows),))
 
 
 @dataclass(frozen=True)
-class Outlook:
+class LengthPlanner:
     """How many training batches an epoch will yield.
 
     Attributes:
         source: knows the sizes of the candidate batches.
         schedule: when selection acts.
-        interludes: deals out unselective batches while it does.
+        cadence: deals out unselective batches while it does.
         progress: how far training will have come.
         shape: the funnel's sizes.
         leftovers: what becomes of an incomplete window or batch.
         skips: whether rows may be left out for losses that are not finite.
-        early: whether all selection is before loading.
+        selects_before_loading: whether all selection is.
         memory: what is remembered of each example; None where nothing is.
     """
 
     source: Source
     schedule: Schedule
-    interludes: Interludes
+    cadence: PlainBatchCadence
     progress: Progress
     shape: Shape
     leftovers: Leftovers
     skips: bool
-    early: bool
-    memory: Memory | None
+    selects_before_loading: bool
+    memory: ScoreMemory | None
 
-    def batches(self, start: Start) -> int:
+    def batches(self, start: EpochStart) -> int:
         """Return the number of batches of the epoch that starts at `start`.
 
         Raises:
@@ -109,26 +109,26 @@ class Outlook:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
-        arrivals = list(self._arrivals(sizes, start.epoch, self.interludes.copy(start.interludes)))
-        selecting = {phase is Phase.SELECT for phase, _ in arrivals}
+        candidate_batches = list(self._phases(sizes, start.epoch, self.cadence.copy(start.cadence)))
+        selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
         if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
             raise TypeError("unselected rows fill batches apart from those that are scored")
-        waits, others = (start.late, start.early)
+        waits, others = (start.row_buffer, start.index_buffer)
         besides: list[tuple[Phase, int]] = []  # what comes to the funnel that is not drawn into
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
         if self._draws_early(start.epoch):
             waits, others, besides = others, waits, unscored
         if others.rows + others.candidates + start.unscored and (
-            self.memory is None or any(phase is not Phase.SELECT for phase, _ in arrivals)
+            self.memory is None or any(phase is not Phase.SELECT for phase, _ in candidate_batches)
         ):
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
         # A broken epoch leaves rows of either kind, and the other kind completes batches too.
-        own = arrivals if besides else unscored + arrivals
+        own = candidate_batches if besides else unscored + candidate_batches
         return bool(start.held) + sum(
-            self._fill(rows, funnel).batches for funnel, rows in ((waits, own), (others, besides))
+            self._fill(rows, buffer).batches for buffer, rows in ((waits, own), (others, besides))
         )
 
-    def lengths(self, start: Start, epochs: int) -> list[int]:
+    def lengths(self, start: EpochStart, epochs: int) -> list[int]:
         """Return the number of batches of each of so many epochs, from `start` on.
 
         Raises:
@@ -140,45 +140,54 @@ class Outlook:
             start = self._after(start)
         return found
 
-    def _after(self, start: Start) -> Start:
+    def _after(self, start: EpochStart) -> EpochStart:
         """Return where the epoch after the one that starts at `start` will start from."""
         later = start._replace(epoch=start.epoch + 1, held=0)
         if self.shape.keeps_everything and self.shape.unchanged:
             return later
         if self.memory is not None:
             raise TypeError("what is remembered decides how many batches later epochs yield")
-        interludes = self.interludes.copy(start.interludes)
-        arrivals = self._arrivals(self.source.sizes() or iter(()), start.epoch, interludes)
-        waits = self._fill(arrivals, start.early if self.early else start.late)
+        cadence = self.cadence.copy(start.cadence)
+        candidate_batches = self._phases(self.source.sizes() or iter(()), start.epoch, cadence)
+        waits = self._fill(
+            candidate_batches,
+            start.index_buffer if self.selects_before_loading else start.row_buffer,
+        )
         left = holding(waits.waiting, waits.chosen)
-        early, late = (left, start.late) if self.early else (start.early, left)
-        return later._replace(interludes=interludes.state, early=early, late=late)
+        index_buffer, row_buffer = (
+            (left, start.row_buffer) if self.selects_before_loading else (start.index_buffer, left)
+        )
+        return later._replace(
+            cadence=cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
+        )
 
-    def _fill(self, arrivals: Iterable[tuple[Phase, int]], funnel: FunnelState) -> "Filled":
+    def _fill(
+        self, candidate_batches: Iterable[tuple[Phase, int]], buffer: BufferState
+    ) -> "Filled":
         return fill_batches(
-            arrivals,
+            candidate_batches,
             self.shape,
-            waiting=funnel.candidates,
-            chosen=funnel.rows,
+            waiting=buffer.candidates,
+            chosen=buffer.rows,
             leftovers=self.leftovers,
         )
 
     def _draws_early(self, epoch: int) -> bool:
         """Return whether an epoch selects before loading, which it does altogether or not."""
         if self.memory is None:
-            return self.early
+            return self.selects_before_loading
         known = self.memory.knows_all(epoch)
         if known is None:
             raise TypeError("some scores are known and others are not, so batches are mixed")
         return known
 
-    def _arrivals(
-        self, sizes: Iterator[int], epoch: int, interludes: Interludes
+    def _phases(
+        self, sizes: Iterator[int], epoch: int, cadence: PlainBatchCadence
     ) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
         if self.progress.told is not None and self.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
-        clock = PhaseClock(self.schedule, interludes, self.progress.at)
+        clock = PhasePlanner(self.schedule, cadence, self.progress.at)
         for drawn, size in enumerate(sizes):
             phase = clock.phase(epoch, drawn, size)
             if phase is Phase.SELECT and self.schedule.gate is not None:
@@ -206,7 +215,7 @@ class Filled(NamedTuple):
 
 
 def fill_batches(
-    arrivals: Iterable[tuple[Phase, int]],
+    candidate_batches: Iterable[tuple[Phase, int]],
     shape: Shape,
     *,
     waiting: int,
@@ -216,7 +225,7 @@ def fill_batches(
     """Return what an exact funnel does in an epoch, by sizes alone.
 
     Args:
-        arrivals: the phase and size of each candidate batch to come.
+        candidate_batches: the phase and size of each candidate batch to come.
         shape: the funnel's sizes; its draws are exact.
         waiting: candidates that wait for a full window now.
         chosen: chosen rows that wait for a full batch now.
@@ -226,7 +235,7 @@ def fill_batches(
     batches, chosen = divmod(chosen, size or chosen or 1)
     windows, waiting = divmod(waiting, window)
     batches += windows
-    for phase, count in arrivals:
+    for phase, count in candidate_batches:
         if phase is Phase.SELECT and not shape.keeps_everything:
             windows, waiting = divmod(waiting + count, window)
             batches += windows

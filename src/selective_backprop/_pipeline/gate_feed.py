@@ -34,7 +34,7 @@ class _Handed:
     parts: dict[int, Scores] = field(default_factory=dict)
 
 
-class LoopFeed:
+class GateFeed:
     """Let a gate observe the batches from which nothing was selected, once each.
 
     Args:
@@ -100,13 +100,13 @@ class LoopFeed:
             return None
 
 
-def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> LoopFeed | None:
+def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> GateFeed | None:
     """Return what shows a gate the loop's outputs; None where they are not what is scored."""
     parts = list(scorer_parts(scorer))
     if gate is None or any(isinstance(part, Excess) for part in parts):
         return None
     last = parts[-1]
-    return LoopFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None
+    return GateFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None
 
 
 AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them

@@ -12,33 +12,33 @@ from torch import Tensor
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.saved_state import MOST, Saved
-from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows
-from selective_backprop._pipeline.sampler_rng import Streams
-from selective_backprop._pipeline.score_memory import Knowledge
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
+from selective_backprop._pipeline.sampler_rng import SamplerRngState
+from selective_backprop._pipeline.score_memory import EpochScores
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import count_items
-from selective_backprop._sampling.schedule import Interludes, Phase, Schedule
+from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
 
 MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
 LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
 
 
-class DrawState(NamedTuple):
+class SamplerState(NamedTuple):
     """Where the drawing of indices stands.
 
     Attributes:
-        interludes: the count by which unselective batches are dealt out.
-        funnel: the indices that wait, where examples are selected before they are loaded.
+        cadence: the count by which unselective batches are dealt out.
+        buffer: the indices that wait, where examples are selected before they are loaded.
         unscored: indices that wait to be loaded and scored, in pieces.
         phase: of the rows that the funnel is handing out.
         digest: of the indices that have come up in the epoch.
         settled: pieces of the epoch whose examples need no scoring at its end.
     """
 
-    interludes: tuple[int, int] = (0, 0)
-    funnel: FunnelState = FunnelState()
+    cadence: tuple[int, int] = (0, 0)
+    buffer: BufferState = BufferState()
     unscored: tuple[Tensor, ...] = ()
-    phase: Phase = Phase.CHOSEN
+    phase: Phase = Phase.PRESELECTED
     digest: int = 0
     settled: int = 0
 
@@ -50,15 +50,15 @@ class DrawState(NamedTuple):
     def pack(self) -> dict[str, Any]:
         """Return the state in plain containers, which any file format can hold."""
         return {
-            "interludes": self.interludes,
-            "early": self.funnel.pack(),
+            "cadence": self.cadence,
+            "index_buffer": self.buffer.pack(),
             "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *self.unscored]),
             "phase": self.phase.value,
             "digest": self.digest,
         }
 
     @classmethod
-    def unpack(cls, saved: Saved, examples: int | None) -> "DrawState":
+    def unpack(cls, saved: Saved, examples: int | None) -> "SamplerState":
         """Return the state that `pack()` was called on, but for what was settled by then.
 
         Args:
@@ -68,14 +68,14 @@ class DrawState(NamedTuple):
         Raises:
             ConfigurationError: if the state is damaged.
         """
-        interludes, early, unscored, phase, digest = saved.fields(
-            "interludes", "early", "unscored", "phase", "digest"
+        cadence, early, unscored, phase, digest = saved.fields(
+            "cadence", "index_buffer", "unscored", "phase", "digest"
         )
         most = MOST if examples is None else examples - 1
         waits = unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu()
         return cls(
-            unpack_count(interludes),
-            FunnelState.unpack(early, examples=examples, keys=True, device=torch.device("cpu")),
+            unpack_count(cadence),
+            BufferState.unpack(early, examples=examples, keys=True, device=torch.device("cpu")),
             (waits,) if len(waits) else (),
             phase.choice(Phase),
             digest.whole(0, 2**32 - 1),
@@ -92,7 +92,7 @@ def unpack_count(saved: Saved) -> tuple[int, int]:
     return seen.whole(), passed.whole(0, seen.whole())
 
 
-class Passed(NamedTuple):
+class ResumeFrom(NamedTuple):
     """What of an epoch had been drawn when it was broken off.
 
     Attributes:
@@ -106,11 +106,11 @@ class Passed(NamedTuple):
     candidates: int
     drawn: int
     digest: int
-    streams: Streams | None
+    streams: SamplerRngState | None
     stream: dict[str, Any] | None
 
 
-class Ticket(NamedTuple):
+class BatchPlan(NamedTuple):
     """What was decided about a batch when its indices were drawn; it travels with the batch.
 
     Attributes:
@@ -125,15 +125,15 @@ class Ticket(NamedTuple):
     rows: Rows
     candidates: int
     drawn: int
-    state: DrawState
+    state: SamplerState
 
 
-class PhaseClock:
+class PhasePlanner:
     """Say which phase each candidate batch falls into.
 
     Args:
         schedule: when selection acts.
-        interludes: deals out unselective batches while it does.
+        cadence: deals out unselective batches while it does.
         progress: returns the fraction of training done at `(epoch, candidate batches drawn)`,
             or None if that is unknown.
     """
@@ -141,26 +141,26 @@ class PhaseClock:
     def __init__(
         self,
         schedule: Schedule,
-        interludes: Interludes,
+        cadence: PlainBatchCadence,
         progress: Callable[[int, int], float | None],
     ) -> None:
         self._schedule = schedule
         self.progress = progress
-        self.interludes = interludes
+        self.cadence = cadence
 
     @property
     def deals_out(self) -> bool:
         """Whether unselective batches are dealt out, which are counted one by one."""
-        return self.interludes.active
+        return self.cadence.active
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
         """Return the phase of the next candidate batch, of `candidates` rows."""
         if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
             return Phase.PLAIN
-        return Phase.INTERLUDE if self.interludes.next_is_plain(candidates) else Phase.SELECT
+        return Phase.PLAIN_IN_SELECTION if self.cadence.next_is_plain(candidates) else Phase.SELECT
 
 
-class IndexDraw:
+class IndexSampler:
     """The user's batch sampler with stage one in it; a data loader iterates it in its place.
 
     It runs ahead of the batches' consumer as far as workers prefetch, so everything it decides
@@ -173,7 +173,7 @@ class IndexDraw:
     Args:
         source: yields the indices of each candidate batch.
         clock: says which phase a batch falls into.
-        funnel: draws before loading; None where batches are loaded as they come.
+        buffer: draws before loading; None where batches are loaded as they come.
         leftovers: what becomes of indices that are left at the end of an epoch.
         batch_size: rows of a batch to be scored, where scores are remembered.
 
@@ -184,90 +184,90 @@ class IndexDraw:
     def __init__(
         self,
         source: Iterable[Any],
-        clock: PhaseClock,
-        funnel: Funnel | None,
+        clock: PhasePlanner,
+        buffer: SelectionBuffer | None,
         leftovers: Leftovers,
         *,
         batch_size: int = 1,
     ) -> None:
         self.sampler = source
         self._clock = clock
-        self.funnel = funnel
+        self.buffer = buffer
         self._leftovers = leftovers
         self._batch_size = batch_size
-        self._knowledge: Knowledge | None = None
+        self._epoch_scores: EpochScores | None = None
         self._unscored: list[Tensor] = []
         self._together = 1
         self._gathered: list[Tensor] = []
         self.epoch = 0
         self.position = (0, 0)
         self._drawn = self._candidates = 0
-        self.tickets: deque[Ticket] = deque()
+        self.plans: deque[BatchPlan] = deque()
         self.unlisted = False
-        self.streams: Streams | None = None
-        self._passed: Passed | None = None
-        self._phase, self._digest = Phase.CHOSEN, 0
+        self.streams: SamplerRngState | None = None
+        self._passed: ResumeFrom | None = None
+        self._phase, self._digest = Phase.PRESELECTED, 0
 
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
 
     @property
-    def state(self) -> DrawState:
+    def state(self) -> SamplerState:
         """The sampler's own position, ahead of the consumer's."""
-        waits = FunnelState() if self.funnel is None else self.funnel.state
-        return DrawState(
-            self._clock.interludes.state,
+        waits = BufferState() if self.buffer is None else self.buffer.state
+        return SamplerState(
+            self._clock.cadence.state,
             waits,
             tuple(self._unscored),
             self._phase,
             self._digest,
-            0 if self._knowledge is None else self._knowledge.settled,
+            0 if self._epoch_scores is None else self._epoch_scores.settled,
         )
 
     @state.setter
-    def state(self, state: DrawState) -> None:
-        self._clock.interludes.state = state.interludes
-        if self.funnel is not None:
-            self.funnel.state = state.funnel
+    def state(self, state: SamplerState) -> None:
+        self._clock.cadence.state = state.cadence
+        if self.buffer is not None:
+            self.buffer.state = state.buffer
         self._unscored = list(state.unscored)
 
     def open(
         self,
         epoch: int,
-        state: DrawState,
-        knowledge: Knowledge | None = None,
-        passed: Passed | None = None,
+        state: SamplerState,
+        epoch_scores: EpochScores | None = None,
+        passed: ResumeFrom | None = None,
     ) -> None:
         """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
 
         Args:
             epoch: its number.
             state: where the consumer stands.
-            knowledge: the scores that are known; None where none are remembered.
+            epoch_scores: the scores that are known; None where none are remembered.
             passed: what of the epoch was drawn before it was broken off; None where it begins.
         """
         self.epoch, self.state, self.position = epoch, state, (0, 0)
-        self._knowledge, self._passed = knowledge, passed
+        self._epoch_scores, self._passed = epoch_scores, passed
         # Rows that wait are handed out before an order is drawn: a state of then has the old one.
         self.streams = None if passed is None else passed.streams
-        self._phase = Phase.CHOSEN
-        if passed is not None and state.phase in (Phase.PLAIN, Phase.INTERLUDE):
+        self._phase = Phase.PRESELECTED
+        if passed is not None and state.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
             self._phase = state.phase
-        self.tickets.clear()
+        self.plans.clear()
         self._gathered, self._together = [], self._how_many_together()
-        if self.funnel is not None:
-            past = None if knowledge is None else knowledge.past
-            self.funnel.open(epoch, past, anew=passed is None)
+        if self.buffer is not None:
+            past = None if epoch_scores is None else epoch_scores.past
+            self.buffer.open(epoch, past, anew=passed is None)
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
         passed, self._passed = self._passed, None
         batches = self._begin() if passed is None else self._pass_over(passed)
-        if self.funnel is not None:
-            yield from self._send(self._phase, self.funnel.resume())
+        if self.buffer is not None:
+            yield from self._issue(self._phase, self.buffer.resume())
             if passed is not None:
                 least = self._batch_size
-                yield from self._send(Phase.SELECT, self._take_batches(least=least))
+                yield from self._issue(Phase.SELECT, self._take_batches(least=least))
         for indices in batches:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
@@ -278,31 +278,33 @@ class IndexDraw:
                 yield from self._draw_gathered()
             self._note(keys)
             rows = Rows(keys, len(keys))
-            if self.funnel is None:
-                yield from self._send(phase, iter([rows]), rows, indices)
+            if self.buffer is None:
+                yield from self._issue(phase, iter([rows]), rows, indices)
             elif phase is Phase.SELECT and self._together > 1 and isinstance(keys, Tensor):
                 self._gathered.append(keys)
                 if len(self._gathered) == self._together:
                     yield from self._draw_gathered()
-            elif phase is Phase.SELECT and self._knowledge is not None:
-                yield from self._consult(self.funnel, self._knowledge, rows, indices)
+            elif phase is Phase.SELECT and self._epoch_scores is not None:
+                yield from self._split_by_known_score(
+                    self.buffer, self._epoch_scores, rows, indices
+                )
             else:
                 if phase is Phase.PLAIN:
-                    self.funnel.adopt(self._take_unscored())
-                sent = Phase.CHOSEN if phase is Phase.SELECT else phase
-                yield from self._send(sent, self.funnel.route(phase, rows), rows, indices)
+                    self.buffer.adopt(self._take_unscored())
+                sent = Phase.PRESELECTED if phase is Phase.SELECT else phase
+                yield from self._issue(sent, self.buffer.route(phase, rows), rows, indices)
         yield from self._draw_gathered()
-        if self.funnel is not None:
-            yield from self._send(Phase.SELECT, self._take_batches(least=1))
-            yield from self._send(Phase.CHOSEN, self.funnel.close(self._leftovers))
-            yield from self._rescore(self.funnel)
+        if self.buffer is not None:
+            yield from self._issue(Phase.SELECT, self._take_batches(least=1))
+            yield from self._issue(Phase.PRESELECTED, self.buffer.close(self._leftovers))
+            yield from self._rescore(self.buffer)
 
     def _begin(self) -> Iterator[Any]:
         """Yield the batches of a new epoch, noting what their order is drawn from."""
-        self.streams = Streams.of(self.sampler)
+        self.streams = SamplerRngState.of(self.sampler)
         yield from self.sampler
 
-    def _pass_over(self, passed: Passed) -> Iterator[Any]:
+    def _pass_over(self, passed: ResumeFrom) -> Iterator[Any]:
         """Draw what was drawn before the epoch was broken off, and return what follows it."""
         if passed.streams is None:
             return self._begin()
@@ -312,8 +314,8 @@ class IndexDraw:
                 keys = list_keys(indices)
                 if keys is not None:
                     self._note(keys)
-                    if self._knowledge is not None:
-                        self._knowledge.look_up(keys)
+                    if self._epoch_scores is not None:
+                        self._epoch_scores.look_up(keys)
             # A sampler that was asked for nothing yet draws its order here all the same.
             begun = [] if passed.drawn else list(islice(batches, 1))
         self.streams = passed.streams
@@ -337,27 +339,27 @@ class IndexDraw:
 
     def _how_many_together(self) -> int:
         """Return how many candidate batches of the epoch are drawn from together."""
-        if self._knowledge is None or not self._knowledge.complete or self._clock.deals_out:
+        if self._epoch_scores is None or not self._epoch_scores.complete or self._clock.deals_out:
             return 1
         batches = count_items(self.sampler) or 0  # one by one where nobody knows
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
 
     def _draw_gathered(self) -> Iterator[Any]:
         """Draw from the candidate batches that were gathered."""
-        if self._gathered and self.funnel is not None and self._knowledge is not None:
+        if self._gathered and self.buffer is not None and self._epoch_scores is not None:
             keys = torch.cat(self._gathered)
             self._gathered = []
-            rows = Rows(keys, len(keys), scores=self._knowledge.look_up(keys)[1])
-            yield from self._send(Phase.CHOSEN, self.funnel.route(Phase.SELECT, rows))
+            rows = Rows(keys, len(keys), scores=self._epoch_scores.look_up(keys)[1])
+            yield from self._issue(Phase.PRESELECTED, self.buffer.route(Phase.SELECT, rows))
 
-    def _consult(
-        self, funnel: Funnel, knowledge: Knowledge, rows: Rows, indices: Any
+    def _split_by_known_score(
+        self, buffer: SelectionBuffer, epoch_scores: EpochScores, rows: Rows, indices: Any
     ) -> Iterator[Any]:
         """Draw from the candidates whose scores are known; gather the others to be scored."""
-        keys, scores = knowledge.look_up(rows.batch)
+        keys, scores = epoch_scores.look_up(rows.batch)
         if scores is None:
             if not self._unscored:
-                yield from self._send(Phase.SELECT, iter([rows]), rows, indices)
+                yield from self._issue(Phase.SELECT, iter([rows]), rows, indices)
                 return
             self._unscored.append(keys)
         else:
@@ -366,18 +368,18 @@ class IndexDraw:
                 self._unscored.append(keys[unknown])
                 keys, scores = keys[~unknown], scores[~unknown]
             known = Rows(keys, len(keys), scores=scores)
-            yield from self._send(Phase.CHOSEN, funnel.route(Phase.SELECT, known))
-        yield from self._send(Phase.SELECT, self._take_batches(least=self._batch_size))
+            yield from self._issue(Phase.PRESELECTED, buffer.route(Phase.SELECT, known))
+        yield from self._issue(Phase.SELECT, self._take_batches(least=self._batch_size))
 
-    def _send(
+    def _issue(
         self, phase: Phase, batches: Iterator[Rows], rows: Rows | None = None, indices: Any = None
     ) -> Iterator[Any]:
         """Yield keys as a data loader takes them, each with a ticket; `rows` as they came."""
         self._phase = phase
         for out in batches:
-            if self._knowledge is not None:
-                self._knowledge.keep(out.batch)
-            self.tickets.append(Ticket(phase, out, self._candidates, self._drawn, self.state))
+            if self._epoch_scores is not None:
+                self._epoch_scores.keep(out.batch)
+            self.plans.append(BatchPlan(phase, out, self._candidates, self._drawn, self.state))
             yield indices if out is rows else plain_list(out.batch)
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
@@ -393,18 +395,18 @@ class IndexDraw:
         self._unscored = []
         return Rows(keys, len(keys))
 
-    def _rescore(self, funnel: Funnel) -> Iterator[Any]:
+    def _rescore(self, buffer: SelectionBuffer) -> Iterator[Any]:
         """Have the examples scored that this epoch has left out, if that is asked for."""
-        if self._knowledge is None:
+        if self._epoch_scores is None:
             return
-        for rows in (*funnel.state.waiting, *funnel.state.chosen):
-            self._knowledge.keep(rows.batch)
-        parts = self._knowledge.left_out().split(self._batch_size)
+        for rows in (*buffer.state.waiting, *buffer.state.chosen):
+            self._epoch_scores.keep(rows.batch)
+        parts = self._epoch_scores.left_out().split(self._batch_size)
         batches = (Rows(part, len(part)) for part in parts if len(part))
-        yield from self._send(Phase.RESCORE, batches)
+        yield from self._issue(Phase.RESCORE, batches)
 
     def _pass_single(self, index: Any) -> Any:
-        if self.funnel is not None and not self.funnel.keeps_everything:
+        if self.buffer is not None and not self.buffer.keeps_everything:
             raise LoaderError(
                 "the sampler yields single indices (batch_size=None), so nothing can be "
                 "selected before it is loaded. Let the sampler yield lists of indices, "

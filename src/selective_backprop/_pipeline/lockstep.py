@@ -17,8 +17,8 @@ batch is told at the next exchange before it is raised.
 That takes for granted that all ranks iterate the same loaders in the same order and break off
 after the same batches, as they must for the training's own collectives; that reading, collating
 and scoring a batch comes to an end; and that the forward pass that scores is no collective
-itself, or ranks have equally many (`must_see_alike`, and again at each opening). A rank that
-does not keep to it, as one that dies, cannot be waited for in vain either: the process group's
+itself, or ranks have equally many (`has_collective_forward`, and again at each opening). A rank
+that does not keep to it, as one that dies, cannot be waited for in vain either: the process group's
 timeout ends the exchange with an error. Ranks that broke off after different batches are
 noticed by the heads, which number epochs and turns.
 """
@@ -37,7 +37,7 @@ from selective_backprop._pipeline.rows import Rows
 Done = TypeVar("Done")
 
 
-class Turns:
+class LockstepBatches:
     """Let ranks take their training batches together.
 
     Args:

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from selective_backprop._core.saved_state import FLOATS, LAST_EPOCH, Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._pipeline.epoch_length import Start, holding
+from selective_backprop._pipeline.epoch_length import EpochStart, holding
 from selective_backprop._pipeline.index_sampler import unpack_count
-from selective_backprop._pipeline.sampler_rng import Streams
-from selective_backprop._pipeline.score_memory import Known, Memory
+from selective_backprop._pipeline.sampler_rng import SamplerRngState
+from selective_backprop._pipeline.score_memory import Known, ScoreMemory
 
 
 @dataclass(frozen=True)
-class Midway:
+class MidEpochState:
     """How an epoch began that is to go on.
 
     Attributes:
@@ -27,18 +27,18 @@ class Midway:
         settled: examples that need no scoring at its end.
     """
 
-    start: Start
+    start: EpochStart
     counted: dict[str, Any]
-    streams: Streams | None
+    streams: SamplerRngState | None
     stream: dict[str, Any] | None
     known: Known | None
     settled: Tensor
 
     def pack(self) -> dict[str, Any]:
         """Return it in plain containers."""
-        early, late = ((state.candidates, state.rows) for state in self.start[2:4])
+        index_buffer, row_buffer = ((state.candidates, state.rows) for state in self.start[2:4])
         return {
-            "start": (*self.start[:2], early, late, *self.start[4:]),
+            "start": (*self.start[:2], index_buffer, row_buffer, *self.start[4:]),
             "counted": dict(self.counted),
             "streams": None if self.streams is None else self.streams.pack(),
             "stream": self.stream,
@@ -48,8 +48,8 @@ class Midway:
 
     @classmethod
     def unpack(
-        cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: Memory | None
-    ) -> "Midway":
+        cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: ScoreMemory | None
+    ) -> "MidEpochState":
         """Return what `pack()` was called on.
 
         Args:
@@ -65,7 +65,7 @@ class Midway:
         start, counted, streams, stream, known, settled = saved.fields(
             "start", "counted", "streams", "stream", "known", "settled"
         )
-        epoch, interludes, early, late, unscored, held = start.items(6)
+        epoch, cadence, index_buffer, row_buffer, unscored, held = start.items(6)
         before = counted.record(Stats, **STATS_RANGES)
         for name, least in vars(before).items():
             if name != "ties" and least > getattr(tally, name):
@@ -83,17 +83,20 @@ class Midway:
 
         if memory is None:
             known.nothing()
-        waits = (holding(*(each.whole() for each in both.items(2))) for both in (early, late))
+        waits = (
+            holding(*(each.whole() for each in both.items(2)))
+            for both in (index_buffer, row_buffer)
+        )
         return cls(
-            Start(
+            EpochStart(
                 epoch.whole(0, LAST_EPOCH),
-                unpack_count(interludes),
+                unpack_count(cadence),
                 *waits,
                 unscored.whole(),
                 held.whole(),
             ),
             asdict(before),
-            streams.maybe(lambda each: Streams.unpack(each, sampler)),
+            streams.maybe(lambda each: SamplerRngState.unpack(each, sampler)),
             stream.value,
             known.maybe(read_known) if memory is None or scores else read_known(known),
             settled.tensor(torch.int64, shape=(None,), least=0, most=examples - 1).cpu(),

@@ -76,7 +76,7 @@ class Shape:
     keeps_everything: bool = False
 
 
-class FunnelState(NamedTuple):
+class BufferState(NamedTuple):
     """What a funnel holds: immutable, cheap to keep, and enough to go back to.
 
     Attributes:
@@ -119,7 +119,7 @@ class FunnelState(NamedTuple):
         layout: Layout | None = None,
         keys: bool = False,
         device: torch.device | None,
-    ) -> "FunnelState":
+    ) -> "BufferState":
         """Return the state that `pack()` was called on.
 
         Args:

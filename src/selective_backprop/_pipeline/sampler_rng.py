@@ -11,7 +11,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 
 
-class Streams:
+class SamplerRngState:
     """Where torch's global stream and a sampler's own generators stand at one moment.
 
     Args:
@@ -24,7 +24,7 @@ class Streams:
         self.own = own
 
     @classmethod
-    def of(cls, sampler: Any) -> "Streams":
+    def of(cls, sampler: Any) -> "SamplerRngState":
         """Note where they stand now."""
         own = tuple(generator.get_state() for generator in generators_of(sampler))
         return cls(torch.get_rng_state(), own)
@@ -46,7 +46,7 @@ class Streams:
         return {"stream": self.stream, "own": list(self.own)}
 
     @classmethod
-    def unpack(cls, saved: Saved, sampler: Any) -> "Streams":
+    def unpack(cls, saved: Saved, sampler: Any) -> "SamplerRngState":
         """Return what `pack()` was called on.
 
         Raises:

@@ -13,25 +13,27 @@ from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import Journal, Shard, merge
+from selective_backprop._memory.pending_updates import PendingUpdates, Shard, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
 
 WHOLE = Shard()
-LOOKED_AT = 2  # batches that may be handed out without a loss: those that somebody looked at
+MAX_UNRECORDED_BATCHES = (
+    2  # batches that may be handed out without a loss: those that somebody looked at
+)
 MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
 Known = Float32[Tensor, " example"]
 
 
-class Memory:
+class ScoreMemory:
     """The scores that are known when an epoch's indices are drawn, as of the epoch's start.
 
     Args:
         ledger: remembers scores by example.
         scorer: says which of them are good, or predicts others.
         needs: of the scorer.
-        journal: takes notes until the ranks merge them; None for one process alone.
+        pending: takes notes until the ranks merge them; None for one process alone.
         shard: the part of the examples that the ledger is about.
         examples: examples in the data set; by default those of the ledger.
 
@@ -39,8 +41,8 @@ class Memory:
         ledger: as given.
         needs: as given.
         examples: in the data set.
-        inbox: where what comes in is filed: the journal, or the ledger itself.
-        knowledge: of the epoch that was opened last.
+        writer: where what comes in is filed: the journal, or the ledger itself.
+        epoch_scores: of the epoch that was opened last.
     """
 
     def __init__(
@@ -49,23 +51,23 @@ class Memory:
         scorer: RunningScorer,
         needs: Needs,
         *,
-        journal: Journal | None = None,
+        pending: PendingUpdates | None = None,
         shard: Shard = WHOLE,
         examples: int | None = None,
     ) -> None:
         self.ledger = ledger
         self.needs = needs
-        self.inbox = ledger if journal is None else journal
-        self.journal = journal
+        self.writer = ledger if pending is None else pending
+        self.pending = pending
         self._shard = shard
         self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
-        self.knowledge: Knowledge | None = None
+        self.epoch_scores: EpochScores | None = None
 
-    def open(self, epoch: int, *, handed: int) -> "Knowledge":
+    def open(self, epoch: int, *, handed: int) -> "EpochScores":
         """Return what is known at the start of an epoch.
 
         Args:
@@ -76,7 +78,7 @@ class Memory:
             LossError: if training has begun and nothing was recorded, though the strategy lives
                 on it.
         """
-        if self.needs.recordings and handed > LOOKED_AT and self.ledger.recorded.empty:
+        if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by losses that training records, and none was recorded: "
                 "take the loss from the loader, loss_fn = loader.loss_fn, or call "
@@ -85,10 +87,10 @@ class Memory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
-        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
-        return self.knowledge
+        self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
+        return self.epoch_scores
 
-    def reopen(self, known: Known | None, settled: Tensor) -> "Knowledge":
+    def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
         """Return what was known at the start of an epoch that goes on.
 
         Args:
@@ -96,9 +98,9 @@ class Memory:
             settled: the examples that need no scoring at its end.
         """
         self._known, self._asked, self._runs = known, None, True
-        self.knowledge = Knowledge(known, self.examples, self.needs.rescores)
-        self.knowledge.keep(settled)
-        return self.knowledge
+        self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
+        self.epoch_scores.keep(settled)
+        return self.epoch_scores
 
     def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
         """Remember losses that training computed of rows that were handed out.
@@ -125,12 +127,12 @@ class Memory:
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
         losses = losses.where(losses.isfinite(), torch.nan)
-        self.inbox.record(selection.indices, losses, epoch)
+        self.writer.record(selection.indices, losses, epoch)
 
     @property
     def noted(self) -> tuple[int, int, int]:
         """How many scores, recorded losses and counts wait to be merged with other ranks'."""
-        return (0, 0, 0) if self.journal is None else self.journal.sizes
+        return (0, 0, 0) if self.pending is None else self.pending.sizes
 
     def merge(
         self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
@@ -148,8 +150,8 @@ class Memory:
         Raises:
             LoaderError: if a rank does not answer.
         """
-        assert self.journal is not None  # ranks have one
-        merge(self.journal, self.ledger, self._shard, group, sizes)
+        assert self.pending is not None  # ranks have one
+        merge(self.pending, self.ledger, self._shard, group, sizes)
         return None if self._shard.size == 1 else self._share(group, epoch)
 
     def _share(self, group: Group, epoch: int) -> Exception | None:
@@ -190,7 +192,7 @@ class Memory:
         return None if 0 < missing < known.shape[0] else missing == 0
 
 
-class Knowledge:
+class EpochScores:
     """What is known in one epoch, which scores that come in during it do not change.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
@@ -27,7 +27,7 @@ class Filing(Protocol):
         """Remember scores."""
 
 
-class Funnel:
+class SelectionBuffer:
     """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
 
     Args:
@@ -56,7 +56,7 @@ class Funnel:
         self._layout = layout
         self.seed = seed
         self._epoch = 0
-        self.state = FunnelState()
+        self.state = BufferState()
 
     @property
     def keeps_everything(self) -> bool:

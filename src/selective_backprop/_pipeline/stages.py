@@ -14,16 +14,16 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
 from selective_backprop._core.stopwatch import Stopwatch, charged
 from selective_backprop._core.types import Scores
-from selective_backprop._pipeline.candidate_loader import Arrivals
-from selective_backprop._pipeline.epoch_length import Start
-from selective_backprop._pipeline.gate_feed import LoopFeed
-from selective_backprop._pipeline.index_sampler import DrawState, Passed, PhaseClock
-from selective_backprop._pipeline.lockstep import Turns
+from selective_backprop._pipeline.candidate_loader import CandidateLoader
+from selective_backprop._pipeline.epoch_length import EpochStart
+from selective_backprop._pipeline.gate_feed import GateFeed
+from selective_backprop._pipeline.index_sampler import PhasePlanner, ResumeFrom, SamplerState
+from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard
-from selective_backprop._pipeline.resume_point import Midway
-from selective_backprop._pipeline.rows import FunnelState, Leftovers, Rows
-from selective_backprop._pipeline.score_memory import Memory
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.resume_point import MidEpochState
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
+from selective_backprop._pipeline.score_memory import ScoreMemory
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer
@@ -49,7 +49,7 @@ class Position:
     epoch: int = -1
     candidates: int = 0
     drawn: int = 0
-    draw: DrawState = field(default_factory=DrawState)
+    draw: SamplerState = field(default_factory=SamplerState)
     met: bool = False
     handed: int = 0
     scored: bool = False
@@ -75,7 +75,7 @@ class Position:
             tally.epoch,
             candidates.whole(0, tally.candidates),
             drawn.whole(),
-            DrawState.unpack(draw, examples),
+            SamplerState.unpack(draw, examples),
             met=tally.loaded > 0,
             handed=tally.batches,
             scored=tally.scored > 0,
@@ -87,7 +87,7 @@ class Pipeline:
     """The stages between a data loader and a training loop.
 
     Attributes:
-        arrivals: candidate batches as they come in.
+        candidate_loader: candidate batches as they come in.
         clock: tells how far training is.
         selector: stage three, told at an epoch's start how far training is.
         scorer: stage two; None where nothing is scored.
@@ -95,30 +95,30 @@ class Pipeline:
         feed: shows the gate what training computes anyway; None where that is not possible.
         memory: what is remembered of each example; None where nothing is.
         finite: what happens to scores that are not finite.
-        funnel: stages three and four.
+        buffer: stages three and four.
         leftovers: what becomes of what is left at an epoch's end.
-        turns: lets ranks take their batches together; None for one process alone.
-        tries: whether the first batch is scored whatever its phase.
-        attributes: whether what is known of a row is known by its index, so that it must be one
+        lockstep: lets ranks take their batches together; None for one process alone.
+        probe_first_batch: whether the first batch is scored whatever its phase.
+        files_by_index: whether what is known of a row is known by its index, so that it must be one
             example's.
         learns: whether the scorer is trained beside the model.
         device: where candidates are, or None for anywhere.
         stopwatch: charged with the seconds of each stage, or None.
     """
 
-    arrivals: Arrivals
-    clock: PhaseClock
+    candidate_loader: CandidateLoader
+    clock: PhasePlanner
     selector: RunningSelector
     scorer: RunningScorer | None
     gate: RunningGate | None
-    feed: LoopFeed | None
-    memory: Memory | None
+    feed: GateFeed | None
+    memory: ScoreMemory | None
     finite: FiniteGuard
-    funnel: Funnel
+    buffer: SelectionBuffer
     leftovers: Leftovers
-    turns: Turns | None
-    tries: bool
-    attributes: bool
+    lockstep: LockstepBatches | None
+    probe_first_batch: bool
+    files_by_index: bool
     learns: bool
     device: torch.device | None
     stopwatch: Stopwatch | None
@@ -128,7 +128,7 @@ class Pipeline:
         epoch: int,
         position: Position,
         count: Callable[..., None],
-        midway: Midway | None = None,
+        mid_epoch: MidEpochState | None = None,
     ) -> Iterator[Rows]:
         """Yield the training batches of one epoch.
 
@@ -136,11 +136,11 @@ class Pipeline:
             epoch: its number.
             position: where the consumer stands; moved along.
             count: called with increments of `Stats` fields by name.
-            midway: what the rest of an epoch needs; None for a whole one.
+            mid_epoch: what the rest of an epoch needs; None for a whole one.
         """
         begin = partial(self._open, epoch, position)
-        if midway is not None:
-            begin = partial(self._reopen, epoch, position, midway)
+        if mid_epoch is not None:
+            begin = partial(self._reopen, epoch, position, mid_epoch)
         batches = self._fill(position, count)
         try:
             for rows in self._take(begin, batches):
@@ -148,72 +148,78 @@ class Pipeline:
                     with charged(self.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
-                    self.memory.inbox.hand_out(rows.indices)
+                    self.memory.writer.hand_out(rows.indices)
                 position.handed += 1
                 yield rows
         finally:
             if self.memory is not None:
                 self.memory.close()
-        if self.turns is not None and self.turns.cut:
+        if self.lockstep is not None and self.lockstep.cut:
             self._let_go(position)
 
     def _take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
-        if self.turns is not None:
-            return self.turns.take(begin, batches)
+        if self.lockstep is not None:
+            return self.lockstep.take(begin, batches)
         begin()
         return batches
 
     def _let_go(self, position: Position) -> None:
         """Do with what is left as is asked for, after another rank has ended the epoch."""
-        assert self.turns is not None
+        assert self.lockstep is not None
         if self.leftovers is Leftovers.CARRY:
             return
-        held, self.turns.held = self.turns.held, None
-        late, early = self.funnel.state, position.draw.funnel
-        lost = sum(f.candidates + f.rows for f in (late, early)) + position.draw.gathered
+        held, self.lockstep.held = self.lockstep.held, None
+        row_buffer, index_buffer = self.buffer.state, position.draw.buffer
+        lost = (
+            sum(f.candidates + f.rows for f in (row_buffer, index_buffer)) + position.draw.gathered
+        )
         lost += 0 if held is None else held.count
-        self.funnel.state = FunnelState(dropped=late.dropped + lost)
+        self.buffer.state = BufferState(dropped=row_buffer.dropped + lost)
         position.draw = position.draw._replace(
-            funnel=FunnelState(dropped=early.dropped), unscored=()
+            buffer=BufferState(dropped=index_buffer.dropped), unscored=()
         )
 
-    def midway(self, start: Start, counted: dict[str, Any], position: Position) -> Midway:
+    def mid_epoch(
+        self, start: EpochStart, counted: dict[str, Any], position: Position
+    ) -> MidEpochState:
         """Return how the epoch began that runs, of which `position` is reached."""
-        knowledge = None if self.memory is None else self.memory.knowledge
+        epoch_scores = None if self.memory is None else self.memory.epoch_scores
         known, settled = None, torch.empty(0, dtype=torch.int64)
-        if knowledge is not None:
-            known, settled = knowledge.known, knowledge.settled_until(position.draw.settled)
-        arrivals = self.arrivals
-        return Midway(start, counted, arrivals.streams, arrivals.stream, known, settled)
+        if epoch_scores is not None:
+            known, settled = epoch_scores.known, epoch_scores.settled_until(position.draw.settled)
+        candidate_loader = self.candidate_loader
+        return MidEpochState(
+            start, counted, candidate_loader.streams, candidate_loader.stream, known, settled
+        )
 
     def _open(self, epoch: int, position: Position) -> None:
         """Begin an epoch in all stages."""
-        knowledge = None
+        epoch_scores = None
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
-                knowledge = self.memory.open(epoch, handed=position.handed)
+                epoch_scores = self.memory.open(epoch, handed=position.handed)
         position.epoch, position.candidates, position.drawn = epoch, 0, 0
-        self.arrivals.open(epoch, position.draw, knowledge)
+        self.candidate_loader.open(epoch, position.draw, epoch_scores)
         if isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
-        self.funnel.open(epoch)
+        self.buffer.open(epoch)
 
-    def _reopen(self, epoch: int, position: Position, midway: Midway) -> None:
+    def _reopen(self, epoch: int, position: Position, mid_epoch: MidEpochState) -> None:
         """Go on in an epoch; a selector that is paced has been told where it began."""
-        knowledge = None
+        epoch_scores = None
         if self.memory is not None:
             with charged(self.stopwatch, "select"):
-                knowledge = self.memory.reopen(midway.known, midway.settled)
-        digest, streams = position.draw.digest, midway.streams
-        passed = Passed(position.candidates, position.drawn, digest, streams, midway.stream)
-        self.arrivals.open(epoch, position.draw, knowledge, passed)
-        self.funnel.open(epoch, anew=False)
+                epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.settled)
+        digest, streams = position.draw.digest, mid_epoch.streams
+        passed = ResumeFrom(position.candidates, position.drawn, digest, streams, mid_epoch.stream)
+        self.candidate_loader.open(epoch, position.draw, epoch_scores, passed)
+        self.buffer.open(epoch, anew=False)
 
     def _fill(self, position: Position, count: Callable[..., None]) -> Generator[Rows]:
         """Take what arrives through the stages that are left to it."""
-        yield from self._timed(self.funnel.resume())
+        yield from self._timed(self.buffer.resume())
         for phase, rows, begun in self._take_in(position, count):
-            if phase is Phase.CHOSEN:
+            if phase is Phase.PRESELECTED:
                 yield rows
                 continue
             if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
@@ -222,16 +228,20 @@ class Pipeline:
                     self.gate.observe(self._score(rows, position, count, begun))
             if phase in (Phase.SELECT, Phase.RESCORE):
                 rows = self._judge(rows, position, count, begun)
-            elif self.tries and not position.scored and not (self.feed and self.feed.taken):
+            elif (
+                self.probe_first_batch
+                and not position.scored
+                and not (self.feed and self.feed.taken)
+            ):
                 # The very first batch is scored even in a warm-up: what is wrong with the losses
                 # is said at once, and not when a whole epoch has been trained. The loader's loss,
                 # where a loop takes it for a gate, says so itself.
                 self._score(rows, position, count)
             if phase is not Phase.RESCORE:
-                for batch in self._timed(self.funnel.route(phase, rows)):
+                for batch in self._timed(self.buffer.route(phase, rows)):
                     # Rows that a last draw left waiting may lead it; it counts as plain.
                     yield replace(batch, plain=True) if phase is Phase.PLAIN else batch
-        yield from self._timed(self.funnel.close(self.leftovers))
+        yield from self._timed(self.buffer.close(self.leftovers))
         self.finite.settle()
 
     def _judge(
@@ -246,23 +256,25 @@ class Pipeline:
         if self.gate is not None:
             self.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
-            self.memory.inbox.scored.file(rows.indices, rows.scores, position.epoch)
+            self.memory.writer.scored.file(rows.indices, rows.scores, position.epoch)
         return rows
 
     def _take_in(
         self, position: Position, count: Callable[..., None]
     ) -> Iterator[tuple[Phase, Rows, Waiting]]:
         """Yield loaded batches with their phase, and move the consumer's position along."""
-        for arrival in self.arrivals.run(first=not position.met, begins=self._is_scored):
-            if self.attributes and not position.met:
-                warn_of_mixtures(arrival.rows.batch)
+        for candidate_batch in self.candidate_loader.run(
+            first=not position.met, will_score=self._is_scored
+        ):
+            if self.files_by_index and not position.met:
+                warn_of_mixtures(candidate_batch.rows.batch)
             position.met = True
-            phase, rows, candidates, position.drawn, position.draw, scores = arrival
+            phase, rows, candidates, position.drawn, position.draw, scores = candidate_batch
             old = rows.count if phase is Phase.SELECT and self.memory is not None else 0
             count(candidates=candidates - position.candidates, loaded=rows.count, expired=old)
             position.candidates = candidates
             yield phase, rows, scores
-        if (end := self.arrivals.end) is not None:
+        if (end := self.candidate_loader.end) is not None:
             candidates, position.drawn, position.draw = end
             count(candidates=candidates - position.candidates)
             position.candidates = candidates
@@ -285,7 +297,7 @@ class Pipeline:
         with charged(self.stopwatch, "score"):
             scores = self.scorer.score(rows.batch, rows.indices) if begun is None else begun()
             scores = check_losses(scores, rows.count).detach()
-            if self.turns is not None or scores.dtype in (torch.float16, torch.bfloat16):
+            if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()  # as ranks send them; and halves would tie
             if self.device is not None:
                 # The rows' device draws; a model that spans devices may score on another.

@@ -13,15 +13,15 @@ from selective_backprop._sampling.gate import AbstractGate
 class Phase(Enum):
     """What happens to a candidate batch; decided when its indices are drawn.
 
-    `PLAIN` trains on all of it, after whatever waits; `INTERLUDE` trains on all of it and lets
-    an incomplete window wait on; `SELECT` selects; `CHOSEN` was selected before it was loaded;
-    `RESCORE` is scored for later epochs and not trained on.
+    `PLAIN` trains on all of it, after whatever waits; `PLAIN_IN_SELECTION` trains on all of it and
+    lets an incomplete window wait on; `SELECT` selects; `PRESELECTED` was selected before it was
+    loaded; `RESCORE` is scored for later epochs and not trained on.
     """
 
     PLAIN = "plain"
-    INTERLUDE = "interlude"
+    PLAIN_IN_SELECTION = "interlude"
     SELECT = "select"
-    CHOSEN = "chosen"
+    PRESELECTED = "chosen"
     RESCORE = "rescore"
 
 
@@ -88,7 +88,9 @@ class Schedule:
         if batches is None or not self.uses_fractions:
             return
         total = epochs * batches
-        first = max(self.warmup_epochs * batches, math.ceil(self.start * total - 1e-9))
+        # The first batch is drawn at progress 0, which is before any start but 0 itself.
+        start = max(self.start > 0.0, math.ceil(self.start * total - 1e-9))
+        first = max(self.warmup_epochs * batches, start)
         if first >= total or first / total >= self.end:
             raise ConfigurationError(
                 f"start={self.start} and end={self.end} leave none of {total:g} candidate batches "
@@ -110,7 +112,7 @@ class Schedule:
         )
 
 
-class Interludes:
+class PlainBatchCadence:
     """Deal out one unselective training batch in `every`, counted in candidates.
 
     An error-diffusing count: whatever the candidate batches' size, the share of candidates that
@@ -132,7 +134,7 @@ class Interludes:
         """Whether any batch is dealt out."""
         return self._cycle is not None
 
-    def copy(self, state: tuple[int, int]) -> "Interludes":
+    def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
         """Return another count of the same deal, standing at `state`."""
         other = copy.copy(self)
         other.state = state

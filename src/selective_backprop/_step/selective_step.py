@@ -22,7 +22,7 @@ from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.rows import Rows, Shape
-from selective_backprop._pipeline.selection_buffer import Funnel
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
@@ -30,11 +30,11 @@ from selective_backprop._step.joint_history import JointHistory
 from selective_backprop._step.reuse.batch_norm import Moments, NotedStatistics, NotingStatistics
 from selective_backprop._step.reuse.checks import check_reusable_model, check_reusable_scorer
 from selective_backprop._step.reuse.recording import Tape
-from selective_backprop._step.reuse.replay import Reuse, Tally
+from selective_backprop._step.reuse.replay import Reuse, ReuseCounts
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_strategy, must_see_alike
+from selective_backprop.strategies._collective import check_strategy, has_collective_forward
 
 STATE_VERSION = 2
 WINDOW = 2**20  # shares of a window come out right to a millionth, whatever its size
@@ -146,7 +146,7 @@ class SelectiveStep:
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
-        if must_see_alike(strategy, model, False, self._ranks) and reuse_activations:
+        if has_collective_forward(strategy, model, False, self._ranks) and reuse_activations:
             raise ConfigurationError(
                 "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
                 "mode), and none of it can be spared; pass reuse_activations=False"
@@ -311,7 +311,7 @@ class SelectiveStep:
         seed = (self._seed, self._stats.steps)
         if self._ranks.size > 1:
             seed = (*seed, self._ranks.rank)
-        funnel = Funnel(
+        funnel = SelectionBuffer(
             self._selector,
             shape,
             history=self._history,
@@ -321,10 +321,12 @@ class SelectiveStep:
         )
         return next(funnel.route(Phase.SELECT, rows))
 
-    def _train(self, chosen: Rows, tape: Tape | None, noted: list[Moments]) -> tuple[Tensor, Tally]:
+    def _train(
+        self, chosen: Rows, tape: Tape | None, noted: list[Moments]
+    ) -> tuple[Tensor, ReuseCounts]:
         """Return the losses of the selected rows, with gradients."""
         with ExitStack() as stack:
-            tally = Tally()
+            tally = ReuseCounts()
             if self._by_candidates:
                 stack.enter_context(NotedStatistics(noted))
             if self._reuse is not None and tape is not None and chosen.indices is not None:
@@ -332,7 +334,7 @@ class SelectiveStep:
             losses = self._losses(self._model, chosen.batch)
         return check_losses(losses, chosen.count), tally
 
-    def _count(self, candidates: int, kept: int, tally: Tally, held: int) -> None:
+    def _count(self, candidates: int, kept: int, tally: ReuseCounts, held: int) -> None:
         now = self._stats
         self._stats = replace(
             now,

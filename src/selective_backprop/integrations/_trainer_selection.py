@@ -32,7 +32,7 @@ from selective_backprop.strategies import Strategy
 
 
 @dataclass(frozen=True)
-class TrainerWishes:
+class TrainerOptions:
     """What the user asked of a Trainer's selection; attributes are as of `SelectiveTrainer`."""
 
     strategy: Strategy
@@ -47,21 +47,21 @@ class TrainerSelection:
 
     Args:
         trainer: whose loader it is.
-        wishes: what is selected, and how.
+        options: what is selected, and how.
 
     Attributes:
         loader: what selects, of the training that runs or ran last; None before.
     """
 
-    def __init__(self, trainer: Any, wishes: TrainerWishes) -> None:
+    def __init__(self, trainer: Any, options: TrainerOptions) -> None:
         self._trainer = trainer
-        self._wishes = wishes
+        self._options = options
         self._updates: Updates | None = None
         self._losses: ModelLosses | OwnLosses | None = None
         self._per_epoch: int | None = None
         self._resumes: Path | None = None
         self.by_steps = False
-        terms, needs = wishes.strategy.selector.terms, wishes.strategy.needs
+        terms, needs = options.strategy.selector.terms, options.strategy.needs
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
 
@@ -101,8 +101,8 @@ class TrainerSelection:
             ConfigurationError: if the number of steps cannot be known and is not given.
             LoaderError: if the strategy cannot work with the data set.
         """
-        trainer, wishes = self._trainer, self._wishes
-        args, subset = trainer.args, wishes.strategy.subset
+        trainer, options = self._trainer, self._options
+        args, subset = trainer.args, options.strategy.subset
         plain = own_shard(trainer.accelerator, prepared)
         self._losses = losses = self._find_losses()
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
@@ -110,15 +110,15 @@ class TrainerSelection:
             plain,
             trainer.model,
             None,
-            wishes.strategy,
+            options.strategy,
             losses=losses,
             outputs=losses.outputs if classes else None,
             epochs=None if self.by_steps else args.num_train_epochs,
             progress=self._done if self.by_steps else None,
-            leftovers=wishes.leftovers,
+            leftovers=options.leftovers,
             with_selection=True,
-            pad=find_padding(plain, self._tokenizer, wishes.pad),
-            nonfinite=wishes.nonfinite,
+            pad=find_padding(plain, self._tokenizer, options.pad),
+            nonfinite=options.nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
         updates = Updates(
@@ -217,10 +217,10 @@ class TrainerSelection:
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
         """Return what gives one loss per row; None where the strategy needs none."""
-        if self._wishes.strategy.needs is None and not self._reweights:
+        if self._options.strategy.needs is None and not self._reweights:
             return None
-        if self._wishes.losses is not None:
-            return OwnLosses(self._wishes.losses)
+        if self._options.losses is not None:
+            return OwnLosses(self._options.losses)
         smoother = self._trainer.label_smoother
         smoothing = 0.0 if smoother is None else smoother.epsilon
         return ModelLosses(find_target(self._trainer.model), smoothing)

@@ -28,8 +28,8 @@ from selective_backprop.integrations._model_losses import RowLosses  # noqa: E40
 from selective_backprop.integrations._trainer_checks import check_trainer  # noqa: E402
 from selective_backprop.integrations._trainer_selection import (  # noqa: E402
     Keeper,
+    TrainerOptions,
     TrainerSelection,
-    TrainerWishes,
 )
 from selective_backprop.integrations._updates import take_keys  # noqa: E402
 
@@ -80,8 +80,8 @@ class SelectiveTrainer(Trainer):
         check_pad(pad)
         super().__init__(*args, **options)
         check_trainer(self, strategy, losses)
-        wishes = TrainerWishes(strategy, losses, pad, leftovers, nonfinite)
-        self.selection = TrainerSelection(self, wishes)
+        selection_options = TrainerOptions(strategy, losses, pad, leftovers, nonfinite)
+        self.selection = TrainerSelection(self, selection_options)
         self.add_callback(Keeper(self.selection))
 
     @property

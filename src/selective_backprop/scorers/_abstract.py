@@ -208,7 +208,7 @@ class Delegating(RunningScorer):
         self.inner.load_state_dict(state)
 
 
-class PassingOn(Delegating):
+class PassThrough(Delegating):
     """A running scorer whose scores are those of the scorer inside, taken when it takes them."""
 
     passes_on = Delegating.passes_on | {"begin"}

@@ -12,7 +12,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
-    PassingOn,
+    PassThrough,
     RunningScorer,
     start_scorer,
 )
@@ -61,7 +61,7 @@ class Predicted(AbstractScorer):
         return _RunningPredicted(self, start_scorer(self.scorer, context))
 
 
-class _RunningPredicted(PassingOn):
+class _RunningPredicted(PassThrough):
     def __init__(self, spec: Predicted, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec

@@ -14,7 +14,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Needs,
-    PassingOn,
+    PassThrough,
     RunningScorer,
     start_scorer,
 )
@@ -68,7 +68,7 @@ class Stale(AbstractScorer):
         return _RunningStale(self, start_scorer(self.scorer, context))
 
 
-class _RunningStale(PassingOn):
+class _RunningStale(PassThrough):
     def __init__(self, spec: Stale, inner: RunningScorer) -> None:
         super().__init__(inner)
         self._spec = spec

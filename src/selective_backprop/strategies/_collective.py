@@ -26,7 +26,7 @@ def check_strategy(strategy: Any) -> Strategy:
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
 
 
-def must_see_alike(
+def has_collective_forward(
     strategy: Strategy, model: nn.Module | None, skips_rows: bool, ranks: Ranks
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.

@@ -6,7 +6,7 @@ from torch import Tensor
 USERS = 2  # of a storage, where one tensor alone is in it and one more object looks at it
 
 
-class Shelf:
+class BufferPool:
     """Tensors in host memory, by shape and type, that wait to take up new results.
 
     Large tensors that are freed go back to the operating system, which hands them out again

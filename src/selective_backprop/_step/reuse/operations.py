@@ -146,7 +146,7 @@ class Order(Enum):
     CANDIDATES_LAST = "candidates last"  # time * batch
 
 
-class Places:
+class RowPlaces:
     """Where some candidates' entries are along an axis that candidates share with others.
 
     Args:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.recording_signal import on_stop
-from selective_backprop._step.reuse.buffer_pool import Shelf
+from selective_backprop._step.reuse.buffer_pool import BufferPool
 from selective_backprop._step.reuse.fingerprints import Fingerprints, Reading, plan_reading
 from selective_backprop._step.reuse.operations import (
     OPERATIONS,
@@ -23,7 +23,7 @@ from selective_backprop._step.reuse.operations import (
 
 
 @dataclass(frozen=True)
-class Print:
+class InputFingerprint:
     """What is kept of an argument that holds rows."""
 
     shape: torch.Size
@@ -48,7 +48,7 @@ class Record:
 
     function: OpOverload
     operation: Operation
-    prints: tuple[Print, ...]
+    prints: tuple[InputFingerprint, ...]
     held: dict[int | str, tuple[Any, int]]
     results: tuple[Any, ...]
     versions: tuple[int, ...]
@@ -60,7 +60,7 @@ class Record:
         unwritten = self.versions == tuple(result._version for result in self._tensors())
         return unwritten and not self.spoiled
 
-    def retire(self, shelf: Shelf) -> None:
+    def retire(self, shelf: BufferPool) -> None:
         """Give the memory of the results away, after which nothing is to be asked of them."""
         held, self.results = list(self._tensors()), ()
         while held and self.operation.into is not None:
@@ -154,7 +154,7 @@ class Recording(TorchDispatchMode):
         shelf: memory for results.
     """
 
-    def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: Shelf) -> None:
+    def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: BufferPool) -> None:
         super().__init__()
         self.tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
 
@@ -206,7 +206,9 @@ class Recording(TorchDispatchMode):
                 return operation.into(*args, **kwargs, out=free)
         return function(*args, **kwargs)
 
-    def _take_prints(self, operation: Operation, args: tuple[Any, ...]) -> tuple[Print, ...] | None:
+    def _take_prints(
+        self, operation: Operation, args: tuple[Any, ...]
+    ) -> tuple[InputFingerprint, ...] | None:
         """Return the inputs' fingerprints; None where there are none, or they would not pay."""
         if not operation.pays(args):
             return None
@@ -217,14 +219,16 @@ class Recording(TorchDispatchMode):
             if reading is None or tensor.shape[0] % self.tape.candidates:
                 return None
             found = self._fingerprints.of(tensor, reading)
-            prints.append(Print(tensor.shape, (tensor.dtype, tensor.device), reading, found))
+            prints.append(
+                InputFingerprint(tensor.shape, (tensor.dtype, tensor.device), reading, found)
+            )
         return tuple(prints)
 
 
 def _describe(
     function: OpOverload,
     operation: Operation,
-    prints: tuple[Print, ...],
+    prints: tuple[InputFingerprint, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     returned: Any,

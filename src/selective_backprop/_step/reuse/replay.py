@@ -17,12 +17,12 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from selective_backprop._core.types import RowIndices
-from selective_backprop._step.reuse.buffer_pool import Shelf
+from selective_backprop._step.reuse.buffer_pool import BufferPool
 from selective_backprop._step.reuse.fingerprints import Fingerprints, same_memory, same_rows
 from selective_backprop._step.reuse.operations import (
     OPERATIONS,
     Order,
-    Places,
+    RowPlaces,
     as_plain_product,
     take_places,
     written_arguments,
@@ -39,7 +39,7 @@ REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make
 
 
 @dataclass
-class Tally:
+class ReuseCounts:
     """How the heavy operations of a training forward were come by.
 
     Attributes:
@@ -73,15 +73,15 @@ class Replay(TorchDispatchMode):
         self,
         tape: Tape,
         rows: RowIndices,
-        trials: "Trials",
+        trials: "VerifiedOps",
         fingerprints: Fingerprints,
-        shelf: Shelf,
+        shelf: BufferPool,
     ) -> None:
         super().__init__()
         self._shelf = shelf
         self._tape, self._trials, self._fingerprints = tape, trials, fingerprints
-        self._places = Places(rows, tape.candidates)
-        self.tally = Tally()
+        self._places = RowPlaces(rows, tape.candidates)
+        self.tally = ReuseCounts()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -197,7 +197,7 @@ class Replay(TorchDispatchMode):
         return taken[0] if len(taken) == 1 else taken
 
 
-class Trials:
+class VerifiedOps:
     """Remember which operations the record answered rightly when they were computed as well."""
 
     def __init__(self) -> None:
@@ -223,8 +223,8 @@ class Reuse:
 
     def __init__(self) -> None:
         self._fingerprints = Fingerprints()
-        self._trials = Trials()
-        self._shelf = Shelf()
+        self._trials = VerifiedOps()
+        self._shelf = BufferPool()
 
     @contextmanager
     def recording(self, candidates: int) -> Generator[Tape]:
@@ -242,7 +242,7 @@ class Reuse:
             self._fingerprints.forget()
 
     @contextmanager
-    def replaying(self, tape: Tape, rows: RowIndices) -> Generator[Tally]:
+    def replaying(self, tape: Tape, rows: RowIndices) -> Generator[ReuseCounts]:
         """Run the training forward of some of the rows in the body, using the record up."""
         replay = Replay(tape, rows, self._trials, self._fingerprints, self._shelf)
         try:

@@ -246,7 +246,7 @@ class Passes:
             self.loader.load_state_dict(loader.value)
         self._reset()
         self._ahead.extend(batches)
-        if loader.value["midway"] is not None or over:
+        if loader.value["mid_epoch"] is not None or over:
             self._taken, self._length, self._ended, self.before = steps, most, over, stats
             self.scores.total, self.scores.count = mean
 

@@ -9,7 +9,7 @@ from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, PassingOn, RunningScorer
+from selective_backprop.scorers._abstract import AbstractScorer, PassThrough, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers.cheap._check import Check, Comparison
 
@@ -53,14 +53,14 @@ def stand_in(
         stride: only every so many scored batches one is compared.
     """
     if check is None or not context.checks:
-        return StandIn(begin(context), None)
+        return ApproximateScorer(begin(context), None)
     name = type(scorer).__name__
     compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
-    return StandIn(begin(replace(context, checks=False)), compared)
+    return ApproximateScorer(begin(replace(context, checks=False)), compared)
 
 
 @final
-class StandIn(PassingOn):
+class ApproximateScorer(PassThrough):
     """A running scorer that scores cheaply, and at times exactly too.
 
     Args:

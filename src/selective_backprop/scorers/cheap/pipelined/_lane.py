@@ -9,7 +9,7 @@ from torch import Tensor
 from selective_backprop._core.types import RowIndices, Scores
 
 
-class Lane(ABC):
+class ScoringBackend(ABC):
     """A copy of a model, and what scores with it beside the training."""
 
     @abstractmethod

@@ -20,8 +20,8 @@ from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers.cheap._synced import Synced, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import Lane
-from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamLane
+from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
+from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamBackend
 
 
 @final
@@ -146,7 +146,7 @@ class Pipelined(AbstractScorer):
     def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
         from selective_backprop.scorers.cheap.pipelined._process_lane import (  # slow
             FORK,
-            ProcessLane,
+            ProcessBackend,
         )
 
         method = self.start_method or multiprocessing.get_start_method(allow_none=True)
@@ -158,8 +158,8 @@ class Pipelined(AbstractScorer):
             )
         _check_untrained(context.losses)
 
-        def open_lane(first: Any, seed: int) -> Lane:
-            return ProcessLane(
+        def open_lane(first: Any, seed: int) -> ScoringBackend:
+            return ProcessBackend(
                 self.scorer,
                 context,
                 model,
@@ -182,10 +182,10 @@ class Pipelined(AbstractScorer):
             )
         if home != away:
             _check_untrained(context.losses)
-        return lambda first, seed: StreamLane(self.scorer, context, model, home=home, away=away)
+        return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
-OpenLane = Callable[[Any, int], Lane]
+OpenLane = Callable[[Any, int], ScoringBackend]
 
 
 class _RunningPipelined(RunningScorer):
@@ -205,7 +205,7 @@ class _RunningPipelined(RunningScorer):
         self._ahead = ahead
         self._begun = 0
         self._seed = torch.initial_seed()
-        self._lane: Lane | None = None
+        self._lane: ScoringBackend | None = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a lane
 
     @property

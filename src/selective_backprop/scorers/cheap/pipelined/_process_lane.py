@@ -18,19 +18,23 @@ from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer
 from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import Lane
+from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
 from selective_backprop.scorers.cheap.pipelined._second_process import (
-    Order,
     Renew,
     Report,
     Request,
     Resume,
     Score,
-    Shelves,
+    SharedBuffers,
     Widen,
+    WorkerSetup,
     serve,
 )
-from selective_backprop.scorers.cheap.pipelined._shared_memory import Parcel, allocate, find_places
+from selective_backprop.scorers.cheap.pipelined._shared_memory import (
+    SharedMessage,
+    allocate,
+    find_places,
+)
 
 FORK = "fork"
 INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
@@ -70,7 +74,9 @@ class SecondProcess:
         shelves: the memory that both see.
     """
 
-    def __init__(self, method: str, threads: int, order: Order | bytes, shelves: Shelves) -> None:
+    def __init__(
+        self, method: str, threads: int, order: WorkerSetup | bytes, shelves: SharedBuffers
+    ) -> None:
         context: Any = multiprocessing.get_context(method)
         self._connection, theirs = context.Pipe()
         inherited = self._connection if method == FORK else None
@@ -158,7 +164,7 @@ class SecondProcess:
 
 
 @final
-class ProcessLane(Lane):
+class ProcessBackend(ScoringBackend):
     """A copy of the model in a second process.
 
     Args:
@@ -192,8 +198,8 @@ class ProcessLane(Lane):
         tensors = tensors_of(model)
         places = find_places(tensors)
         size = max((place.stop for place in places.values()), default=0)
-        room = Parcel(first).size
-        self._shelves = Shelves(
+        room = SharedMessage(first).size
+        self._shelves = SharedBuffers(
             places,
             weights=(allocate(size), allocate(size)),
             batches={shelf: allocate(room) for shelf in range(ahead + 1)},
@@ -205,7 +211,7 @@ class ProcessLane(Lane):
         self._unread: list[Answer | None] = [None, None]
         self._busy: list[Answer | None] = [None] * (ahead + 1)
         self._renewed = self._begun = 0
-        order = Order(
+        order = WorkerSetup(
             scorer,
             replace(context, model=model, checks=False),
             seed,
@@ -218,7 +224,7 @@ class ProcessLane(Lane):
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
         """Copy the batch to where the process sees it, and the weights if they are due."""
-        parcel = Parcel((batch, indices))
+        parcel = SharedMessage((batch, indices))
         if renew:
             self._renew(tensors_of(self._model))
         shelf = self._begun % len(self._busy)
@@ -269,7 +275,7 @@ class ProcessLane(Lane):
             self._process.settle(self._process.ask(Resume(pickle.dumps(state)))).value()
 
 
-def _pickled(order: Order, method: str) -> bytes:
+def _pickled(order: WorkerSetup, method: str) -> bytes:
     try:
         return pickle.dumps(order)  # by value: nothing of the user's moves to shared memory
     except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:

@@ -20,13 +20,13 @@ from selective_backprop._core.errors import LoaderError, SelectionWarning
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
-from selective_backprop.scorers.cheap.pipelined._shared_memory import Place, read
+from selective_backprop.scorers.cheap.pipelined._shared_memory import TensorSlot, read
 
 WATCH = 2.0  # seconds from one look whether the parent lives to the next
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkerSetup:
     """What the process is to do.
 
     Attributes:
@@ -47,7 +47,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Shelves:
+class SharedBuffers:
     """The memory that both processes see.
 
     Attributes:
@@ -56,12 +56,12 @@ class Shelves:
         batches: buffers of batches, by number.
     """
 
-    places: dict[str, Place]
+    places: dict[str, TensorSlot]
     weights: tuple[Tensor, Tensor]
     batches: dict[int, Tensor]
 
 
-class Desk:
+class WorkerState:
     """The process's own things.
 
     Args:
@@ -69,7 +69,7 @@ class Desk:
         shelves: the shared memory.
     """
 
-    def __init__(self, order: Order, shelves: Shelves) -> None:
+    def __init__(self, order: WorkerSetup, shelves: SharedBuffers) -> None:
         assert isinstance(order.context.model, nn.Module)  # whoever orders has one
         self.twin = order.context.model
         self.shelves = shelves
@@ -93,7 +93,7 @@ class Request(ABC):
     """What the process is asked for; each is answered, in order."""
 
     @abstractmethod
-    def run(self, desk: Desk) -> Any:
+    def run(self, desk: WorkerState) -> Any:
         """Do it, and return the answer, which is pickled."""
 
 
@@ -109,7 +109,7 @@ class Renew(Request):
     shelf: int
     modes: bytes
 
-    def run(self, desk: Desk) -> None:
+    def run(self, desk: WorkerState) -> None:
         """Copy the weights, so that their shelf is free again."""
         buffer = desk.shelves.weights[self.shelf]
         fresh = {name: place.of(buffer) for name, place in desk.shelves.places.items()}
@@ -134,7 +134,7 @@ class Score(Request):
     stop: int
     autocast: torch.dtype | None
 
-    def run(self, desk: Desk) -> tuple[torch.dtype, np.ndarray]:
+    def run(self, desk: WorkerState) -> tuple[torch.dtype, np.ndarray]:
         """Return the scores' type and bytes."""
         batch, indices = read(desk.shelves.batches[self.shelf], self.start, self.stop)
         dtype = self.autocast or torch.get_autocast_dtype("cpu")
@@ -152,7 +152,7 @@ class Widen(Request):
     shelf: int
     buffer: Tensor
 
-    def run(self, desk: Desk) -> None:
+    def run(self, desk: WorkerState) -> None:
         """Let the old one go."""
         desk.shelves.batches[self.shelf] = self.buffer
 
@@ -161,7 +161,7 @@ class Widen(Request):
 class Report(Request):
     """Tell what the scorer must remember."""
 
-    def run(self, desk: Desk) -> dict[str, Any]:
+    def run(self, desk: WorkerState) -> dict[str, Any]:
         """Return its state."""
         return desk.scorer.state_dict()
 
@@ -172,7 +172,7 @@ class Resume(Request):
 
     state: bytes
 
-    def run(self, desk: Desk) -> None:
+    def run(self, desk: WorkerState) -> None:
         """Load its state."""
         desk.scorer.load_state_dict(pickle.loads(self.state))
 
@@ -182,8 +182,8 @@ def serve(
     inherited: Connection | None,
     parent: int,
     threads: int,
-    order: Order | bytes,
-    shelves: Shelves,
+    order: WorkerSetup | bytes,
+    shelves: SharedBuffers,
 ) -> None:
     """Answer requests until the parent closes the connection, or is no more.
 
@@ -202,12 +202,12 @@ def serve(
     gc.freeze()
     if inherited is not None:
         inherited.close()
-    desk: Desk | None = None
+    desk: WorkerState | None = None
     while (request := _next(connection, parent)) is not None:
         try:
             if desk is None:
                 order = pickle.loads(order) if isinstance(order, bytes) else order
-                desk = Desk(order, shelves)
+                desk = WorkerState(order, shelves)
             reply = pickle.dumps((request.run(desk), None))
         except Exception as error:
             reply = pickle.dumps((None, _portable(error)))

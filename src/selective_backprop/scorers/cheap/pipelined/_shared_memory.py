@@ -13,7 +13,7 @@ from selective_backprop._core.errors import BatchError, LoaderError
 ALIGNMENT = 64  # bytes, a cache line
 
 
-class Place(NamedTuple):
+class TensorSlot(NamedTuple):
     """Where in a flat buffer of bytes a tensor lies, and how.
 
     Attributes:
@@ -38,16 +38,16 @@ class Place(NamedTuple):
         return buffer[self.start : self.stop].view(self.dtype).as_strided(self.shape, self.stride)
 
 
-def find_place(tensor: Tensor, after: int) -> Place:
+def find_place(tensor: Tensor, after: int) -> TensorSlot:
     """Return a place from byte `after` on for a tensor, in the memory format that it has."""
     start = -(-after // ALIGNMENT) * ALIGNMENT
     stride = torch.empty_like(tensor, device="meta").stride()
-    return Place(start, tensor.dtype, tuple(tensor.shape), tuple(stride))
+    return TensorSlot(start, tensor.dtype, tuple(tensor.shape), tuple(stride))
 
 
-def find_places(tensors: dict[str, Tensor]) -> dict[str, Place]:
+def find_places(tensors: dict[str, Tensor]) -> dict[str, TensorSlot]:
     """Return places for tensors one after another."""
-    places: dict[str, Place] = {}
+    places: dict[str, TensorSlot] = {}
     end = 0
     for name, tensor in tensors.items():
         places[name] = find_place(tensor, end)
@@ -70,7 +70,7 @@ def allocate(size: int) -> Tensor:
         ) from error
 
 
-class Parcel:
+class SharedMessage:
     """A value made ready for another process: its tensors to be copied, the rest as bytes.
 
     The tensors' own storage stays where it is.
@@ -122,9 +122,9 @@ def read(buffer: Tensor, start: int, stop: int) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    placed: list[tuple[Place, Tensor]]
+    placed: list[tuple[TensorSlot, Tensor]]
 
-    def persistent_id(self, value: Any) -> Place | None:
+    def persistent_id(self, value: Any) -> TensorSlot | None:
         if not isinstance(value, Tensor):
             return None
         if value.device.type != "cpu":
@@ -143,5 +143,5 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     buffer: Tensor
 
-    def persistent_load(self, pid: Place) -> Tensor:
+    def persistent_load(self, pid: TensorSlot) -> Tensor:
         return pid.of(self.buffer)

@@ -15,11 +15,11 @@ from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 from selective_backprop.scorers.cheap._synced import overwrite, tensors_of, update
-from selective_backprop.scorers.cheap.pipelined._lane import Lane
+from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
 
 
 @final
-class StreamLane(Lane):
+class StreamBackend(ScoringBackend):
     """A copy of the model that scores on a stream of its own. The host never waits.
 
     The training's stream gives weights to a second copy, from which the first one takes them
