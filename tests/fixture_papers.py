@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from selective_backprop.lab.augment import Augmentation
-from selective_backprop.lab.papers.command import WorkerSetup
+from selective_backprop.lab.papers.command import Order
 from selective_backprop.lab.papers.settings import Scale, Setting
 from selective_backprop.lab.recipes import Rates, Recipe
 
@@ -66,7 +66,7 @@ def young(model: str) -> Setting:
     return fixture_setting(f"digits, young {model}", model=model, evaluations=1)
 
 
-def fixture_order(out: Path, scale: Scale | None = None, **changes: object) -> WorkerSetup:
+def fixture_order(out: Path, scale: Scale | None = None, **changes: object) -> Order:
     fields: dict[str, object] = {
         "scale": scale or fixture_scale(),
         "seeds": 2,
@@ -77,7 +77,7 @@ def fixture_order(out: Path, scale: Scale | None = None, **changes: object) -> W
         "out": out,
         "command": "selective-backprop reproduce",
     }
-    return WorkerSetup(**fields | changes)
+    return Order(**fields | changes)
 
 
 class Screen(Console):

@@ -34,7 +34,7 @@ STRATEGIES = {
     "random, coins": sb.random_backprop(1 / 3, draw="bernoulli"),
     "selective": selective(1 / 3),
     "selective, warm-up": selective(1 / 3, warmup_epochs=2),
-    "selective, interludes": selective(1 / 2, plain_every=3),
+    "selective, cadence": selective(1 / 2, plain_every=3),
     "selective, coins": selective(1 / 3, draw="bernoulli"),
     "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
     "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),

@@ -32,7 +32,7 @@ STRATEGIES: dict[str, sb.Strategy] = {
     "random, scored": sb.random_scored(1 / 2),
     "selective": selective(),
     "selective, coins": selective(draw="bernoulli"),
-    "selective, interludes": selective(plain_every=2),
+    "selective, cadence": selective(plain_every=2),
     "selective, warm-up": selective(warmup_epochs=1),
     "random, warm-up": sb.random_backprop(1 / 2, schedule=sb.Schedule(warmup_epochs=1)),
     "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 2)),
