@@ -27,8 +27,8 @@ def check_scorer(strategy: Strategy) -> None:
     if strategy.scores and needs is not None and needs.model and not needs.plain_forward:
         raise ConfigurationError(
             f"{strategy.scorer!r} does not score by one whole forward pass of the model "
-            "(Needs(plain_forward=True)), and Keras keeps weights in variables of its own, which a "
-            "copy or a part of the model has not; use Forward(), LowPrecision() or LowResolution()"
+            "(Needs(plain_forward=True)), and copies and parts of it lack what Keras keeps in "
+            "variables of its own; use Forward(), LowPrecision() or LowResolution()"
         )
 
 
