@@ -25,14 +25,14 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
     words = json.dumps({name: str(value) for name, value in built.items()}).encode()
     digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
     message = torch.tensor([digest, len(words), *numbers])
-    told = group.gather(message, "opens an epoch").tolist()
-    if any(each[0] != digest for each in told):
+    gathered = group.gather(message, "opens an epoch").tolist()
+    if any(each[0] != digest for each in gathered):
         texts = [b""] * group.size
         own = torch.tensor(list(words), dtype=torch.uint8)
-        for rank, _, piece in group.gather_rows(own, [each[1] for each in told]):
+        for rank, _, piece in group.gather_rows(own, [each[1] for each in gathered]):
             texts[rank] += bytes(piece.tolist())
         raise ConfigurationError(_describe([json.loads(text) for text in texts]))
-    return [each[2:] for each in told]
+    return [each[2:] for each in gathered]
 
 
 def _describe(built: list[dict[str, str]]) -> str:

@@ -100,12 +100,12 @@ class Exchange:
             message[HEAD + count : HEAD + count + len(bits)] = bits
             count += len(bits)
         message[1].fill_(count)
-        told = self.group.gather(message, str(head))
-        numbers = told[:, :HEAD].tolist()
+        gathered = self.group.gather(message, str(head))
+        numbers = gathered[:, :HEAD].tolist()
         heads = [Head.unpack(number) for number, _ in numbers]
         self._check(heads)
         shared = [
-            told[rank, HEAD : HEAD + count].view(torch.float32)
+            gathered[rank, HEAD : HEAD + count].view(torch.float32)
             for rank, (_, count) in enumerate(numbers)
         ]
         return [each.status for each in heads], shared

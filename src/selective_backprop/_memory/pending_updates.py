@@ -14,9 +14,7 @@ from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 
 MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
-COUNT_CHUNK = (
-    2048  # examples counted at once, which keeps a count that stops at 30,000 to two bytes
-)
+COUNT_CHUNK = 2048  # examples counted at once: a count stops at 30,000, and must fit two bytes
 
 
 class PendingScores:
@@ -195,7 +193,7 @@ def merge(
     group: Group,
     sizes: Sequence[tuple[int, int, int]],
 ) -> None:
-    """File what all ranks have noted, in the same order on each; nothing is left in the journal.
+    """File what all ranks have noted, in the same order on each; nothing is left pending.
 
     Args:
         pending: this rank's.

@@ -23,7 +23,7 @@ from selective_backprop.strategies import (
     selective_backprop,
 )
 
-COUNT_CHUNK = 4  # batches of an epoch, below which its start cannot be told from the rest
+MIN_BATCHES = 4  # batches of an epoch, below which its start cannot be told from the rest
 AT_ONCE = Schedule()
 
 
@@ -56,7 +56,7 @@ class Lap:
     ) -> None:
         self._epoch, self._train = epoch, train
         self._stopwatch, self._clock = stopwatch, clock
-        self._apart = length >= COUNT_CHUNK
+        self._apart = length >= MIN_BATCHES
         self._batches: Iterator[Any] = iter(())
         self.starts: list[float] = []
 
