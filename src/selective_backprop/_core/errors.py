@@ -51,10 +51,10 @@ class SelectionWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Give a `SelectionWarning` at the line of the user's that called into the package.
+    """Give a `SelectionWarning` at the line of user code that called into the package.
 
-    Between that line and the place that warns there may be frames of torch or of a framework, so
-    the line is the one that called the package's outermost frame.
+    Frames of torch or of a framework may lie between that line and this call, so the warning
+    goes to the line that called the package's outermost frame.
     """
     found = frame = sys._getframe(1)
     while frame is not None:

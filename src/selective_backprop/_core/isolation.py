@@ -12,11 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._core.errors import warn
 
-LARGEST_SAVED = 2**20  # bytes of a buffer that is saved before every pass: copied in 0.1 ms
+LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model itself: a forward through its wrapper would skip the next broadcast."""
+    """Return the model inside DDP: a forward through the wrapper would skip its next broadcast."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
@@ -24,7 +24,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def eval_mode(model: nn.Module) -> Generator[None]:
     """Run the body with every module in eval mode, then give each module its own mode back.
 
-    Flags are set directly: a module's own `train()` may do more than that, and must not.
+    Flags are set directly, because a module's own `train()` may do more than set the flag.
     """
     changed = [module for module in model.modules() if module.training]
     for module in changed:
@@ -55,7 +55,7 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
 
 
 class _Slot(NamedTuple):
-    """Where a buffer hangs, and what hung there before a pass."""
+    """A buffer's place in a model, and the tensor that was there before a pass."""
 
     module: nn.Module
     name: str
@@ -63,38 +63,38 @@ class _Slot(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str]:
-        """Tells it from other buffers of the model, whatever tensor hangs there."""
+        """Identifies the place in the model, whichever tensor is there."""
         return id(self.module), self.name
 
     @property
     def content(self) -> tuple[int, int]:
-        """Tells the tensor, and its memory, from others."""
+        """Identifies the tensor and its memory."""
         buffer = self.buffer
         return id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0
 
     @property
     def replaced(self) -> bool:
-        """Whether another tensor hangs there now, or none."""
+        """Whether the place now has another tensor, or none."""
         return self.module._buffers.get(self.name) is not self.buffer
 
 
 class KeptBuffers:
-    """Save the buffers of a model before a forward pass, and put back what the pass moved.
+    """Save the buffers of a model before a forward pass, and put back those that it changed.
 
-    Buffers of up to 1 MiB are saved before every pass. Larger ones are saved before the first
-    whole pass, and from then on those that were ever seen to move: one that first moves later is
-    not put back, and a warning says so. Writes through `.data` to a larger one are seen in the
-    first pass alone.
+    Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass
+    has run to its end; after that, only those that a pass was seen to change. A larger buffer
+    that first changes later is not put back, and a warning says so. Only the first pass can see
+    that a larger buffer is changed through `.data`.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._buffers = _Buffers(model)
-        self._moving: set[tuple[int, str]] | None = None  # of the larger; None: not known yet
+        self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """Run the body, then put back the buffers that it moved."""
+        """Run the body, then put back the buffers that it changed."""
         if self._buffers.outdated:
             self._buffers = _Buffers(self._model)
         buffers, known = self._buffers, self._moving
@@ -123,6 +123,7 @@ class KeptBuffers:
             for slot in buffers.slots:
                 if slot.replaced:
                     slot.module._buffers[slot.name] = slot.buffer
+            # A pass that raised may have ended before it changed a buffer.
             if whole or known is not None:
                 self._moving = moved | (known or set())
 
@@ -137,11 +138,11 @@ class KeptBuffers:
 
 
 class _Buffers:
-    """A model's buffers; the bytes of those that are small, as views, device by device.
+    """A model's buffers, and views of the small ones' bytes by device.
 
     Attributes:
-        slots: all of them; held, so that no other buffer gets the address of one.
-        others: those that are not small.
+        slots: all buffers; held, so that no new buffer can get the address of one of them.
+        others: the buffers that are not small.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -152,22 +153,22 @@ class _Buffers:
         self._views: dict[torch.device, list[Tensor]] = {}
         for _, _, buffer in self.slots:
             if _is_small(buffer):
-                # Through `.data`, since what is put back is what was there when anybody last
-                # looked: a graph that waits for its backward pass may hold the buffer.
+                # Through `.data`, so that autograd counts no change: a graph that waits for its
+                # backward pass may hold the buffer, and finds the same values in it.
                 flat = buffer.data.as_strided((buffer.numel(),), (1,))
                 self._views.setdefault(buffer.device, []).append(flat.view(torch.uint8))
 
     @property
     def outdated(self) -> bool:
-        """Whether the model has other buffers now, or these in other memory."""
+        """Whether the model has other buffers by now, or these in other memory."""
         return [(slot.key, slot.content) for slot in _slots_of(self._model)] != self._known
 
     def read_small(self) -> list[Tensor]:
-        """Return a copy of the small ones' bytes, a tensor for each device."""
+        """Return a copy of the small buffers' bytes, one tensor per device."""
         return [torch.cat(views) for views in self._views.values()]
 
     def restore_small(self, images: list[Tensor]) -> None:
-        """Write back what has changed; on a GPU everything, since asking would make it wait."""
+        """Write back what changed; on a GPU everything, since comparing makes the host wait."""
         for views, image in zip(self._views.values(), images, strict=True):
             pieces = image.split([len(view) for view in views])
             pairs = list(zip(views, pieces, strict=True))
@@ -175,7 +176,7 @@ class _Buffers:
                 if torch.equal(torch.cat(views), image):
                     continue
                 pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
-            with torch.inference_mode():  # in which inference tensors may be written, too
+            with torch.inference_mode():  # outside of it, inference tensors cannot be written
                 torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])
 
 
@@ -192,7 +193,7 @@ def large_buffers(model: nn.Module) -> list[str]:
 
 
 def _is_small(buffer: Tensor) -> bool:
-    """Return whether a buffer is of at most 1 MiB, and its bytes are one piece of memory."""
+    """Return whether a buffer takes at most 1 MiB, in one piece of memory."""
     return (
         type(buffer) is Tensor
         and buffer.layout is torch.strided
@@ -203,6 +204,7 @@ def _is_small(buffer: Tensor) -> bool:
 
 
 def _is_dense(buffer: Tensor) -> bool:
+    """Return whether the elements fill their span of memory, without gaps or overlaps."""
     axes = [(n, stride) for n, stride in zip(buffer.shape, buffer.stride(), strict=True) if n > 1]
     span = 1 + sum((n - 1) * stride for n, stride in axes)
     return span == buffer.numel() and all(stride for _, stride in axes)
@@ -217,11 +219,10 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 
 
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
-    """Return a context that keeps the user's autocast from remembering weights cast here.
+    """Return a context in which the user's autocast caches no weights.
 
-    Weights cast under `no_grad` have no gradient; were they cached, as they are before pytorch
-    pull request 165068, the training forward that follows in the same autocast region would
-    train nothing.
+    Weights cast under `no_grad` have no gradient. PyTorch before pull request 165068 caches them,
+    and a training forward that follows in the same autocast region would then train nothing.
     """
     kind = "cpu" if device is None else device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):

@@ -1,4 +1,4 @@
-"""What an argument must be: a number in its range, a flag, a name, or an object of a kind."""
+"""Checks of arguments: numbers and their ranges, flags, names, devices, paths and objects."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -29,24 +29,24 @@ def check_number(
     whole: bool = False,
     optional: bool = False,
 ) -> Any:
-    """Return a finite number within its bounds, as an int or float of Python's own.
+    """Return a finite number within its bounds, as a Python int or float.
 
-    Those of NumPy, and tensors without axes, are numbers too; a bool is none. A whole number may
-    be a float, such as 3.0, and stays one.
+    NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
+    given as a float, such as 3.0, and stays a float.
 
     Args:
-        name: of the option.
-        value: what was given for it.
-        hint: on what to write, for the message.
-        least: the lowest value that is taken.
+        name: the option's name.
+        value: the value given for it.
+        hint: what to write instead, for the message.
+        least: the lowest value allowed.
         above: the value that it must exceed.
         below: the value that it must stay below.
-        most: the highest value that is taken.
+        most: the highest value allowed.
         whole: whether it must be a whole number.
-        optional: whether None is taken, and returned.
+        optional: whether None is allowed, and returned.
 
     Raises:
-        ConfigurationError: if it is no such number.
+        ConfigurationError: if the value is not such a number.
     """
 
     def fits(number: float) -> bool:
@@ -90,10 +90,10 @@ def check_rate(name: str, value: Any) -> float:
 
 
 def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Return a truth value; words such as "no", which Python takes for true, are none.
+    """Return True or False; refuse words such as "no", which Python would take for true.
 
     Raises:
-        ConfigurationError: if it is neither True nor False, nor None where that is taken.
+        ConfigurationError: if the value is not True, False, or None where `optional` allows it.
     """
     plain = _unwrapped(value)
     if isinstance(plain, bool) or (optional and value is None):
@@ -102,10 +102,10 @@ def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
-    """Return the member of an enumeration that a name stands for.
+    """Return the member of an enumeration that has this name.
 
     Raises:
-        ConfigurationError: if there is none; the message lists them.
+        ConfigurationError: if no member has it; the message lists all names.
     """
     try:
         return kind(value)
@@ -118,7 +118,7 @@ def check_device(name: str, value: torch.device | str | int | None) -> torch.dev
     """Return the device that a name or number stands for; None for None.
 
     Raises:
-        ConfigurationError: if there is none.
+        ConfigurationError: if it stands for no device.
     """
     try:
         if isinstance(value, bool):
@@ -131,10 +131,11 @@ def check_device(name: str, value: torch.device | str | int | None) -> torch.dev
 def check_instance(
     name: str, value: Any, kind: type, example: str, *, optional: bool = False
 ) -> None:
-    """Refuse what is no object of a kind.
+    """Refuse a value that is not an instance of a class.
 
     Raises:
-        ConfigurationError: if it is none, nor None where that is taken; an example is named.
+        ConfigurationError: if it is not, unless it is None and `optional` allows that; the
+            message names an example.
     """
     if not isinstance(value, kind) and not (optional and value is None):
         _, _, interface = kind.__name__.partition("Abstract")
@@ -143,14 +144,14 @@ def check_instance(
 
 
 def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:
-    """Set fields of a frozen specification to what a check returns of them."""
+    """Replace fields of a frozen specification by what a check returns for them."""
     for name in names:
         checked = check(name, getattr(specification, name), **bounds)
         object.__setattr__(specification, name, checked)
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return what a scalar of NumPy, or an array or tensor without axes, holds."""
+    """Return the value in a NumPy scalar, or in an array or tensor without axes."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
@@ -161,7 +162,7 @@ def _number(value: Any) -> float | None:
 
 
 def _reads(text: str, fits: Callable[[float], bool]) -> bool:
-    """Return whether a string reads as a number that would do."""
+    """Return whether a string reads as a number that `fits` accepts."""
     try:
         return fits(float(Fraction(text)))
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -171,11 +172,11 @@ def _reads(text: str, fits: Callable[[float], bool]) -> bool:
 def find_device(
     model: nn.Module | None, device: torch.device | str | int | None
 ) -> torch.device | None:
-    """Return where batches are moved to: the model's device, if it has one.
+    """Return the device that batches are moved to: the one given, else the model's, if any.
 
     Raises:
-        ConfigurationError: if the model's parameters are on several devices or on the meta
-            device, or there is no such device.
+        ConfigurationError: if the model's parameters are on several devices and none is given, if
+            one is on the meta device, or if there is no such device.
     """
     if isinstance(model, nn.Module):
         _check_numbers(model)
@@ -218,7 +219,7 @@ def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value of each path.
 
     Raises:
-        ConfigurationError: if there is a value that is no number, or no path to it.
+        ConfigurationError: if `pad` is not a mapping, or a value in it is not a number.
     """
     if not isinstance(pad, Mapping | None):
         raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')

@@ -1,6 +1,6 @@
 """The signal that ends the recording of a selection pass.
 
-Scorers give it, and the reuse of activations listens: neither need know the other.
+Scorers send it and activation reuse listens, so that neither imports the other.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,10 @@ on_stop: ContextVar[Callable[[], None] | None] = ContextVar("on_stop", default=N
 
 
 def stop_recording() -> None:
-    """Let no more of the selection pass that is being recorded be recorded, if one is.
+    """Stop recording the running selection pass, if it is being recorded.
 
-    What follows in it is nothing that a training forward will compute: that has other operations
-    from here on.
+    A scorer calls this where its operations begin to differ from those of a training forward:
+    recordings of later operations could not be reused.
     """
     stop = on_stop.get()
     if stop is not None:

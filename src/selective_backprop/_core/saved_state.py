@@ -1,4 +1,4 @@
-"""Saved states: each value is checked where it is read, and a load succeeds whole or not at all."""
+"""Saved states: each value is checked as it is read, and a load succeeds wholly or not at all."""
 
 import copy
 import math
@@ -16,9 +16,9 @@ from selective_backprop._core.errors import ConfigurationError
 
 FINITE = sys.float_info.max
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-MOST = 2**62  # of a count, so that what is added to it later still fits into 64 bits
-LAST_EPOCH = 2**31 - 2  # epochs are filed in 32 bits, and the next one is counted too
-SEEDS = 2**64
+MOST = 2**62  # the highest count, so that later additions still fit into 64 bits
+LAST_EPOCH = 2**31 - 2  # epochs are stored in 32 bits, and the next one must fit too
+SEEDS = 2**64  # a seed has 64 bits
 
 Read = TypeVar("Read")
 Named = TypeVar("Named", bound=Enum)
@@ -28,8 +28,8 @@ class StateError(ConfigurationError):
     """A saved state that cannot be loaded.
 
     Args:
-        path: of the value that is wrong, such as `["stats"]["epoch"]`.
-        problem: what is wrong with it, as it follows the path.
+        path: leads to the value that is wrong, such as `["stats"]["epoch"]`.
+        problem: what is wrong, worded to follow the path.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -39,10 +39,10 @@ class StateError(ConfigurationError):
 
 @dataclass(frozen=True)
 class Saved:
-    """A value in a saved state, which is checked as it is read; nothing is changed by reading.
+    """A value in a saved state; reading checks it and changes nothing.
 
     Every method raises `StateError`, a `ConfigurationError` with the value's path, if the value
-    is not what was asked for.
+    is not what the method asks for.
 
     Attributes:
         value: as it was saved.
@@ -53,11 +53,11 @@ class Saved:
     path: str = ""
 
     def refuse(self, needed: str) -> StateError:
-        """Return the error that says what was needed, and what was found."""
+        """Return an error that says what is needed and what was found."""
         return StateError(self.path, f": {needed} is needed, got {_show(self.value)}")
 
     def fields(self, *names: str) -> "Collection[Saved]":
-        """Return the values of a mapping that has these names, and no others."""
+        """Return the values of a mapping that has exactly these names."""
         if not isinstance(self.value, Mapping):
             raise self.refuse("a mapping")
         for name in names:
@@ -69,7 +69,7 @@ class Saved:
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
     def items(self, count: int | None = None) -> "Collection[Saved]":
-        """Return the values of a list or tuple, of so many where a count is given."""
+        """Return the values of a list or tuple, which must hold `count` of them if given."""
         if not isinstance(self.value, list | tuple) or count not in (None, len(self.value)):
             raise self.refuse("a list" if count is None else f"a list of {count}")
         return [Saved(each, f"{self.path}[{place}]") for place, each in enumerate(self.value)]
@@ -124,14 +124,14 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor, which is not copied; reads the device.
+        """Return a tensor, without copying it; reads the device.
 
         Args:
-            dtypes: of which it may be.
-            shape: that it must have; None for any length.
-            least: the lowest number in it may be.
-            most: the highest number in it may be.
-            nan: whether numbers in it may be NaN.
+            dtypes: the types allowed.
+            shape: the shape it must have; None stands for any length.
+            least: the lowest number allowed in it.
+            most: the highest number allowed in it.
+            nan: whether NaN is allowed; if so, its numbers are not checked at all.
         """
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
@@ -143,14 +143,14 @@ class Saved:
             raise self.refuse(f"a {kinds} tensor of shape ({lengths})")
         if not nan and found.numel():
             low, high = (end.item() for end in found.detach().aminmax())
-            if not least <= low <= high <= most:  # which NaN is not, on either side
+            if not least <= low <= high <= most:  # a NaN makes both ends NaN, and fails this
                 raise StateError(
                     self.path, f": numbers from {least} to {most} are needed, got {low} to {high}"
                 )
         return found.detach()
 
     def tensors(self, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors of the names and shapes that others have, whatever is in them."""
+        """Return tensors with the names and shapes of `like`; their numbers are not checked."""
         for each, wanted in zip(self.fields(*like), like.values(), strict=True):
             shape = tuple(wanted.shape)
             if not isinstance(each.value, Tensor) or tuple(each.value.shape) != shape:
@@ -158,18 +158,18 @@ class Saved:
         return dict(self.value)
 
     def random_state(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the state of a random generator of a device, on the CPU."""
+        """Return the state of a random generator, on the CPU, if one of the device accepts it."""
         with self.inside():
             state = self.value.cpu()
             torch.Generator(device).set_state(state)
         return state
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
-        """Return a dataclass of numbers that was saved by its fields' names.
+        """Return a dataclass of numbers from a mapping of its fields' names to values.
 
         Args:
             kind: the dataclass.
-            ranges: the lowest and highest value of a field, by its name; by default 0 and more.
+            ranges: a field's lowest and highest value, by its name; by default 0 and more.
         """
         described = fields(cast(Any, kind))
         values: dict[str, float] = {}
@@ -183,10 +183,10 @@ class Saved:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """Put this value's path before whatever the body refuses.
+        """Put this value's path in front of the body's errors.
 
         Raises:
-            StateError: if the body raises anything.
+            StateError: if the body raises an exception of any kind.
         """
         try:
             yield
@@ -194,16 +194,16 @@ class Saved:
             raise StateError(self.path + error.path, error.problem) from error.__cause__
         except ConfigurationError as error:
             raise StateError(self.path, f": {error}") from error
-        except Exception as error:  # what damaged values make others raise is anybody's guess
+        except Exception as error:  # damaged values can make the body raise anything
             why = f"{type(error).__name__}: {error}"
             raise StateError(self.path, f" cannot be loaded: {why}") from error
 
 
 class Stateful(Protocol):
-    """What can be saved, and can go on from what was."""
+    """An object that can be saved and can go on from its saved state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be remembered."""
+        """Return everything that the object needs to go on."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
@@ -215,10 +215,10 @@ class Stateful(Protocol):
 def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
     """Load the states of parts, one after another, before the body runs.
 
-    Whatever is raised, there or in the body, all parts go back to where they stood.
+    If loading or the body raises, all parts go back to their earlier states.
 
     Raises:
-        StateError: if a part does not take its state.
+        StateError: if a part refuses its state.
     """
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
@@ -240,16 +240,16 @@ def _show(value: Any) -> str:
 
 
 def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state that is not of a loader or step like this one.
+    """Refuse a saved state of a loader or step that was built differently from this one.
 
     Args:
         kind: `"loader"` or `"step"`.
-        state: what was saved.
-        version: of states that can be read.
-        built: what it was built with.
+        state: the saved state.
+        version: the version of states that this release reads.
+        built: what this loader or step was built with.
 
     Raises:
-        ConfigurationError: if it is not; the difference is named.
+        ConfigurationError: if the state does not fit; the message names the difference.
     """
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, fields, replace
 
-STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # of what counts otherwise
+STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
-STANDS = {"counted": False}  # of a field: it says how things stand, and is no count since a moment
+STANDS = {"counted": False}  # marks a field that describes the present and counts nothing
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Stats:
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
         checked: of those, how many were scored a second time, exactly, to check a cheap scorer.
-        observed: examples by which a gate judged at no pass, from what training computed of them.
-        expired: candidates that had to be scored though the strategy remembers scores: theirs
-            was too old, or there was none.
+        observed: examples whose scores a gate took from training, without a scoring pass.
+        expired: candidates that had to be scored although the strategy remembers scores, because
+            theirs was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
         waiting: candidates that wait for a full window, rows that wait for a full batch, and a
@@ -27,7 +27,7 @@ class Stats:
         dropped: examples let go by `leftovers="drop"`, and by `"flush"` where another rank had
             no batch left.
         beyond: examples of this rank's shard that never came up, because another rank's epoch
-            was over; in no other count, and counted where the sampler tells its length.
+            was over; in no other count, and counted only where the sampler tells its length.
         nonfinite: examples skipped because their loss was not finite.
         ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
@@ -59,8 +59,8 @@ class Stats:
     def cost(self) -> int:
         """What scoring and training took, in forward passes of one example.
 
-        A score counts as one, also where a cheap scorer took it; training on an example as
-        three, its forward and a backward of twice that.
+        A score counts as one, even from a cheap scorer. Training on an example counts as three:
+        its forward, and a backward of twice that.
         """
         return self.scored + self.checked + TRAINED * self.kept
 
@@ -70,7 +70,7 @@ class Stats:
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
-        """Return what was counted since an earlier snapshot; what is no count is as it is now."""
+        """Return the counts since an earlier snapshot; other fields keep their present values."""
         counts = [each.name for each in fields(self) if each.metadata.get("counted", True)]
         return replace(
             self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}
@@ -79,11 +79,11 @@ class Stats:
 
 @dataclass(frozen=True)
 class ScoreStats:
-    """What many scores are like, those that are not finite left out.
+    """A summary of the finite ones among many scores.
 
     Attributes:
-        count: how many there are, at least 1.
-        mean: of all of them.
+        count: how many finite scores there are, at least 1.
+        mean: their mean.
         deciles: the lowest, the nine that cut them into tenths, and the highest, `[11]`.
     """
 
@@ -103,12 +103,12 @@ class StepStats:
         nonfinite: rows skipped because their loss was not finite.
         operations: heavy operations (matrix products, convolutions, attention) of training
             forwards, where activations are reused.
-        reused: how many of them were not computed.
-        products: multiplications that the heavy operations take.
-        spared: multiplications of those that were not computed.
+        reused: heavy operations that were not computed again.
+        products: multiplications that all heavy operations take.
+        spared: multiplications of the reused ones.
         strayed: training forwards that called other operations than their selection pass did,
             and were computed from there on.
-        held_bytes: most memory that a selection pass left held for its training forward.
+        held_bytes: the most memory that a selection pass kept for its training forward.
     """
 
     steps: int = 0

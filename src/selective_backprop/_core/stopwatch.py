@@ -1,4 +1,4 @@
-"""Where the time goes: synchronised seconds per phase, whose parts add up to the whole."""
+"""Where the time goes: synchronised seconds per phase, which add up to the whole."""
 
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -17,8 +17,8 @@ class Stopwatch:
         device: where the work runs. On CUDA the device is synchronised at every change of
             phase, so that work is charged to the phase that asked for it; that costs speed, so
             leave the stopwatch out where only the result matters.
-        clock: returns seconds, never going backwards; `time.process_time` counts this
-            process's CPU seconds instead of the wall's.
+        clock: returns seconds that never decrease; `time.process_time` counts this process's
+            CPU seconds instead of wall-clock seconds.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Stopwatch:
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stand still, so that what follows (an evaluation, say) is charged to nobody."""
+        """Stop counting, so that what follows (an evaluation, say) is charged to no phase."""
         self._charge()
         self._phase = None
 
     def go_on(self, seconds: Mapping[str, float]) -> None:
-        """Count on from seconds per phase that were charged before, in another process, say."""
+        """Continue from seconds per phase that were charged earlier, in another process, say."""
         self._seconds = dict(seconds)
 
     @contextmanager
@@ -60,7 +60,7 @@ class Stopwatch:
         try:
             yield
         finally:
-            if self._phase is not None:  # stopped within the body, it stays stopped
+            if self._phase is not None:  # if the body called `stop`, it stays stopped
                 self._charge()
                 self._phase = outer
 

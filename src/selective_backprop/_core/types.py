@@ -1,4 +1,4 @@
-"""Shaped tensor types: the words in which the rest of the package speaks of rows and scores."""
+"""Shaped tensor types of scores, odds and rows, and the types of the user's callables."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
