@@ -1,4 +1,4 @@
-"""What all processes of a training agree on; one process alone agrees with itself."""
+"""The processes that train together, and how each gathers the messages of all."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor, distributed
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 
-MOST_AT_ONCE = 2**20  # rows of all ranks in one message of many
+MOST_AT_ONCE = 2**20  # most rows, of all ranks together, in one piece of a longer message
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Group:
 
         Args:
             message: this rank's.
-            doing: what this rank does, as "opens epoch 3"; for the error.
+            doing: what this rank does, such as "opens epoch 3"; for the error's message.
 
         Raises:
             LoaderError: if a rank has died, or has not called within the group's timeout.
         """
-        with torch.inference_mode(False):  # in it, views would not hold what they show
+        with torch.inference_mode(False):  # in it, a view does not hold the tensor it views
             message = message.to(self.device, copy=True).contiguous()
             places = [torch.empty_like(message) for _ in range(self.size)]
             if self.device.type == "cpu":
@@ -74,12 +74,12 @@ class Group:
         """Yield the rows of all ranks, in pieces of bounded size.
 
         Args:
-            rows: this rank's, `[row, ...]`; alike on all ranks but for their number.
-            counts: how many each rank has, as all ranks know.
+            rows: this rank's, `[row, ...]`; only their number may differ between ranks.
+            counts: how many rows each rank has; every rank must know all of them.
 
         Yields:
-            A rank, where its piece begins among its rows, and the piece; in the same order on
-            every rank, and each rank's pieces in their own.
+            A rank, the position of a piece among that rank's rows, and the piece. The order is
+            the same on every rank, and keeps each rank's rows in order.
         """
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
@@ -97,7 +97,7 @@ Ranks: TypeAlias = Alone | Group
 
 
 class _Sent(NamedTuple):
-    """What was given to gloo: tensors, a view of each, and how often each was held before."""
+    """Tensors given to gloo, a view of each, and how often each was held before it was sent."""
 
     tensors: list[Tensor]
     views: list[Tensor]
@@ -108,13 +108,13 @@ _kept: dict[int, _Sent] = {}
 
 
 def _keep(tensors: list[Tensor]) -> None:
-    """Keep what is about to be sent until gloo has let go of it, at some later call.
+    """Keep tensors that are about to be sent until a later call finds that gloo released them.
 
-    A thread of gloo drops what it has sent a moment after the caller goes on. The last holder
-    but Python needs Python's lock for that. A model under DDP that is freed in that moment as
-    the last owner of the process group waits for the thread without giving up the lock, for
-    ever: a training that ends right after a message would hang (pytorch/pytorch#56297). While
-    a view holds a tensor too, gloo is not the last, and never needs the lock.
+    A thread of gloo releases what it has sent a moment after the caller goes on. Where nothing
+    but Python holds the tensor besides, the thread needs Python's lock for that. If a model
+    under DDP is freed in that moment, as the last owner of the process group, it waits for the
+    thread without giving up the lock. So a training that ends right after a message would hang
+    for ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
     """
     for key, sent in list(_kept.items()):
         if all(now <= then for now, then in zip(_holders(sent.tensors), sent.holders, strict=True)):
@@ -124,7 +124,7 @@ def _keep(tensors: list[Tensor]) -> None:
 
 
 def _holders(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how often each tensor is held beyond Python, where torch can tell."""
+    """Return how often each tensor is held outside Python; 0 where torch cannot tell."""
     count = getattr(Tensor, "_use_count", lambda tensor: 0)
     return [count(tensor) for tensor in tensors]
 
@@ -134,11 +134,11 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
 
     Args:
         members: torch's process group of those that share the data; None for all processes.
-        device: where the model is; messages lie there where the group cannot send what the
-            host holds.
+        device: where the model is; messages lie there if the group cannot send from the host's
+            memory.
 
     Raises:
-        ConfigurationError: if `members` is no process group, or none of this process.
+        ConfigurationError: if `members` is not a process group that this process is in.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
@@ -170,7 +170,7 @@ def _check_members(members: Any) -> None:
 
 
 def _device_of(members: Any, device: torch.device | None) -> torch.device:
-    """Return where messages lie: in the host's memory where that can be sent as it is."""
+    """Return where messages lie: in the host's memory, if the group can send from there."""
     pairs = distributed.get_backend_config(members).split(",")
     backends = dict(pair.partition(":")[::2] for pair in pairs)
     if "cpu" in backends and (device is None or backends.get(device.type) != "nccl"):

@@ -11,18 +11,19 @@ from selective_backprop._distributed.group import Group
 
 
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
-    """Return each rank's numbers, once it is certain that all ranks were built alike.
+    """Return each rank's numbers, after checking that all ranks were built alike.
 
     Args:
         group: the ranks.
-        built: how this one was built; values are compared by what they print.
-        numbers: what else it has to say; equally many on each rank.
+        built: what this rank was built with; values are compared by what they print.
+        numbers: further numbers of this rank; equally many on each rank.
 
     Raises:
         ConfigurationError: if ranks were built differently; the difference is named.
         LoaderError: if a rank does not answer.
     """
     words = json.dumps({name: str(value) for name, value in built.items()}).encode()
+    # 63 bits, which fit into an int64 without a sign.
     digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
     message = torch.tensor([digest, len(words), *numbers])
     gathered = group.gather(message, "opens an epoch").tolist()

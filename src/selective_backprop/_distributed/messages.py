@@ -11,11 +11,11 @@ from selective_backprop._core.errors import LoaderError
 from selective_backprop._distributed.group import Group
 
 HEAD = 2  # numbers that stand before the scores
-EPOCHS, TURNS = 2**10, 2**19  # what an int32 has room for beside the status; counted on from 0
+EPOCHS, TURNS = 2**10, 2**19  # fit into an int32 beside the status; counts above start at 0 again
 
 
 class Status(IntEnum):
-    """What a rank says of itself.
+    """A rank's state, as it tells the others.
 
     `READY` holds a full training batch, `ENDED` has none left in this epoch, `FAILED` is about
     to raise, `OPENING` begins an epoch.
@@ -28,12 +28,12 @@ class Status(IntEnum):
 
 
 class Head(NamedTuple):
-    """Where a rank stands, in 31 bits.
+    """How far a rank has come, in 31 bits.
 
     Attributes:
-        status: what it says of itself.
+        status: the rank's state.
         epoch: the running epoch's number, modulo 1,024.
-        turn: how many exchanges of it came before, modulo 524,288.
+        turn: how many exchanges of this epoch came before, modulo 524,288.
     """
 
     status: Status
@@ -41,12 +41,12 @@ class Head(NamedTuple):
     turn: int
 
     def pack(self) -> int:
-        """Return the head as one number that is not negative."""
+        """Return the head as one number, at least 0."""
         return ((self.turn % TURNS) * EPOCHS + self.epoch % EPOCHS) * len(Status) + self.status
 
     @classmethod
     def unpack(cls, number: int) -> "Head":
-        """Return the head that was packed."""
+        """Return the head that `pack` turned into this number."""
         number, status = divmod(number, len(Status))
         turn, epoch = divmod(number, EPOCHS)
         return cls(Status(status), epoch, turn)
@@ -65,13 +65,13 @@ class Head(NamedTuple):
 class Exchange:
     """One all-gather of one small message from each rank.
 
-    A message has `rows + 2` numbers of 4 bytes, however few scores there are: the head, how
-    many scores follow, and the bits of as many float32 scores. The host waits for the device
-    once in it, to read the heads.
+    A message has `rows + 2` numbers of 4 bytes, however few scores there are: the head, the
+    number of scores, and their bits as float32. The host waits for the device once in each
+    exchange, to read the heads.
 
     Args:
         group: the ranks.
-        rows: most scores that a rank sends; the same on all of them.
+        rows: the most scores that a rank sends; the same on all ranks.
     """
 
     def __init__(self, group: Group, rows: int) -> None:
@@ -79,17 +79,17 @@ class Exchange:
         self.rows = rows
 
     def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> tuple[list[Status], list[Tensor]]:
-        """Tell the other ranks where this one stands, and return what all of them tell.
+        """Send this rank's head and scores, and return the statuses and scores of all ranks.
 
         Args:
             head: this rank's.
-            scores: what it has newly scored, in pieces, at most `rows`.
+            scores: its new scores, in pieces; at most `rows` in all.
 
         Returns:
             Each rank's status and scores, in the order of the ranks.
 
         Raises:
-            LoaderError: if ranks stand at different places, another one has failed, or one
+            LoaderError: if ranks are at different exchanges, another rank has failed, or one
                 does not answer.
         """
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
