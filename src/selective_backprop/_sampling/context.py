@@ -16,16 +16,16 @@ class Context:
     Attributes:
         batch_size: rows of a full training batch.
         window: candidates from which an exact draw takes a full training batch; None where
-            every candidate batch is drawn from by itself.
+            rows are drawn from each candidate batch by itself.
         model: the user's model, or None where nothing is scored.
         losses: returns one loss per example of a batch, `[candidate]`, on the model's device;
             None where nothing is scored.
-        outputs: returns `(outputs, targets)` of a batch, or None if it is not known how.
+        outputs: returns `(outputs, targets)` of a batch; None where only losses can be had.
         device: where candidates are moved to, or None if they stay where the loader put them.
         examples: examples in the data set, or None for a stream.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
-        checks: whether cheap scorers may hold themselves against exact ones; not so within
-            another one that does.
+        checks: whether a cheap scorer may check itself against an exact one; False inside
+            another cheap scorer that does so.
 
     Raises:
         ConfigurationError: if a number is out of its range.

@@ -1,4 +1,4 @@
-"""Which rows, with which weights: what selectors answer, and how an exact number is drawn."""
+"""The rows and weights that selectors return, and how an exact number of rows is drawn."""
 
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
@@ -14,8 +14,8 @@ from selective_backprop._core.types import Odds, RowIndices, RowWeights
 class Draw(StrEnum):
     """How many rows a draw yields.
 
-    `EXACT` takes a fixed number from each window of candidates; `BERNOULLI` tosses a coin of its
-    own for each candidate, so that the number varies.
+    `EXACT` takes a fixed number from each window of candidates; `BERNOULLI` tosses a coin for
+    each candidate, so that the number varies.
     """
 
     EXACT = "exact"
@@ -60,21 +60,21 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     count is spread evenly over the others.
 
     Args:
-        weights: how much each candidate wants to be drawn; at least 0, on any scale between
-            1e-280 and 1e300, below which it counts as 0.
+        weights: what each candidate's odds are proportional to; at least 0, on any scale between
+            1e-280 and 1e300. Lower weights count as 0.
         count: how many rows are to be drawn; at most the number of candidates.
 
     Returns:
         Odds in [0, 1] on the weights' device, found without a host synchronisation.
 
     Raises:
-        ConfigurationError: if the count is no whole number of candidates.
+        ConfigurationError: if the count is not a whole number from 0 to that of candidates.
     """
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
         return torch.ones_like(weights)
-    # A weight of next to nothing makes the rows of weight 0 share what the others leave, evenly;
-    # where the others leave nothing, their odds come out below 1e-290.
+    # A tiny weight lets the rows of weight 0 share evenly what the others leave; where the
+    # others leave nothing, their odds come out below 1e-290.
     ascending = weights.clamp(min=1e-300).sort().values
     tails = ascending.cumsum(0).flip(0)  # tails[j]: the sum of all but the j largest
     left = torch.arange(count, 0, -1, device=weights.device, dtype=weights.dtype)
@@ -87,11 +87,11 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
     """Return odds that sum to `count` and stay as near to the given probabilities as they can.
 
-    The probabilities `p` are tilted to `p + d * p * (1 - p)`: what is almost certain, or almost
-    impossible, hardly moves. Averaged over windows of 128 rows the odds keep within 0.01 of the
-    probabilities in every decile, where scaling them all would take up to 0.014 from the highest.
-    Where the sum is too far from `count` for a tilt (`abs(d) > 1`), they are scaled all the same,
-    as `inclusion_odds` does.
+    The probabilities `p` are tilted to `p + d * p * (1 - p)`, which hardly changes those near 0
+    or 1. Averaged over windows of 128 rows, the odds stay within 0.01 of the probabilities in
+    every decile; scaling them all would take up to 0.014 from the highest. If their sum is too
+    far from `count` for a tilt (`abs(d) > 1`), they are scaled after all, as `inclusion_odds`
+    does.
 
     Args:
         probabilities: with which each row would be kept on its own, in [0, 1].
@@ -101,7 +101,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
 
     Raises:
-        ConfigurationError: if the count is no whole number of rows.
+        ConfigurationError: if the count is not a whole number from 0 to that of rows.
     """
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
@@ -112,7 +112,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     """Do what `tilted_odds` does in NumPy, whose small arrays cost less than small tensors."""
     total = np.add.reduce(probabilities)
-    room = total - probabilities @ probabilities
+    room = total - probabilities @ probabilities  # the sum of p * (1 - p)
     if abs(count - total) > room or room <= 0.0:
         return inclusion_odds(torch.from_numpy(probabilities), count).numpy()
     tilt = (count - total) / room
@@ -120,7 +120,7 @@ def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
 
 
 def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
-    """Do the same without a word from the host, which would have to wait for the sums."""
+    """Do the same on the device alone: the host would have to wait for the sums."""
     room = probabilities * (1.0 - probabilities)
     tilt = (count - probabilities.sum()) / room.sum()
     tilted = torch.addcmul(probabilities, room, tilt)
@@ -139,10 +139,10 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         generator: the only source of randomness, on the odds' device.
 
     Returns:
-        Row positions, ascending. The number is `count` whatever rounding does to the sum.
+        Row positions, ascending; exactly `count`, however the sum of the odds is rounded.
 
     Raises:
-        ConfigurationError: if the count is no whole number of rows.
+        ConfigurationError: if the count is not a whole number from 0 to that of rows.
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
     if odds.device.type == "cpu":
@@ -172,14 +172,14 @@ def _comb_on_device(odds: Odds, order: Tensor, offset: Tensor, count: int) -> Ro
     shuffled = odds.take(order)
     ends = shuffled.cumsum(0) - offset
     taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
-    # Ranking the taken rows first, and only then the likeliest, makes the count a certainty
-    # where a sum that is off by 1e-13 would lose or add a tooth.
+    # Taken rows rank first, and the likeliest after them, so that the count holds even where a
+    # sum that is off by 1e-13 loses or adds a tooth.
     picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
     return order.take(picked).sort().values
 
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:
-    """Keep each row by a coin of its own; the number kept is read back by the host."""
+    """Keep each row by its own coin toss; the host reads back how many are kept."""
     coins = torch.rand(odds.shape[0], generator=generator, device=odds.device, dtype=torch.float64)
     return (coins < odds).nonzero().flatten()
 

@@ -1,4 +1,4 @@
-"""When selection pays: a judgement from scores, where no epoch or fraction can say it ahead."""
+"""Gates: they judge from scores whether selection pays, where no schedule can say it ahead."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from selective_backprop._sampling.context import Context
 class RunningGate(ABC):
     """A gate at work in one training. While it is shut, everything is trained on.
 
-    It observes what training computes of the batches that nothing was selected from, where the
-    loop hands that to the loader, and candidate batches that are scored: those that `probes` asks
-    for, and while it is open all.
+    It observes the scores of candidate batches: all of them while it is open, and those that
+    `probes` asks for while it is shut. If the loop hands the loader what training computes, it
+    also observes the batches that nothing was selected from.
     """
 
     @property
@@ -30,7 +30,7 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether the next candidate batch is to be scored although the gate is shut.
 
-        Asked for each one that arrives, whether or not the loop shows it what it computes.
+        Called for each batch that arrives, whether or not the loop hands over what it computes.
         """
 
     @abstractmethod
@@ -39,7 +39,7 @@ class RunningGate(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what the gate must remember to go on later."""
+        """Return everything that the gate needs to go on later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -60,20 +60,19 @@ class VarianceGate(AbstractGate):
     """Open when importance sampling reduces the variance by more than its scoring costs.
 
     Sampling in proportion to scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)` times the
-    examples. It pays from `tau > (B + 3 b) / (3 b)` on, where B candidates are scored for a
-    batch of b and a backward pass costs two forwards. The gate shuts again when it no longer
-    does.
+    examples. It pays where `tau > (B + 3 b) / (3 b)`, if B candidates are scored for a batch of
+    b and a backward pass costs two forwards. The gate shuts again when it no longer pays.
 
-    While it is shut it observes what training computes anyway, where the loop takes its loss from
-    `SelectiveLoader.loss_fn` or calls `record`, and costs nothing. Where the loop gives it
-    nothing, it pays for scores. The host reads tau once for each batch that is observed, when the
-    next one arrives; on CUDA it then waits for the forward pass, not for the backward after it.
+    If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate
+    observes what training computes anyway, and costs nothing. Otherwise it pays for scores. The
+    host reads tau once for each batch that is observed, when the next one arrives; on CUDA it
+    then waits for the forward pass, not for the backward after it.
 
     Args:
         smoothing: how much of the moving average of tau is kept at each observation, in [0, 1).
             The average starts at 0, so that a few observations must agree.
         probe_every: while the gate is shut, one candidate batch in this many is scored, counted
-            from the last that the loop showed; at least 1. It is trained on like the others.
+            from the last that the loop handed over; at least 1. It is trained on like the others.
         threshold: the tau to exceed; None for what scoring costs, by the formula.
 
     Raises:
@@ -81,7 +80,7 @@ class VarianceGate(AbstractGate):
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The
-        smoothing is that of the authors' code, as the formula is where no threshold is given.
+        smoothing, and the formula where no threshold is given, are those of the authors' code.
     """
 
     smoothing: float = 0.9
@@ -122,12 +121,13 @@ class _RunningVarianceGate(RunningGate):
         return self._asked
 
     def observe(self, scores: Scores) -> None:
-        # What a loop shows unasked is of the batch before: the one that comes then is awaited too.
+        # What the loop hands over is of the batch before. The next one to arrive is then expected
+        # from the loop as well, so counting from -1 leaves it out.
         self._passed = 0 if self._asked or self.is_open else -1
         self._asked, self._gain = False, _Awaited(variance_gain(scores))
 
     def _settle(self) -> None:
-        """Let the last observation count; it may still be on its way from the device."""
+        """Add the last observation to the average, waiting for the device if need be."""
         if self._gain is not None:
             kept = self._spec.smoothing
             self._tau = kept * self._tau + (1.0 - kept) * self._gain.read()
@@ -143,7 +143,7 @@ class _RunningVarianceGate(RunningGate):
 
 
 class _Awaited:
-    """A number on its way to the host, which waits for no work that is queued after it."""
+    """A number on its way to the host; reading it waits for no work that is queued after it."""
 
     def __init__(self, number: Tensor) -> None:
         self._number, self._copied = number, None
@@ -158,13 +158,13 @@ class _Awaited:
 
 
 def variance_gain(scores: Scores) -> Tensor:
-    """Return how many times the examples sampling in proportion to the scores is worth.
+    """Return how many uniformly drawn examples one drawn in proportion to the scores is worth.
 
     Args:
         scores: at least 0, one per candidate; negative and infinite ones count as 0.
 
     Returns:
-        `sqrt(mean(s ** 2)) / mean(s)`, at least 1, a float64 of no axes; 1 where all are 0.
+        `sqrt(mean(s ** 2)) / mean(s)`, at least 1, a float64 scalar; 1 where all scores are 0.
     """
     scores = scores.double().clamp(min=0.0)
     scores = scores.where(scores.isfinite(), 0.0)

@@ -13,9 +13,9 @@ from selective_backprop._sampling.gate import AbstractGate
 class Phase(Enum):
     """What happens to a candidate batch; decided when its indices are drawn.
 
-    `PLAIN` trains on all of it, after whatever waits; `PLAIN_IN_SELECTION` trains on all of it and
-    lets an incomplete window wait on; `SELECT` selects; `PRESELECTED` was selected before it was
-    loaded; `RESCORE` is scored for later epochs and not trained on.
+    `PLAIN` trains on all of it, after the rows that wait; `PLAIN_IN_SELECTION` trains on all of it
+    and leaves an incomplete window waiting; `SELECT` selects from it; `PRESELECTED` was selected
+    before it was loaded; `RESCORE` is scored for later epochs and not trained on.
     """
 
     PLAIN = "plain"
@@ -38,7 +38,7 @@ class Schedule:
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
         plain_every: one training batch in this many is made of unselected, unscored
             candidates; at least 2, since 1 would leave nothing to select. None: no such batch.
-        gate: judges from scores whether selection pays at the moment; None where it always acts.
+        gate: judges from scores whether selection pays at the moment; None to select always.
 
     Raises:
         ConfigurationError: if a value is out of its range or would disable selection.
@@ -65,18 +65,18 @@ class Schedule:
 
     @property
     def uses_fractions(self) -> bool:
-        """Whether the length of training must be known."""
+        """Whether `start` or `end` is used, so that the length of training must be known."""
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:
         """Refuse a training in which selection would never act.
 
         Args:
-            epochs: how long it will be, or None if that is unknown.
+            epochs: how many it will take, or None if that is unknown.
             batches: candidate batches per epoch, or None if that is unknown.
 
         Raises:
-            ConfigurationError: if no batch of it falls into the time of selection.
+            ConfigurationError: if selection acts on none of its batches.
         """
         if epochs is None:
             return
@@ -88,7 +88,8 @@ class Schedule:
         if batches is None or not self.uses_fractions:
             return
         total = epochs * batches
-        # The first batch is drawn at progress 0, which is before any start but 0 itself.
+        # The first batch is drawn at progress 0, which is before any start above 0. Taking off
+        # 1e-9 keeps a product that should be whole from being rounded up to the next batch.
         start = max(self.start > 0.0, math.ceil(self.start * total - 1e-9))
         first = max(self.warmup_epochs * batches, start)
         if first >= total or first / total >= self.end:
@@ -113,10 +114,10 @@ class Schedule:
 
 
 class PlainBatchCadence:
-    """Deal out one unselective training batch in `every`, counted in candidates.
+    """Pass candidate batches unselected so that one training batch in `every` is plain.
 
-    An error-diffusing count: whatever the candidate batches' size, the share of candidates that
-    pass unselected stays what one batch in `every` asks for.
+    The count diffuses its error: whatever the size of candidate batches, the share of candidates
+    that pass unselected stays that of one training batch in `every`.
 
     Args:
         every: as `Schedule.plain_every`.
@@ -127,15 +128,15 @@ class PlainBatchCadence:
     def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
         self._batch = batch_size
         self._cycle = None if every is None else (every - 1) * window + batch_size
-        self.state = (0, 0)
+        self.state = (0, 0)  # candidates seen, and how many of them passed unselected
 
     @property
     def active(self) -> bool:
-        """Whether any batch is dealt out."""
+        """Whether any batch passes unselected."""
         return self._cycle is not None
 
     def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
-        """Return another count of the same deal, standing at `state`."""
+        """Return another count with the same settings, which goes on from `state`."""
         other = copy.copy(self)
         other.state = state
         return other

@@ -25,14 +25,14 @@ VERSION = 1
 class Subset:
     """A kept part of a data set.
 
-    Two are equal where all they hold is equal, in whichever process they were made. The tensors
-    are copies on the CPU.
+    Two subsets are equal if all that they hold is equal, even if two processes made them. The
+    tensors are copies on the CPU.
 
     Args:
         indices: the kept examples, none twice, in any order; held in int64, ascending.
         examples: the size of the data set that this is a part of.
-        scores: what the examples were chosen by, one finite number for each example of the
-            whole data set, held in float32 or float64; or None.
+        scores: the numbers that the examples were chosen by, one finite number for each example
+            of the whole data set, held in float32 or float64; or None.
         source: where the choice comes from, in a few words.
         cost: what finding the scores cost, in passes of traditional training over the data set
             (three forwards per example); 0 where that is unknown.
@@ -77,7 +77,7 @@ class Subset:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        # part of saved states: says nothing that differs from process to process
+        # Saved states hold this text, so nothing in it may differ between processes.
         return f"Subset({len(self)} of {self.examples}, {self.source!r}, digest {self.digest})"
 
     def mask(self) -> Tensor:
@@ -87,7 +87,7 @@ class Subset:
         return mask
 
     def check(self, examples: int | None) -> None:
-        """Make sure that this is a part of a data set of that many examples.
+        """Check that this is a part of a data set of that many examples.
 
         Args:
             examples: the size of the data set it is to be used with; None for a stream, whose
@@ -109,7 +109,7 @@ class Subset:
         """Write a file that `Subset.load` reads; whatever happens, it is never half written.
 
         Args:
-            path: of the file; its folder is made where it is missing.
+            path: of the file; its folder is made if it is missing.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,10 +137,10 @@ class Subset:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":
-        """Return the subset that `save` wrote; no code is run, whatever the file holds.
+        """Return the subset that `save` wrote; code in the file is never run.
 
         Raises:
-            DataError: if the file is missing, truncated, damaged, of a later version, or
+            DataError: if the file is missing, truncated, damaged, of another version, or
                 something else.
         """
         content = Saved(_read(Path(path)))
@@ -151,9 +151,7 @@ class Subset:
             indices, examples, scores, source, cost = (part.value for part in parts)
             subset = cls(indices, examples, scores=scores, source=source, cost=cost)
             intact = subset.digest == str(digest.value)
-        except (
-            Exception
-        ) as error:  # what foreign values make a constructor raise is anybody's guess
+        except Exception as error:  # damaged values can make the constructor raise anything
             raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
         if not intact:
             raise DataError(f"{path} is damaged: its digest does not fit its content. {_ADVICE}")
@@ -173,7 +171,7 @@ _ADVICE = "Write it again with Subset.save(path)."
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
-    """Return a copy of the indices in ascending order, having checked them."""
+    """Check the indices and return a copy in ascending order."""
     if not isinstance(indices, Tensor) or indices.ndim != 1:
         found = type(indices).__name__
         if isinstance(indices, Tensor):
@@ -201,7 +199,7 @@ def _ascending(indices: Tensor, examples: int) -> Tensor:
 
 
 def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
-    """Return a copy of the scores, in float32 or float64, having checked them."""
+    """Check the scores and return a copy in float32 or float64."""
     if scores is None:
         return None
     if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
@@ -211,6 +209,7 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
             f"scores must be a tensor of one number for each example of the whole data set, "
             f"shape ({examples},); got {found}"
         )
+    # float32 holds every number of two bytes exactly; longer integers need float64.
     short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
     kind = torch.float32 if short else torch.float64
     copied = scores.detach().to("cpu", kind, copy=True).contiguous()
@@ -224,14 +223,14 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a file that `Subset.save` of this or an earlier version wrote."""
+    """Return the content of a file that `Subset.save` wrote in this version."""
     if not path.is_file():
         raise DataError(f"there is no file {path}. {_ADVICE}")
-    if not zipfile.is_zipfile(path):  # what torch saves is one; its directory stands at the end
+    if not zipfile.is_zipfile(path):  # torch saves zip files, whose directory is at the end
         raise DataError(f"{path} is no saved Subset, or is truncated. {_ADVICE}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what damaged bytes make the reader raise is anybody's guess
+    except Exception as error:  # damaged bytes can make the reader raise anything
         raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise DataError(f"{path} was saved by torch, but holds no Subset. {_ADVICE}")
