@@ -1,5 +1,5 @@
 """What is remembered from step to step: recent scores, and the last scores of each example.
 
-Knows the rooms below: how ranks share what they remember is decided here. Read `history.py`, then
+Also how ranks share what they remember. Knows the rooms below. Read `history.py`, then
 `ledger.py`.
 """

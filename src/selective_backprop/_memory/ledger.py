@@ -21,13 +21,13 @@ def example_bytes(depth: int, columns: int = 1) -> int:
 
     Args:
         depth: how many scores of each are remembered.
-        columns: of how many sources.
+        columns: how many sources the scores come from.
     """
     return 6 * depth * columns + 2 + (depth > 1)  # scores with epochs, the count, the flag
 
 
 class Observations(NamedTuple):
-    """What a column remembered at one moment, on the host.
+    """A column's scores and their epochs at one moment, on the host.
 
     Attributes:
         scores: the last scores of each example, newest first; NaN where there are fewer.
@@ -57,14 +57,14 @@ class Column:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Remember a score of each of some examples, and forget the oldest of each.
+        """Remember one score for each of some examples, and forget the oldest of each.
 
         Args:
             indices: the examples, on any device.
             scores: one for each, in the same order.
             epoch: in which they were taken.
-            new: which of them stand beside the example's newest score so far, and do not
-                replace it; by default all.
+            new: which scores are added to the example's earlier ones; the others replace its
+                newest. By default all are added.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -113,8 +113,8 @@ class Column:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size or another depth, or
-                damaged; what is remembered is then as it was.
+            ConfigurationError: if the state is of a data set of another size, of another depth,
+                or damaged; this column then stays as it was.
         """
         self._scores, self._epochs = self._read(Saved(state))
         self.changes += 1
@@ -134,14 +134,14 @@ class Column:
 class AwaitedLosses:
     """Which examples were handed out and have no recorded loss since.
 
-    A step may evaluate its loss several times, as SAM and LBFGS do. The first loss of a hand-out
-    is a new one, which stands beside those before it; any further one replaces it. Takes a byte
-    for each example, where more than one loss of each is remembered.
+    A step may evaluate its loss several times, as SAM and LBFGS do. The first loss after a
+    hand-out is added to the example's earlier ones; any further one replaces it. Takes a byte for
+    each example, if more than one loss of each is remembered.
 
     Args:
         examples: examples in the data set.
-        depth: how many losses of each example are remembered. With one there is nothing to tell
-            apart, since every loss replaces the one before.
+        depth: how many losses of each example are remembered. With 1, every loss replaces the
+            one before, and nothing is tracked.
     """
 
     def __init__(self, examples: int, depth: int) -> None:
@@ -158,10 +158,10 @@ class AwaitedLosses:
         self._flags[indices.to(self._flags.device)] = True
 
     def answer(self, indices: RowIndices) -> RowMask | None:
-        """Return of recorded losses which are the first of a hand-out; None where all count so."""
+        """Return which recorded losses are the first since a hand-out; None to count all so."""
         if not self._tracks:
             return None
-        if self._flags is None:  # of nothing that was handed out
+        if self._flags is None:  # nothing was handed out yet
             return torch.zeros_like(indices, dtype=torch.bool)
         indices = indices.to(self._flags.device)
         new = self._flags[indices]
@@ -176,8 +176,8 @@ class AwaitedLosses:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if it is of another data set's size, or damaged; nothing is then
-                changed.
+            ConfigurationError: if the state is of a data set of another size, or damaged; nothing
+                is changed then.
         """
         if not self._tracks:
             saved.nothing()
@@ -190,15 +190,15 @@ class AwaitedLosses:
 class Ledger:
     """Per example: its last scores by source, their age, and how often it was trained on.
 
-    Scores that a selection pass took and losses that training computed are kept apart, since
-    the model was in another mode and the example perhaps augmented otherwise: whoever mixes
-    them does so on purpose. Takes 6 bytes an example for each score remembered, and 2 for the
-    count: 8 where one score of one source is. Where several losses are, one more byte tells the
-    first loss of a hand-out from those that the same step computes after it.
+    Scores that a selection pass took and losses that training computed are kept apart, since the
+    model was in another mode and the example may have been augmented differently: they are mixed
+    only on purpose. Each example takes 6 bytes for each score remembered and 2 for the count: 8
+    bytes for one score of one source. Where several losses are remembered, one more byte tells
+    the first loss after a hand-out from those that the same step computes after it.
 
     Args:
-        examples: examples in the data set; at least 1.
-        depth: how many scores of each example and source are remembered.
+        examples: examples in the data set.
+        depth: how many scores of each example and source are remembered; at least 1.
 
     Attributes:
         examples: as given.
@@ -206,7 +206,7 @@ class Ledger:
         recorded: losses that the user recorded from training.
 
     Raises:
-        ConfigurationError: if either is no whole number, or the depth is below 1.
+        ConfigurationError: if either is not a whole number, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
@@ -219,7 +219,7 @@ class Ledger:
 
     @property
     def changes(self) -> int:
-        """How often anything was filed: two equal numbers, and nothing was in between."""
+        """How often anything was filed; while this number is the same, nothing was."""
         return self.scored.changes + self.recorded.changes
 
     def hand_out(self, indices: RowIndices) -> None:
@@ -230,8 +230,8 @@ class Ledger:
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember losses that training computed.
 
-        The first of an example since it was last handed out is a new one. Any further one, which
-        the same step computes after it, replaces it.
+        An example's first loss since it was last handed out is added to its earlier ones. Any
+        further loss, which the same step computes after it, replaces it.
 
         Args:
             indices: the examples, on any device.
@@ -241,7 +241,7 @@ class Ledger:
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     def count(self, indices: RowIndices) -> None:
-        """Count examples that go into a training batch, once for each time they are named."""
+        """Count examples that go into a training batch; one that is named twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         indices = indices.to(self._selected.device)
@@ -260,7 +260,7 @@ class Ledger:
         return self._selected.to("cpu", torch.int32, copy=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is remembered."""
+        """Return everything that the ledger remembers."""
         return {
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
@@ -272,8 +272,8 @@ class Ledger:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size or another depth, or
-                damaged; what is remembered is then as it was.
+            ConfigurationError: if the state is of a data set of another size, of another depth,
+                or damaged; the ledger then stays as it was.
         """
         scored, recorded, awaited, selected = Saved(state).fields(
             "scored", "recorded", "awaited", "selected"

@@ -1,4 +1,4 @@
-"""What a rank notes about examples until the ranks put their notes together."""
+"""Scores and counts that a rank keeps until all ranks merge theirs into the ledger."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from selective_backprop._core.types import RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 
-MOST_GATHERED = 2**30  # bytes of a ledger that each rank may hold the whole of
-COUNT_CHUNK = 2048  # examples counted at once: a count stops at 30,000, and must fit two bytes
+MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
+COUNT_CHUNK = 2048  # examples counted at once: added to the highest count, 30,000, fits two bytes
 
 
 class PendingScores:
-    """Scores in the order in which they came, 16 bytes each."""
+    """Scores in the order in which they were filed, 16 bytes each."""
 
     def __init__(self) -> None:
         self._rows: list[Int64[Tensor, "row 2"]] = []
@@ -30,10 +30,10 @@ class PendingScores:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Note a score of each of some examples; as `Column.file`."""
+        """Keep one score for each of some examples; as `Column.file`."""
         bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
         epochs = torch.full_like(bits, epoch)
-        if new is not None:  # one that replaces the one before has its epoch's complement
+        if new is not None:  # a score that replaces the one before gets its epoch's complement
             epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
             self._settled = False
         halves = torch.stack([bits, epochs], dim=1)
@@ -42,7 +42,7 @@ class PendingScores:
 
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
-        """All that was not replaced: an index, and the bits of a score with its epoch."""
+        """The scores that none replaced: rows of an index, and a score's bits with its epoch."""
         if not self._rows:
             return torch.empty((0, 2), dtype=torch.int64)
         if not self._settled or len(self._rows) > 1:
@@ -57,12 +57,12 @@ class PendingScores:
 
 
 def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
-    """Return a view of the bits of each score, and of its epoch or that epoch's complement."""
+    """Return a view of each score's bits, and of its epoch or the epoch's complement."""
     return rows.view(torch.int32)[:, 2:]
 
 
 def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
-    """Return the rows that no later one replaces; each replaces what the first it replaced did."""
+    """Return the rows that no later one replaces, marked as the first row that each replaced."""
     if not len(rows):
         return rows
     indices, order = rows[:, 0].sort(stable=True)
@@ -71,7 +71,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
     goes_on[1:] = (indices[1:] == indices[:-1]) & (epochs[1:] < 0)
     first = (~goes_on).nonzero().flatten()
     last = torch.cat([first[1:], first.new_tensor([len(rows)])]) - 1
-    # the first of them says whether any replaces what is known from before
+    # The first of several rows decides whether they replace a score filed before all of them.
     kept, replaces = order[last], epochs[first] < 0
     rows = rows.clone()
     own = _halves(rows)
@@ -81,7 +81,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
 
 
 class PendingUpdates:
-    """Takes notes as a ledger does, and holds an epoch's of them until they are merged.
+    """Takes an epoch's scores, losses and counts as a ledger does, until they are merged.
 
     Args:
         examples: examples in the data set.
@@ -105,7 +105,7 @@ class PendingUpdates:
         self._counted.append(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Note losses that training computed; as `Ledger.record`."""
+        """Keep losses that training computed; as `Ledger.record`."""
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     @property
@@ -123,7 +123,7 @@ class PendingUpdates:
         self.scored, self.recorded, self._counted = PendingScores(), PendingScores(), []
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was noted and not yet merged."""
+        """Return everything that is not yet merged."""
         return {
             "scored": self.scored.rows.clone(),
             "recorded": self.recorded.rows.clone(),
@@ -135,8 +135,8 @@ class PendingUpdates:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size, or damaged; the notes
-                are then as they were.
+            ConfigurationError: if the state is of a data set of another size, or damaged; nothing
+                is changed then.
         """
         scored, recorded, awaited, counted = Saved(state).fields(
             "scored", "recorded", "awaited", "counted"
@@ -159,18 +159,18 @@ class PendingUpdates:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which examples a rank's ledger is about: every `size`-th, from `rank` on.
+    """The examples in a rank's ledger: every `size`-th, from `rank` on.
 
     Attributes:
         rank: the first of them.
-        size: into how many parts the ledger is cut; 1 where each rank holds the whole.
+        size: into how many parts the ledger is cut; 1 if each rank holds the whole.
     """
 
     rank: int = 0
     size: int = 1
 
     def examples(self, total: int) -> int:
-        """Return how many of `total` examples belong to it."""
+        """Return how many of `total` examples belong to the shard."""
         return len(range(self.rank, total, self.size))
 
 
@@ -193,11 +193,11 @@ def merge(
     group: Group,
     sizes: Sequence[tuple[int, int, int]],
 ) -> None:
-    """File what all ranks have noted, in the same order on each; nothing is left pending.
+    """File the pending updates of all ranks, in the same order on each; none stays pending.
 
     Args:
         pending: this rank's.
-        ledger: of the shard's examples.
+        ledger: this rank's, of the shard's examples alone.
         shard: which examples those are.
         group: the ranks.
         sizes: each rank's `PendingUpdates.sizes`.
@@ -223,7 +223,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     scores, epochs = noted[:, 0].contiguous().view(torch.float32), noted[:, 1]
     new = epochs >= 0
     epochs = epochs.where(new, ~epochs)
-    if not len(indices):  # another rank's examples; something was filed all the same
+    if not len(indices):  # all are of other shards; the column must count a change all the same
         column.file(indices, scores, 0)
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
@@ -233,11 +233,11 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
 
 
 def in_turn(indices: RowIndices, most: int) -> Iterator[RowIndices]:
-    """Yield the last `most` places of each example, so that none comes twice at once.
+    """Yield the last `most` places of each example, in groups that name no example twice.
 
     Args:
         indices: examples, some of them perhaps several times.
-        most: of how many places of an example anybody wants to know.
+        most: how many places of each example are yielded at most; earlier ones are left out.
     """
     if not len(indices):
         return

@@ -10,12 +10,12 @@ from selective_backprop._memory.history import History
 class SharedHistory:
     """A history that is the same on all ranks after each exchange.
 
-    What this rank files goes in at once, so that a window is ranked against itself, but stays
-    only until the ranks have exchanged: then it is taken out again and the scores of all ranks
-    go in, in the order of the ranks.
+    Scores that this rank files go in at once, so that a window is ranked against itself. They
+    stay only until the next exchange: then they are taken out, and the scores of all ranks go in,
+    in the order of the ranks.
 
     Args:
-        history: what is ranked against.
+        history: the history that scores are ranked against.
         most: how many of the newest scores are exchanged; older ones are forgotten.
         device: where scores are, or None for the host's memory.
     """
@@ -33,6 +33,7 @@ class SharedHistory:
             self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
+        # The oldest piece goes once the later ones are enough for an exchange.
         while sum(map(len, self._own[1:])) >= self._most:
             del self._own[0]
 
@@ -47,7 +48,7 @@ class SharedHistory:
         return own
 
     def settle(self, scores: list[Tensor]) -> None:
-        """Remember what all ranks have filed, `scores` being each rank's."""
+        """Remember the scores of all ranks, one tensor from each."""
         for own in scores:
             if len(own):
                 self._history.file(own.to(self._device))
