@@ -27,8 +27,8 @@ class RunningSelector(ABC):
         Args:
             scores: one score per candidate, never NaN; zeros where the strategy has no scorer,
                 +inf for a candidate of which nothing is known yet.
-            history: recent scores, these candidates' already among them; where candidates are
-                drawn by remembered scores, all that are remembered.
+            history: recent scores, including those of these candidates; where candidates are
+                drawn by remembered scores, all remembered scores.
             generator: the only source of randomness, on the scores' device.
 
         Returns:
@@ -38,7 +38,7 @@ class RunningSelector(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what the selector must remember to go on later."""
+        """Return everything that the selector needs to go on later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -46,11 +46,11 @@ class RunningSelector(ABC):
 
 
 class Paced(ABC):
-    """What a running selector is besides, if its rule changes as training goes on."""
+    """A second base of running selectors whose rule changes as training goes on."""
 
     @abstractmethod
     def begin(self, progress: float) -> None:
-        """Take note that an epoch begins.
+        """Adapt the rule to the epoch that begins.
 
         Args:
             progress: the fraction of training that is done, in [0, 1].
@@ -63,17 +63,18 @@ class Terms:
 
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
-        draw: whether a window yields a fixed number of rows. If not, each row's odds should be
-            its own: a window is a candidate batch, or several whose scores are all remembered.
+        draw: whether a window yields a fixed number of rows. If not, a row's odds should not
+            depend on the window's other rows: a window is then a candidate batch, or several
+            whose scores are all remembered.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
-        promises: whether about `rate` is kept however the scores are spread, short of ties. If
-            not, `rate` is what is usual, and what is kept depends on the scores.
+        promises: whether about `rate` is kept however the scores are spread, ties aside. If not,
+            the share that is kept depends on the scores, and `rate` is a usual one.
         replaces: whether a row can be drawn twice.
-        paced: whether the length of training must be known: the running selector is then
-            `Paced`, and its rule changes on the way.
+        paced: whether the length of training must be known, because the rule changes on the way;
+            the running selector is then `Paced`.
         confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
             probability that the model gives the true class.
 
@@ -125,7 +126,7 @@ class Stateless(RunningSelector):
         return self.rule(scores, history, generator)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: there is nothing to remember."""
+        """Return an empty state: the rule remembers nothing."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""InfoBatch: prune at random what scores below the mean, and let the rest of it weigh more."""
+"""InfoBatch: prune at random among low scores, and give those that stay more weight."""
 
 from dataclasses import dataclass
 from typing import final
@@ -21,21 +21,21 @@ from selective_backprop.selectors._abstract import (
 @final
 @dataclass(frozen=True)
 class BelowMean(AbstractSelector):
-    """Prune candidates that score below the mean of the remembered scores, each by a coin.
+    """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
 
     A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
     if it stays; all others stay and weigh 1. Where nothing is remembered, everything stays.
 
-    Kept rows then weigh more than 1 on average, by the number of candidates per kept row. The
-    paper takes these longer steps, and fewer of them. By default the weights are scaled by the
-    share of rows that is kept where candidates score as the remembered ones do, so that
+    The mean weight of kept rows is then the number of candidates per kept row, more than 1: the
+    paper takes longer steps, and fewer of them. By default the weights are scaled by the share of
+    rows that is kept if candidates score as the remembered ones do, so that
     `(weights * losses).mean()` is unbiased.
 
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.
         longer_steps: leave the weights as the paper has them.
         history: how many recent scores the mean is taken over, at least 1, where each window is
-            scored; where losses are remembered by example, it is taken over all.
+            scored. Where losses are remembered by example, the mean is taken over all of them.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -55,7 +55,7 @@ class BelowMean(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - prune / 2` where half of the scores are below the mean; often it is more."""
+        """Keep `1 - prune / 2`, if half of the scores are below the mean; often more are."""
         return Terms(
             1.0 - self.prune / 2.0,
             Draw.BERNOULLI,
@@ -69,7 +69,7 @@ class BelowMean(AbstractSelector):
         return Stateless(self._prune)
 
     def _prune(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        # In the scores' own precision, where the mean of equal scores is no more than they are.
+        # In the scores' own precision, in which the mean of equal scores is not above them.
         mean = history.mean().to(scores)
         below = scores < mean
         kept = 1.0 - self.prune * below.double()

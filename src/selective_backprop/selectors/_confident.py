@@ -1,4 +1,4 @@
-"""Easy-skip: leave out now and then what is surely learned, and nothing else."""
+"""Easy-skip: leave out some of the examples that are surely learned, and no others."""
 
 from dataclasses import dataclass
 from typing import final
@@ -24,17 +24,17 @@ from selective_backprop.selectors._abstract import (
 class Confident(AbstractSelector):
     """Keep each candidate with odds that fall only where the model is confident of its class.
 
-    A loss read as a cross-entropy says what probability the model gives the true class,
-    `exp(-loss)`. As long as that is at most a half, a candidate is certain to be kept; beyond,
-    its odds `P` fall in proportion to the probability of all other classes, to no less than
-    `floor`. What scores high is never favoured, so that noise is not.
+    Losses are read as cross-entropies: the model gives the true class the probability
+    `exp(-loss)`. If that is at most a half, the candidate is certain to be kept. Above a half,
+    its odds `P` fall in proportion to the probability of all other classes, but not below
+    `floor`. High scores are never favoured, so that noise is not.
 
-    A kept row weighs `P ** -0.5`: between no weight, which would slight what is learned, and
-    `1 / P`, which would be unbiased but let single rows of a batch count `1 / floor` times. The
-    weighted mean loss is therefore no unbiased estimate.
+    A kept row weighs `P ** -0.5`. That is between a weight of 1, which would neglect learned
+    examples, and `1 / P`, which would be unbiased but let single rows count `1 / floor` times. So
+    the weighted mean loss is a biased estimate.
 
     Args:
-        floor: least odds, in (0, 1]. A row weighs at most `floor ** -0.5`.
+        floor: the lowest odds, in (0, 1]. A row weighs at most `floor ** -0.5`.
 
     Raises:
         ConfigurationError: if the floor is out of range.
@@ -47,7 +47,7 @@ class Confident(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep a share between all, when training starts, and `floor`; say it is midway."""
+        """Keep all when training starts, and at least `floor` later; the rate is the midpoint."""
         return Terms(
             (1.0 + self.floor) / 2.0,
             Draw.BERNOULLI,
@@ -68,10 +68,10 @@ class Confident(AbstractSelector):
 
 
 def misses(losses: Scores) -> Odds:
-    """Return `1 - exp(-loss)`, at least 0: of a cross-entropy, the odds of all other classes."""
+    """Return `1 - exp(-loss)`, at least 0: for cross-entropies, the odds of all other classes."""
     return (-torch.expm1(-losses.double())).clamp(min=0.0)
 
 
 def _keep_odds(losses: Scores, floor: float) -> Odds:
-    """Return `2 * (1 - exp(-loss))`, but no less than `floor` and no more than 1."""
+    """Return `2 * (1 - exp(-loss))`, at least `floor` and at most 1."""
     return (2.0 * misses(losses)).clamp(floor, 1.0)

@@ -1,4 +1,4 @@
-"""Keep every candidate: training as it was."""
+"""Keep every candidate: training without selection."""
 
 from dataclasses import dataclass
 from typing import final

@@ -1,4 +1,4 @@
-"""KAKURENBO: hide the share of lowest losses, as far as the model is sure of them."""
+"""KAKURENBO: hide the share of lowest losses, if the model predicts those examples surely."""
 
 import math
 from dataclasses import dataclass
@@ -25,33 +25,33 @@ from selective_backprop.selectors._abstract import (
 @final
 @dataclass(frozen=True)
 class Hide(AbstractSelector):
-    """Leave out the candidates of lowest loss, but for those that the model is not sure of.
+    """Leave out the candidates of lowest loss, except those that the model is not sure of.
 
     A candidate is hidden if fewer than `share` of the remembered losses are lower than its own,
-    and if the model predicted it correctly with a confidence of at least `confidence`. There is
-    no chance in it, unless equal losses straddle the share, as many that underflowed to 0 may:
-    a coin then decides each of them, so that no more than the share is hidden on average.
+    and if the model predicted it correctly with a confidence of at least `confidence`. The rule
+    is deterministic unless equal losses straddle the share, as losses that underflowed to 0 may:
+    then a coin decides each of them, so that at most the share is hidden on average.
 
-    The guard reads the prediction off the loss. Where the true class has half of the
-    probability or more, it is the class predicted, and its probability is the confidence; so
-    for cross-entropies the guard is exactly `exp(-loss) >= confidence`. Scores must therefore
-    be plain cross-entropies in nats, without label smoothing or class weights.
+    The model's prediction is inferred from the loss. A true class with half of the probability or
+    more is the class predicted, and its probability is the confidence. So for cross-entropies,
+    "correct and confident" is exactly `exp(-loss) >= confidence`. Scores must therefore be plain
+    cross-entropies in nats, without label smoothing or class weights.
 
     Args:
         share: at most this share is hidden, in (0, 1); the paper's F.
-        confidence: least confidence of what is hidden, in [1/2, 1); the paper's τ.
-        falls: pairs of a fraction of training done, in (0, 1), and what `share` is multiplied
-            by from the first epoch that starts there or later, in [0, 1). Fractions ascend,
-            factors descend. None given: the share stays, and training may be of any length.
-        history: how many recent losses are ranked against, at least 1, where each window is scored;
-            where losses are remembered by example, all are.
+        confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
+        falls: pairs of a fraction of training done, in (0, 1), and the factor for `share` from
+            the first epoch that starts there or later, in [0, 1). Fractions ascend, factors
+            descend. With no pairs the share stays, and training may be of any length.
+        history: how many recent losses are ranked against, at least 1, where each window is
+            scored. Where losses are remembered by example, all of them are ranked against.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls as its ImageNet trainings
-        have them. The paper also divides the learning rate by the share that is trained on,
+        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls are those of its ImageNet
+        trainings. The paper also divides the learning rate by the share that is trained on,
         which is left to the training loop.
     """
 
@@ -69,7 +69,7 @@ class Hide(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - share` once the model is sure of that many; more before, and as it falls."""
+        """Keep `1 - share` once the model is sure of enough; more before, and as it falls."""
         return Terms(
             1.0 - self.share,
             Draw.BERNOULLI,
@@ -111,14 +111,14 @@ class _RunningHide(RunningSelector, Paced):
 
 
 def _lowest(scores: Scores, history: History, share: float) -> Odds:
-    """Return with which odds each score is among the lowest share of the remembered ones.
+    """Return the odds with which each score is among the lowest share of the remembered ones.
 
     Returns:
-        0 or 1, but for equal scores that do not all fit into the share.
+        0 or 1, except for equal scores that do not all fit into the share.
     """
     if not len(history):
         return torch.zeros_like(scores, dtype=torch.float64)
-    # Rounded up to whole scores, so that one of a kind either fits or does not.
+    # Rounded up to whole scores, so that a score without ties either fits or does not.
     room = math.ceil(share * len(history)) / len(history)
     lower, not_higher = history.percentiles(scores), history.percentiles(scores, ties=True)
     width = (not_higher - lower).clamp(min=1e-300)  # 0 for a score that is not remembered
@@ -130,7 +130,7 @@ def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
         steps = [(check_number("", at), check_number("", factor)) for at, factor in falls]
         pairs = pairwise([(0.0, 1.0), *steps, (1.0, -math.inf)])
         descend = all(earlier < later and high > low for (earlier, high), (later, low) in pairs)
-    except (TypeError, ValueError):  # no pairs of numbers
+    except (TypeError, ValueError):  # `falls` does not hold pairs of numbers
         descend = False
     if not descend:
         raise ConfigurationError(

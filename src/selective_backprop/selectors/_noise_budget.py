@@ -1,4 +1,4 @@
-"""Skip as many of the learned examples as adds only so much noise to the gradient."""
+"""Skip as many learned examples as a budget for noise in the gradient allows."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -20,9 +20,9 @@ from selective_backprop.selectors._abstract import (
 )
 from selective_backprop.selectors._confident import misses
 
-LEAST_PULL = torch.finfo(torch.float64).tiny  # not to divide by 0
-MOST_PULL = 0.5  # beyond which a pull counts as this much
-USUAL = 0.75  # of the candidates, on data that a model learns a good part of
+LEAST_PULL = torch.finfo(torch.float64).tiny  # avoids a division by 0
+MOST_PULL = 0.5  # longer pulls count as this much
+USUAL = 0.75  # the share kept on data of which a model learns a good part
 
 
 @final
@@ -30,31 +30,32 @@ USUAL = 0.75  # of the candidates, on data that a model learns a good part of
 class NoiseBudget(AbstractSelector):
     """Keep each candidate with odds in proportion to its pull, as few as a budget allows.
 
-    Read as a cross-entropy, a loss says with what probability the model misses the true class:
-    the example's pull, `1 - exp(-loss)`, counted as at most a half. It is about how long its
-    gradient is at the outputs. Keeping an example with odds `P` adds `pull² * (1 / P - 1)` to
-    the variance of the sum of them all. The fewest examples for a given sum of that are kept by
-    odds `pull / t`, at most 1, so `t` is taken as high as the budget allows, and no higher than
-    a half: what the model gives less than even chances is always kept, and never favoured.
+    Losses are read as cross-entropies. An example's pull, `1 - exp(-loss)`, is the probability
+    that the model misses its true class, counted as at most a half; it is about as long as the
+    example's gradient at the outputs. Keeping an example with odds `P` adds
+    `pull² * (1 / P - 1)` to the variance of the sum of all gradients. Odds of `pull / t`, at
+    most 1, keep the fewest examples for a given variance. So `t` is as high as the budget
+    allows, but at most a half: an example that the model gives less than even chances is always
+    kept, and never favoured.
 
-    A score of minus infinity is an example given up, as `Recorded` may: it is not kept.
+    An example of score minus infinity is not kept: `Recorded` may have given it up.
 
-    A young model pulls at every example alike, and nearly all are kept; where most examples are
-    learned and a few are not, nearly all that are learned are skipped. No rate is to be set.
+    A young model has nearly equal pulls, and nearly all examples are kept. Once most examples are
+    learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
 
-    Batches in which harder rows gather make longer steps, at a learning rate that was chosen for
-    others. So weights are scaled until, by the pulls, a step is in the mean as long as it would be
-    had nothing been skipped. What is gained is that it comes of more candidates.
+    Batches of harder rows make longer steps, at a learning rate that was chosen for others. So
+    weights are scaled until a step is as long, on average and judged by the pulls, as if nothing
+    had been skipped. The gain is that a step draws on more candidates.
 
     Args:
         noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
             squared pulls.
-        floor: least odds, in (0, 1].
-        correction: how much of the draw weights undo, in [0, 1]: a kept row's is in proportion to
-            `odds ** -correction`. With 1, `(weights * losses).mean()` is an unbiased estimate of
-            the candidates' mean loss; with 0, kept rows all weigh the same.
-        history: how many recent losses the budget is worked out from, at least 1, where each
-            window is scored; where losses are remembered by example, it is worked out from all.
+        floor: the lowest odds, in (0, 1].
+        correction: how much of the draw the weights undo, in [0, 1]: a kept row's weight is in
+            proportion to `odds ** -correction`. With 1, `(weights * losses).mean()` is an
+            unbiased estimate of the candidates' mean loss; with 0, all kept rows weigh the same.
+        history: how many recent losses the budget is computed from, at least 1, where each window
+            is scored. Where losses are remembered by example, it is computed from all of them.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -73,7 +74,7 @@ class NoiseBudget(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep what the budget demands, which depends on the losses; say three quarters."""
+        """Keep a share that depends on the losses; the rate is a usual one, three quarters."""
         return Terms(
             max(USUAL, self.floor),
             Draw.BERNOULLI,
@@ -108,7 +109,7 @@ class _RunningBudget(RunningSelector):
         return Choice(rows, weights.float())
 
     def state_dict(self) -> dict[str, Any]:
-        return {}  # worked out again from the history
+        return {}  # all is computed again from the history
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         Saved(state).fields()
@@ -116,37 +117,37 @@ class _RunningBudget(RunningSelector):
 
 
 def certain_pull(losses: Tensor, noise: float) -> Tensor:
-    """Return from which pull on an example is kept for certain, within a budget of noise.
+    """Return the lowest pull at which an example is certain to be kept, for a budget of noise.
 
     Args:
-        losses: all that are known, `[known]`.
+        losses: all known losses, `[known]`.
         noise: the budget, as a share of the sum of squared pulls.
 
     Returns:
-        The highest `t` at most a half with `sum(pull * (t - pull))`, over pulls below `t`, within
-        the budget; a float64 scalar above 0, found without a host synchronisation.
+        The highest `t`, at most a half, for which `sum(pull * (t - pull))` over pulls below `t`
+        is within the budget. A float64 scalar above 0, found without a host synchronisation.
     """
     ascending = misses(losses).clamp(max=MOST_PULL).sort().values
     if not len(ascending):
         return ascending.new_tensor(MOST_PULL)
     sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
     budget = noise * squares[-1]
-    added = ascending * sums - squares  # if t were each of the pulls: never falls
+    added = ascending * sums - squares  # the variance if t were each of the pulls; never falls
     last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
     t = (budget + squares.take(last)) / sums.take(last)
     return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(LEAST_PULL, MOST_PULL)
 
 
 def step_length(losses: Tensor, odds: Tensor, correction: float) -> Tensor:
-    """Return how long steps are beside those of plain training, if a gradient is as long as a pull.
+    """Return the length of steps relative to plain training, taking pulls for gradients' lengths.
 
     Args:
-        losses: all that are known, `[known]`.
-        odds: with which each is kept, above 0, `[known]`.
+        losses: all known losses, `[known]`.
+        odds: each example's odds of being kept, above 0, `[known]`.
         correction: a kept row weighs `odds ** -correction`.
 
     Returns:
-        The mean weighted pull of kept rows over the mean pull of all; 1 where nothing pulls. A
+        The mean weighted pull of kept rows over the mean pull of all; 1 where every pull is 0. A
         float64 scalar, found without a host synchronisation.
     """
     pulls = misses(losses)

@@ -36,8 +36,8 @@ BETA = "2 keeps about a third"
 class Percentile(AbstractSelector):
     """Keep a candidate with odds that grow with the rank of its loss among recent losses.
 
-    A candidate whose loss exceeds a share `q` of the recent losses wants to be kept with
-    probability `q ** beta`.
+    A candidate whose loss exceeds a share `q` of the recent losses is to be kept with probability
+    `q ** beta`.
 
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
@@ -65,7 +65,7 @@ class Percentile(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 / (beta + 1)`, where losses are distributed as the recent ones are."""
+        """Keep `1 / (beta + 1)`, if losses are distributed as the recent ones are."""
         return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
 
     def start(self, context: Context) -> RunningSelector:
@@ -73,7 +73,7 @@ class Percentile(AbstractSelector):
 
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
-            if scores.device.type == "cpu":  # the same in arrays, without a tensor between
+            if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
                 wanted = history.percentiles_on_host(scores) ** self.beta
                 odds = tilt_on_host(wanted, count)
                 return Choice(torch.from_numpy(comb_on_host(odds, count, generator)))
@@ -107,7 +107,7 @@ def selection_probability(
         first, so only a direct caller meets this): nothing is known, so nothing is left out.
 
     Raises:
-        ConfigurationError: if `beta` is negative or no finite number.
+        ConfigurationError: if `beta` is negative or not a finite number.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a tie does not

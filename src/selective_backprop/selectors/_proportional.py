@@ -23,18 +23,18 @@ from selective_backprop.selectors._abstract import (
 class Proportional(AbstractSelector):
     """Draw from each window with replacement, with probabilities proportional to the scores.
 
-    From a window of `n` candidates, `presample` times a training batch, rows are drawn one
-    independently of the other; a candidate with a share `p` of the window's scores comes up with
-    probability `p` at each draw, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
+    A window holds `n` candidates, `presample` times a training batch, and rows are drawn
+    independently. A candidate with a share `p` of the window's scores is drawn with probability
+    `p` each time, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
 
     Negative scores count as 0. Where no score is positive, all candidates are equally likely;
-    where some are infinite, those alone are drawn.
+    where some scores are infinite, only those candidates are drawn.
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
             keeps a third.
-        bias: how much of the draw the weights undo, in [0, 1]. 1 undoes all of it: the weighted
-            mean loss is unbiased. 0 gives no weights, so that high scores count for more.
+        bias: how much of the draw the weights undo, in [0, 1]. With 1 they undo all of it, and
+            the weighted mean loss is unbiased. 0 gives no weights, so that high scores count more.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -72,7 +72,7 @@ class Proportional(AbstractSelector):
 
 
 def _shares(scores: Scores) -> Odds:
-    """Return each candidate's share of the positive scores; infinite ones share all of it."""
+    """Return each candidate's share of the positive scores; infinite ones share it all."""
     mass = scores.double().clamp(min=0.0)
     infinite = mass.isposinf()
     mass = torch.where(infinite.any(), infinite.double(), mass)
@@ -84,10 +84,10 @@ def _draw_with_replacement(shares: Odds, count: int, generator: torch.Generator)
     """Draw rows independently, each with its share as probability, without a host read.
 
     Returns:
-        Row positions, ascending since the tosses are; none whose share is 0.
+        Row positions, ascending because the tosses are sorted; never one whose share is 0.
     """
     tosses = torch.rand(count, generator=generator, device=shares.device, dtype=torch.float64)
     ends = shares.cumsum(0)
-    # Where rounding left the end, not at 1, is where the tosses end too: the highest, 1 - 2**-53,
-    # stays below it when multiplied.
+    # Rounding may leave the last end beside 1, so the tosses are scaled to it: even the highest,
+    # 1 - 2**-53, stays below it.
     return torch.searchsorted(ends, tosses.sort().values * ends[-1:], right=True)

@@ -1,4 +1,4 @@
-"""Keep the candidates of highest or lowest score in each window."""
+"""Keep the candidates with the highest or the lowest scores of each window."""
 
 from dataclasses import dataclass
 from typing import final
