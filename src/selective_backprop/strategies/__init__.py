@@ -10,11 +10,11 @@ predicted_sb         Predicted(Forward(), ...)     Percentile(beta)     first ep
 recorded_sb          Recorded()                    Percentile(beta)     first epoch everything
 proxy_sb             Proxy(small model)            Percentile(beta)     first epoch everything
 diet_sb              Forward(), of a subset        Percentile(beta)     first epoch everything
-kath18               Forward(error norm)           Proportional(B / b)  when the variance says so
+kath18               Forward(error norm)           Proportional(B / b)  while the gate is open
 infobatch            Recorded()                    BelowMean(r)         last eighth everything
 kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch everything
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
-auto                 Recorded(10, two)             NoiseBudget(noise)  first epoch everything
+auto                 Recorded(10, two)             NoiseBudget(noise)   first epoch everything
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 """
 

@@ -1,4 +1,4 @@
-"""What a strategy must be where all ranks take part in each forward pass."""
+"""What a strategy must satisfy where all ranks take part in each forward pass."""
 
 import sys
 from typing import Any
@@ -13,10 +13,10 @@ from selective_backprop.strategies._strategy import Strategy
 
 
 def check_strategy(strategy: Any) -> Strategy:
-    """Return the strategy if it is one.
+    """Return the strategy, after checking that it is one.
 
     Raises:
-        ConfigurationError: if it is not; a function that was not called is the usual slip.
+        ConfigurationError: if it is not; the usual slip is a function that was not called.
     """
     if isinstance(strategy, Strategy):
         return strategy
@@ -31,17 +31,17 @@ def has_collective_forward(
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
-    They must where the forward pass that scores is a collective, as with parameters that FSDP
-    shards: it waits until every rank is in it.
+    They must if the forward pass that scores is a collective, which waits until every rank is in
+    it. Such is the forward pass of a model whose parameters FSDP shards.
 
     Args:
         strategy: what is selected, and when.
         model: the model in training.
-        skips_rows: whether rows may be left out for losses that are not finite.
+        skips_rows: whether rows with losses that are not finite may be left out.
         ranks: who trains together.
 
     Raises:
-        ConfigurationError: if they must, and this strategy does not see to it.
+        ConfigurationError: if they must, and this strategy cannot ensure it.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores:
@@ -75,7 +75,8 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     """Return why a forward pass of the model waits for the other ranks; None if it does not."""
     if not isinstance(model, nn.Module):
         return None
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # seconds to import; wrapping a model does
+    # Importing FSDP takes seconds; a wrapped model has imported it already.
+    fsdp = sys.modules.get("torch.distributed.fsdp")
     sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
     if any(isinstance(part, sharded) for part in model.modules()):
         return "FSDP gathers the model's parameters from all ranks in each forward pass"

@@ -1,4 +1,4 @@
-"""Controls, and selection by the plainest of rules."""
+"""Controls to compare with, and selection by the simplest rules."""
 
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.schedule import Schedule
@@ -9,14 +9,14 @@ from selective_backprop.strategies._strategy import Strategy
 
 
 def traditional() -> Strategy:
-    """Train on everything, as if there were no selection: the control of every comparison."""
+    """Train on everything, without selection: the control of every comparison."""
     return Strategy("traditional", None, Everything())
 
 
 def random_backprop(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on a random share of the examples; what is skipped is never even loaded.
+    """Train on a random share of the examples; skipped examples are not even loaded.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -33,7 +33,7 @@ def random_backprop(
 def random_scored(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Score every example, then ignore the scores: a control that pays and does not profit.
+    """Score every example, then ignore the scores: a control that pays for them without a gain.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -51,11 +51,11 @@ def random_k(
 ) -> Strategy:
     """Score every example, and train on a fixed number of each window at random.
 
-    `random_scored` with exact draws under the name of its siblings, `top_k` and `low_k`.
+    This is `random_scored` with exact draws, as the control of `top_k` and `low_k`.
 
     Args:
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored, in vain.
+        scorer: how examples are scored; the scores are ignored.
         schedule: when to select; all the time by default.
 
     Raises:
@@ -109,7 +109,7 @@ def pruned(subset: Subset) -> Strategy:
         subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
 
     Raises:
-        ConfigurationError: if it is no part of a data set.
+        ConfigurationError: if it is not a `Subset`.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075.

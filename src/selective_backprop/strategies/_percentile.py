@@ -41,9 +41,9 @@ def selective_backprop(
     """Score every example with a forward pass, and train on those whose loss ranks high.
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability
-    `q ** beta`, a share `rate = 1 / (beta + 1)` of all. Per example that costs a forward pass
-    and `rate` of a training step: with a backward pass worth two forwards, 2 instead of 3
-    forwards at a rate of a third, if the examples left out were not needed.
+    `q ** beta`, which is a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
+    forward pass and `rate` of a training step. If a backward pass costs two forwards, a rate of
+    a third takes 2 forwards instead of 3, and saves that if the other examples were not needed.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
@@ -82,15 +82,15 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In between, examples are selected by their last scores before anything is loaded, as many
-    as ever. Per example and epoch that costs `1 / epochs` of a forward pass and `rate` of a
-    training step. `epochs=1` is `selective_backprop`, bit for bit.
+    In between, as many examples are selected by their last scores, before anything is loaded.
+    Per example, an epoch costs `1 / epochs` of a forward pass and `rate` of a training step.
+    `epochs=1` is `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
-        epochs: for how many epochs a score is good, n, at least 1.
-        spread: score an n-th of the examples in every epoch, instead of all in every n-th.
+        epochs: for how many epochs a score is used, n, at least 1.
+        spread: score an n-th of the examples in every epoch, instead of all in every n-th epoch.
         recorded: let losses that training recorded count as scores; needs
             `SelectiveLoader.record`.
         draw: as for `selective_backprop`.
@@ -132,8 +132,8 @@ def predicted_sb(
         beta: selectivity, at least 0; give this or `rate`.
         predictor: predicts an example's score from its last ones: `Average()`, or
             `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
-        epochs: for how many epochs a score is good to predict from, the one in which it was
-            taken among them; then the example is scored anew.
+        epochs: for how many epochs predictions may use a score, including the epoch in which it
+            was taken; then the example is scored again.
         draw: as for `selective_backprop`.
         history: recent losses that fresh scores are ranked against.
         schedule: when selection acts; by default from the second epoch on.
@@ -161,14 +161,14 @@ def recorded_sb(
 ) -> Strategy:
     """Selective-Backprop's rule on the losses that training computed anyway.
 
-    There is no selection pass, and what is not selected is not loaded: per example that costs
-    `rate` of a training step. An example is judged by its loss when it was last trained on,
-    however long ago. The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
+    There is no selection pass, and only selected examples are loaded, so an example costs `rate`
+    of a training step. It is judged by its loss when it was last trained on, however long ago.
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
-        max_age: for how many epochs a loss is believed; None for ever.
+        max_age: for how many epochs a loss is used; None for ever.
         draw: as for `selective_backprop`.
         schedule: when selection acts; by default from the second epoch on.
 
@@ -189,10 +189,10 @@ def proxy_sb(
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop whose scores come from a small model that is trained beside the large.
+    """Selective-Backprop with scores from a small model that is trained beside the large one.
 
     Args:
-        make_model: returns the small model, which takes the batches that the large one takes.
+        make_model: returns the small model, which takes the same batches as the large one.
         make_optimizer: returns an optimiser of the parameters it is given.
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
@@ -205,7 +205,7 @@ def proxy_sb(
             of its range.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained before.
+        Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained beforehand.
     """
     return Strategy(
         "proxy-sb",
@@ -228,7 +228,7 @@ def diet_sb(
     """Prune the data set by early scores, then train on the rest with Selective-Backprop.
 
     Args:
-        subset: what is left of the data set, such as `prune(el2n_scores(...), keep=0.8)`.
+        subset: the rest of the data set, such as `prune(el2n_scores(...), keep=0.8)` returns.
         rate: share of the rest to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
         draw: as for `selective_backprop`.

@@ -1,4 +1,4 @@
-"""What was built since and before on other rules: the rivals of Selective-Backprop."""
+"""Methods of other papers, before and after Selective-Backprop, that follow other rules."""
 
 from torch import Tensor
 
@@ -26,26 +26,26 @@ def kath18(
 ) -> Strategy:
     """Importance sampling: draw each batch from a presample, in proportion to gradient norms.
 
-    The loop takes its loss from `SelectiveLoader.loss_fn`, or weighs by hand and calls `record`
-    with its outputs: until sampling begins, that is what the schedule's gate judges by. A loop
-    that does neither pays for scores.
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or applies the weights by hand and
+    calls `record` with its outputs. Until sampling begins, the schedule's gate judges by these;
+    a loop that does neither pays for scores.
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b.
         measure: what rows are drawn in proportion to: `"error-norm"`, the paper's bound of the
             gradient's norm, or `"loss"`.
-        bias: 1 weighs rows so that the gradient is unbiased, 0 not at all, as the
-            Selective-Backprop paper ran it.
-        schedule: when to sample; by default whenever the variance it saves is worth its
-            scoring. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of
-            1.5 on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+        bias: how much of the draw the weights undo, in [0, 1]. 1 makes the gradient unbiased; 0
+            gives no weights, as the Selective-Backprop paper ran it.
+        schedule: when to sample; by default whenever it saves more variance than its scoring
+            costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of 1.5
+            on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Raises:
         ConfigurationError: if a value is out of its range.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942; `presample` and the gate are by default
-        as in the authors' code.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
+        gate are those of the authors' code.
     """
     return Strategy(
         "kath18",
@@ -61,16 +61,16 @@ def infobatch(
     longer_steps: bool = True,
     schedule: Schedule = Schedule(end=0.875),
 ) -> Strategy:
-    """Skip examples of less than the mean loss at random, and let those that stay weigh more.
+    """Skip examples below the mean loss at random, and give those of them that stay more weight.
 
-    Losses are those that training computed: there is no selection pass, and what is skipped is
-    not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records and weighs by
-    hand.
+    Losses are those that training computed: there is no selection pass, and skipped examples are
+    not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and
+    applies the weights by hand.
 
     Args:
         prune: probability of being skipped below the mean, in [0, 1); the paper's r.
-        longer_steps: weights as published, whose mean exceeds 1, so that an epoch goes as far
-            in fewer steps; False makes the canonical line unbiased.
+        longer_steps: use the published weights, whose mean exceeds 1, so that an epoch goes as
+            far in fewer steps. False makes `(weights * losses).mean()` unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. Its length must be known.
 
@@ -91,17 +91,17 @@ def kakurenbo(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(warmup_epochs=1),
 ) -> Strategy:
-    """Hide the examples of lowest loss that are predicted right and with confidence.
+    """Hide the examples of lowest loss that are predicted correctly and with confidence.
 
-    At an epoch's end, those that were hidden in it are scored by a forward pass, so that they
-    come back when they are forgotten. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    At an epoch's end, the examples hidden in it are scored by a forward pass, so that they come
+    back when the model forgets them. The loop takes its loss from `SelectiveLoader.loss_fn`, or
     calls `record`.
 
     Args:
         share: at most this share is hidden, in (0, 1).
-        confidence: least confidence of what is hidden, in [1/2, 1).
-        falls: fractions of training and what `share` is multiplied by from there on.
-        scorer: scores what was hidden.
+        confidence: the least confidence of a hidden example, in [1/2, 1).
+        falls: fractions of training, each with the factor for `share` from there on.
+        scorer: scores the hidden examples.
         schedule: when to hide; by default from the second epoch on.
 
     Raises:
@@ -120,17 +120,17 @@ def easy_skip(
     max_age: int | None = 4,
     schedule: Schedule = Schedule(start=0.25, end=5 / 6),
 ) -> Strategy:
-    """Skip only what is surely learned, and let nothing go unseen for long.
+    """Skip only examples that are surely learned, and none for long.
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
-    example was last trained on; kept rows weigh odds ** -0.5. There is no selection pass, and
-    what is skipped is not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
-    records and weighs by hand.
+    example was last trained on; kept rows weigh `odds ** -0.5`. There is no selection pass, and
+    skipped examples are not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    records losses and applies the weights by hand.
 
     Args:
-        floor: least odds of being kept, in (0, 1].
-        max_age: most epochs in a row that an example can be skipped in, at least 1; None for any
-            number.
+        floor: the lowest odds of being kept, in (0, 1].
+        max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
+            any number.
         schedule: when to skip; by default neither in the first quarter nor in the last sixth of
             training. Its length must be known.
 
@@ -157,8 +157,8 @@ def rho_loss(
         schedule: when to select; all the time by default.
 
     Raises:
-        ConfigurationError: if there is no finite reference loss per example, or the rate is out
-            of range.
+        ConfigurationError: if `reference` does not hold one finite loss per example, or the rate
+            is out of range.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).

@@ -15,16 +15,16 @@ class Strategy:
     """How examples are scored, which of them are kept, and when.
 
     Args:
-        name: what figures, tables and messages call it.
+        name: the strategy's name in figures, tables and messages.
         scorer: gives one number per candidate; None where the selector needs none, so that
             examples are selected before they are loaded.
         selector: chooses candidates by their scores.
         schedule: when selection acts.
-        subset: the examples that come up at all, warm-up included; None for the whole data set.
+        subset: the only examples that come up, in warm-up too; None for the whole data set.
 
     Raises:
-        ConfigurationError: if the parts are no scorer, selector and schedule, or do not go
-            together.
+        ConfigurationError: if a part is not a scorer, selector, schedule or subset, or if the
+            parts do not go together.
     """
 
     name: str
@@ -57,20 +57,20 @@ class Strategy:
 
     @property
     def needs(self) -> Needs | None:
-        """What the scorer needs; None where there is none."""
+        """What the scorer needs; None if there is no scorer."""
         return None if self.scorer is None else self.scorer.needs
 
     @property
     def scores(self) -> bool:
-        """Whether any candidate is ever scored by a pass."""
+        """Whether any candidate is ever scored by a forward pass."""
         needs = self.needs
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return the strategy for a part of the data set alone, such as `prune` returns.
+        """Return this strategy for only a part of the data set, such as `prune` returns.
 
         Raises:
-            ConfigurationError: if it is no part of a data set.
+            ConfigurationError: if it is not a `Subset`.
         """
         check_instance("subset", subset, Subset, "prune(scores, keep=0.5)")
         return replace(self, subset=subset)
