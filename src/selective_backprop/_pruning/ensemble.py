@@ -35,15 +35,15 @@ Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class ExampleScores:
-    """What an ensemble of models says of each example of a data set.
+    """The score that an ensemble of models gives each example of a data set.
 
     Attributes:
         scores: the mean over the models, on the CPU.
-        spread: the standard deviation between the models; 0 where there is one model.
+        spread: the standard deviation between the models; 0 if there is one model.
         source: where the scores come from, in a few words.
         cost: what they cost, in passes of traditional training over the data set (three forwards
             per example): training, as far as it was charged, and scoring.
-        uncharged: whether what training any of the models cost is missing from `cost`.
+        uncharged: whether `cost` lacks the training of any of the models.
     """
 
     scores: Float64[Tensor, " example"]
@@ -55,7 +55,7 @@ class ExampleScores:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Models to be made, trained and asked about every example of a data set.
+    """Models that are made and trained, and then score every example of a data set.
 
     Args:
         loader: of the data set, in order and without augmentation.
@@ -67,8 +67,7 @@ class Ensemble:
         progress: called with how many batches are scored and how many there are, over all models.
 
     Raises:
-        ConfigurationError: if there is no model to be made.
-        LoaderError: if the loader does not go through its data set in order, or augments.
+        ConfigurationError: if `make_model` is a model, or a value is out of its range.
     """
 
     loader: Any
@@ -88,15 +87,17 @@ class Ensemble:
             )
 
     def score(self, name: str, measure: Measure, passes: float) -> ExampleScores:
-        """Train the models one after the other and average what they say of each example.
+        """Train the models one after the other and average their scores of each example.
 
         Args:
-            name: of the score.
+            name: the score's name.
             measure: `(model, batch, rows) -> [row]`, called without gradients in eval mode.
             passes: what one scoring pass costs, in passes of traditional training.
 
         Raises:
-            ConfigurationError: if no new model is made, or `train` returns no number.
+            ConfigurationError: if no new model is made, or `train` returns anything but a number
+                or None.
+            LoaderError: if the loader does not go through its data set in order, or augments.
             LossError: if there is not one finite score per example.
         """
         source = _open_in_order(self.loader)
@@ -111,8 +112,8 @@ class Ensemble:
                 self._rehearse(name, model, sample, measure)
             spent.append(_charged(self.train(model, seed)))
             scores = self._pass(name, source, model, measure, seed)
-            del model  # before the next one is made
-            off = scores - mean  # Welford's sums: one pass, and no model's scores are kept
+            del model  # frees its memory before the next one is made
+            off = scores - mean  # Welford's sums need no model's scores once they are added
             mean = mean + off / (seed + 1)
             squares = squares + off * (scores - mean)
         return ExampleScores(
@@ -139,9 +140,9 @@ class Ensemble:
     def _rehearse(
         self, name: str, model: nn.Module, sample: tuple[Any, int], measure: Measure
     ) -> None:
-        """Score a few examples before any time goes into training, for what may be wrong."""
+        """Score a few examples before any time goes into training, so that errors come early."""
         if any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers())):
-            return  # its shapes are for the training to settle
+            return  # training determines the shapes of lazy parameters
         batch, rows = sample
         where = find_device(model, None)  # training may move the model elsewhere
         with _untouched(model, where):
@@ -198,10 +199,10 @@ def _check_scores(name: str, scores: Tensor) -> Tensor:
 
 
 def _open_in_order(loader: Any) -> Source:
-    """Look at a loader whose batches come in the order of its data set and leave nothing out.
+    """Open a loader whose batches go through its whole data set in order.
 
     Raises:
-        LoaderError: if it is another; the message says what to write.
+        LoaderError: if they do not; the message says what to write.
     """
     source = open_source(loader)
     grouping = loader.batch_sampler
@@ -232,17 +233,18 @@ def _open_in_order(loader: Any) -> Source:
 
 
 def _private(source: Source, indices: Any = None) -> Any:
-    """Return a copy of the user's loader that draws from no generator of the user's."""
+    """Return a copy of the user's loader that does not draw from the user's generator."""
     loader = source.copy_with(source.indices() if indices is None else indices)
-    object.__setattr__(loader, "generator", None)  # the global stream, which is put back
+    # None makes it draw from the global random stream, which callers restore.
+    object.__setattr__(loader, "generator", None)
     return loader
 
 
 def _load_twice(source: Source) -> tuple[Any, int]:
-    """Return the first batch, or as much of it as tells, and its number of examples.
+    """Load up to 16 examples twice, and return a batch of them and its number of examples.
 
     Raises:
-        LoaderError: if the first few examples are not the same when they are loaded again.
+        LoaderError: if the examples differ when they are loaded again.
     """
     rows = min(source.examples or 1, 16)
     size = min(source.batch_size or 1, rows)
@@ -266,10 +268,10 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _charged(spent: Any) -> float | None:
-    """Return what `train` says it spent, in passes of traditional training; None if it does not.
+    """Return the passes of traditional training that `train` reports; None if it reports none.
 
     Raises:
-        ConfigurationError: if that is anything but a number.
+        ConfigurationError: if it returned anything but a number or None.
     """
     hint = "return the epochs of traditional training that it spent, or None where unknown"
     return check_number("train()", spent, hint, optional=True)

@@ -1,4 +1,4 @@
-"""How much each example still has to teach, as young models see it: EL2N and GraNd."""
+"""EL2N and GraNd: scores of how much young models still have to learn from each example."""
 
 import textwrap
 from typing import Any
@@ -20,7 +20,7 @@ from selective_backprop._core.options import check_whole
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._pruning.ensemble import Ensemble, ExampleScores, MakeModel, Progress, Train
 
-GRADIENT_BYTES = 2**28  # of all examples' gradients that are held at once, where not said otherwise
+GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once, by default
 
 
 def el2n_scores(
@@ -35,24 +35,24 @@ def el2n_scores(
 ) -> ExampleScores:
     """Score every example by how far the predictions of young models are from its target.
 
-    The score is the L2 norm of the error vector, the predicted class probabilities less the
-    target's, averaged over the models: 0 where all are sure and right, √2 where all are sure and
-    wrong. For a cross-entropy that vector is the gradient with respect to the logits. The models
-    are the user's own, trained by the user's own loop for a few epochs; each is then asked once,
-    in eval mode.
+    The score is the L2 norm of the error vector, averaged over the models. The error vector is
+    the predicted class probabilities less the target's; for a cross-entropy it is the gradient
+    with respect to the logits. The score is 0 if all models are sure and right, √2 if all are
+    sure and wrong. The models are the user's own, trained by the user's own loop for a few
+    epochs; each then scores every example once, in eval mode.
 
-    Scoring leaves the random streams as they were; what `make_model` and `train` draw is theirs.
-    A few examples are loaded, and scored with the untrained first model, before any training.
+    Scoring leaves the random streams as they were; draws of `make_model` and `train` do not. A
+    few examples are loaded, and scored with the untrained first model, before any training.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
-        train: `train(model, seed)` trains the model in place, for as long as is wanted; may
+        train: `train(model, seed)` trains the model in place, for as long as you want; may
             return how many epochs of traditional training it spent, which is charged to `cost`.
         models: how many models are averaged, with the seeds 0, 1, 2 and so on; at least 1.
-        outputs: `(model, batch) -> (outputs, targets)`, logits `[candidate, class]` and classes
-            `[candidate]` or their probabilities `[candidate, class]`; by default
-            `(model(inputs), targets)` of a batch `(inputs, targets)`.
+        outputs: `(model, batch) -> (outputs, targets)`: logits `[candidate, class]`, and classes
+            `[candidate]` or their probabilities `[candidate, class]`. By default it is
+            `(model(inputs), targets)` for a batch `(inputs, targets)`.
         device: where batches are moved to; the model's own device by default.
         progress: called as `progress(done, total)` after each scored batch, over all models.
 
@@ -61,12 +61,12 @@ def el2n_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if there is no whole number of models from 1, no new model is made, or
-            `train` returns no number of epochs.
+        ConfigurationError: if `models` is not a whole number of at least 1, if no new model is
+            made, or if `train` returns anything but a number or None.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:
-        Paul et al. 2021, arXiv:2107.07075, section 2, averaged over models as there.
+        Paul et al. 2021, arXiv:2107.07075, section 2, where scores are averaged over models too.
     """
     outputs_of = outputs or _of_pair
 
@@ -92,20 +92,19 @@ def grand_scores(
     """Score every example by the norm of its own gradient in young models.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. It takes a backward pass and a good deal of memory;
-    `el2n_scores` approximates it from forward passes alone, and is usually preferred. Gradients
-    are taken in eval mode, where examples do not depend on one another (BatchNorm) or on chance
-    (dropout).
+    parameters, averaged over the models. It takes a backward pass and much memory; `el2n_scores`
+    approximates it from forward passes alone, and is usually preferred. Gradients are taken in
+    eval mode, where examples do not depend on one another (BatchNorm) or on chance (dropout).
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as is wanted; may
             return how many epochs of traditional training it spent, which is charged to `cost`.
-        loss_fn: the loss the models are trained with; whatever its `reduction`, it is taken of
-            one example at a time.
+        loss_fn: the loss the models are trained with; it is computed for one example at a time,
+            whatever its `reduction`.
         models: how many models are averaged, with the seeds 0, 1, 2 and so on; at least 1.
-        outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` of
+        outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
             a batch `(inputs, targets)`.
         device: where batches are moved to; the model's own device by default.
         chunk: examples whose gradients are held at once, each as large as the model; by default
@@ -119,11 +118,11 @@ def grand_scores(
         LoaderError: if the loader shuffles, leaves examples out or augments.
         ConfigurationError: if a number is out of its range, no new model is made, a model has no
             trainable parameters, its gradients cannot be taken example by example, or `train`
-            returns no number.
+            returns anything but a number or None.
         LossError: if there is not one finite loss per example.
 
     Source:
-        Paul et al. 2021, arXiv:2107.07075, section 2, averaged over models as there.
+        Paul et al. 2021, arXiv:2107.07075, section 2, where scores are averaged over models too.
     """
     chunk = check_whole("chunk", chunk, optional=True)
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
@@ -142,8 +141,8 @@ def gradient_norms(
 
     Args:
         model: in eval mode; left as it is.
-        losses: `(model, batch)` to one loss for a batch of one example.
-        batch: whose tensors of `rows` rows hold one row per example.
+        losses: called as `losses(model, batch)`; returns one loss for a batch of one example.
+        batch: its tensors of `rows` rows hold one row per example.
         rows: examples in the batch.
         chunk: examples whose gradients are held at once; None for as many as fit in 256 MiB.
 
@@ -178,7 +177,7 @@ def gradient_norms(
     axes = tuple(0 if own else None for own in by_row)
     held = chunk or max(1, GRADIENT_BYTES // size)
     try:
-        with sdpa_kernel(SDPBackend.MATH):  # vmap takes the fused ones example by example
+        with sdpa_kernel(SDPBackend.MATH):  # vmap would run fused kernels example by example
             return torch.func.vmap(norm_of, in_dims=axes, chunk_size=held)(*leaves)
     except torch.OutOfMemoryError:
         raise
@@ -193,7 +192,7 @@ def gradient_norms(
 
 
 class _Lossy(nn.Module):
-    """A model with its loss at its end; what it returns is a single number."""
+    """A model followed by its loss; it returns a single number."""
 
     def __init__(self, model: nn.Module, losses: LossesOf) -> None:
         super().__init__()

@@ -37,23 +37,23 @@ def prune(
 ) -> Subset:
     """Keep the part of a data set whose scores are highest, lowest, or within a window.
 
-    Nothing is left to chance. Of examples that tie at the edge, those of lower index are kept by
-    `"highest"` and `"lowest"`, and count as lower for `"window"`.
+    The choice is deterministic. Of examples that tie at the edge, `"highest"` and `"lowest"` keep
+    those of lower index; `"window"` counts those as lower.
 
     Args:
         scores: of every example, from `el2n_scores`, `grand_scores` or anything else.
         keep: the share to keep, in (0, 1]; at least one example is kept. Not for `"window"`.
         which: `"highest"`, `"lowest"` or `"window"`.
-        window: the share of lower scores at which the window begins and ends, as `(0.1, 0.6)`;
-            `(0.0, 0.95)` drops the hardest twentieth. For `"window"` alone.
-        labels: the class of every example; if given, a class of which nothing is kept is warned
-            of.
+        window: the shares of lower scores at which the window begins and ends, such as
+            `(0.1, 0.6)`; `(0.0, 0.95)` drops the hardest twentieth. For `"window"` alone.
+        labels: the class of every example; if given, a warning names the classes of which no
+            example is kept.
 
     Returns:
-        The kept part, with all scores and what they cost.
+        The kept part, with all scores and their cost.
 
     Raises:
-        ConfigurationError: if a value is out of range, if `keep` or `window` is missing or not
+        ConfigurationError: if a value is out of range, if `keep` or `window` is missing or is not
             for this `which`, or if the scores are not one finite number per example.
 
     Source:
@@ -114,7 +114,7 @@ def _window(
     try:
         low, high = (check_number("", share, most=1) for share in window or ())
         fits = low < high
-    except (TypeError, ValueError):  # no two shares
+    except (TypeError, ValueError):  # `window` does not hold two shares
         fits = False
     if not fits:
         raise ConfigurationError(
