@@ -1,4 +1,4 @@
-"""The guide: what selection would cost and save on a job, and what it skipped."""
+"""The guide: what selection would cost and save on a training, and which labels look wrong."""
 
 from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
 from selective_backprop.guide._audit import audit

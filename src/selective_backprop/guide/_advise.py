@@ -39,11 +39,11 @@ DIVERGED = (
 
 @dataclass(frozen=True)
 class ScorerOutcome:
-    """What a cheap scorer costs and what it is worth.
+    """What a cheap scorer costs and how far it agrees with exact scores.
 
     Attributes:
-        cost: of scoring, in exact scoring of the same candidates.
-        correlation: Spearman's, with exact scores; NaN where no exact score is finite.
+        cost: of scoring, relative to exact scoring of the same candidates.
+        correlation: Spearman's, with exact scores; NaN if no exact score is finite.
         overlap: share of the candidates with the highest exact scores that it finds; NaN likewise.
     """
 
@@ -54,23 +54,23 @@ class ScorerOutcome:
 
 @dataclass(frozen=True)
 class Advice:
-    """Whether selection pays, and what that was concluded from.
+    """Whether selection pays, and the measurements behind that.
 
     Attributes:
         config: what was measured, and how.
-        rounds: how many there were.
-        seconds: of wall time that it took.
-        shares: of a traditional epoch, by phase; they add up to 1.
-        backward: a backward pass, in training forwards.
-        scoring: exact scoring of a candidate, relative to training on it.
+        rounds: how many rounds of measurements there were.
+        seconds: the wall seconds that the advice took.
+        shares: each phase's share of a traditional epoch; they add up to 1.
+        backward: the cost of a backward pass, in training forwards.
+        scoring: the cost of scoring a candidate exactly, relative to training on it.
         scorers: what cheap scorers cost and how far they agree, by name.
-        redundancy: where losses and gradients lie; None where the budget left no time, or the
-            copy diverged.
+        redundancy: where losses and gradients lie; None if the budget left no time, or the copy
+            diverged.
         forecasts: what an epoch of each strategy would cost, by name.
         recommendation: what to do.
         left_out: what did not fit into the budget.
-        remarks: what has to be said of a scorer, or why it is missing, by name; and why losses
-            and gradients could not be looked at.
+        remarks: by scorer, a warning or note, or why it is missing; also why losses and gradients
+            could not be looked at.
     """
 
     config: Mapping[str, Any]
@@ -104,30 +104,30 @@ def advise(
     whole: Collection[str] = (),
     device: torch.device | str | int | None = None,
 ) -> Advice:
-    """Say whether selection pays on a model, its data and this machine, and which would cost what.
+    """Say whether selection pays on a model, its data and this machine, and what it would cost.
 
-    A copy of the model is trained for a moment. Then real loops of a few batches each are timed in
-    interleaved rounds: traditional ones, and such that select before or after loading; every
-    strategy's epoch is put together from them. The model, its optimiser and gradients, the loader
-    and all random streams are as they were, but for what a data set counts for itself, and for a
-    stream that cannot begin again.
+    A copy of the model is trained briefly. Then real loops of a few batches each are timed in
+    interleaved rounds: traditional ones, and ones that select before or after loading. Every
+    strategy's epoch is computed from these. The model, its optimiser and gradients, the loader
+    and all random streams stay as they were. Two things do not: counters that a data set keeps
+    itself, and a stream that cannot start again.
 
     Args:
-        model: in training; its copy takes as much memory again.
+        model: the model in training; its copy takes as much memory again.
         loader: of its training data.
-        loss_fn: as `SelectiveLoader` takes it.
-        optimizer: of the model, whose steps are timed on the copy; None for SGD.
+        loss_fn: as for `SelectiveLoader`.
+        optimizer: the model's, whose steps are timed on the copy; None for SGD.
         rate: share of the candidates that selection keeps, in (0, 1].
         budget: wall seconds. What does not fit is named in `left_out`; a round that has begun is
-            brought to its end.
-        epochs: of the whole training, at least 1; None leaves `Forecast.training` out.
-        losses: as `SelectiveLoader` takes it.
-        outputs: as `SelectiveLoader` takes it.
-        examples: candidates of an epoch, where the loader does not tell.
+            finished.
+        epochs: epochs of the whole training, at least 1; None leaves `Forecast.training` None.
+        losses: as for `SelectiveLoader`.
+        outputs: as for `SelectiveLoader`.
+        examples: candidates of an epoch, if the loader does not tell.
         autocast: a type such as `torch.bfloat16` that training passes are computed in.
-        pad: as `SelectiveLoader` takes it.
-        whole: as `SelectiveLoader` takes it.
-        device: where batches are moved; by default where the model is.
+        pad: as for `SelectiveLoader`.
+        whole: as for `SelectiveLoader`.
+        device: where batches are moved to; by default where the model is.
 
     Raises:
         ConfigurationError: if the model cannot be copied or trained, an option cannot work, or
@@ -170,7 +170,7 @@ def advise(
 
 
 def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
-    """Measure, and reduce what was found to an answer."""
+    """Measure, and sum up what was found as advice."""
     found = inquiry.run()
     subject, rounds = inquiry.subject, found.rounds
     scorers = {
@@ -244,7 +244,7 @@ def _config(subject: Subject, clock: str) -> dict[str, Any]:
 
 
 def _count(source: Source, batch_size: int) -> int:
-    """Return the candidates of an epoch.
+    """Return how many candidates an epoch has.
 
     Raises:
         ConfigurationError: if the loader does not tell.

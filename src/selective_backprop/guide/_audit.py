@@ -1,4 +1,4 @@
-"""Which training examples look mislabelled, by what training saw of them anyway."""
+"""Which training examples look mislabelled, judged by what training computed anyway."""
 
 from typing import Any
 
@@ -15,36 +15,37 @@ from selective_backprop.guide._suspects import Suspects
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    Each look of the model at an example says how much it doubts the label: of the probability
-    that it gives to the label and to the likeliest other class, the other's share minus the
-    label's, from −1 to 1. A network learns what most
-    labels say before it learns single exceptions by heart, so a wrong label is doubted in many
-    epochs, though perhaps no longer in the last. The suspicion is the mean doubt over all looks,
-    the k-th of which weighs k, with one more look added at which the model was sure of the label:
-    young models know little, few looks are little evidence, and what a strategy keeps choosing is
-    looked at often. Above 0 the model believed another class more than the label.
+    Each time the model sees an example (a look), it doubts the label by some amount from −1 to 1.
+    Take only the probabilities of the label and of the likeliest other class: the doubt is the
+    other's share of their sum minus the label's. A network learns what most labels say before it
+    memorises single exceptions, so a wrong label is doubted in many epochs, though perhaps no
+    longer in the last.
 
-    Hard but rightly labelled examples are doubted, too: look before you relabel or remove.
+    The suspicion is the mean doubt over all looks. The k-th look weighs k, because young models
+    know little. One look that is sure of the label is added, because few looks are little
+    evidence, and a strategy that keeps choosing an example looks at it often. Above 0, the model
+    believed another class more than the label.
+
+    Hard but correctly labelled examples are doubted too: look before you relabel or remove.
 
     Args:
         evidence: what is known of each example.
 
             - `Doubts` that were noted during training: the best, for classification.
             - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN where
-              an example was not looked at.
-              They must be at least 0, and of the scale of a cross-entropy: the probability of the
-              label is taken to be exp(−loss), and all the rest another class's. Divide others
-              by the loss of an example that is as good as wrong.
-            - A loader's `ledger`: the last losses alone, which is the weakest evidence. Recorded
-              losses and scores of selection passes count as looks of their own.
+              an example was not looked at. They must be at least 0 and on the scale of a
+              cross-entropy: the label's probability is taken to be exp(−loss), and all the rest
+              another class's. Divide other losses by the loss of an example that is all but wrong.
+            - A loader's `ledger`: only the last losses, which is the weakest evidence. Recorded
+              losses and scores of selection passes count as separate looks.
 
     Raises:
         ConfigurationError: if it is none of these, empty, or a loss is negative.
 
     Source:
-        The mean over training of how far a label lies below the best other class is Pleiss et al.
-        2020, arXiv:2001.10528, "area under the margin", there in logits without bounds, all looks
-        alike.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": the mean over training of
+        how far the label lies below the best other class. There it is taken in logits without
+        bounds, and all looks weigh the same.
     """
     if isinstance(evidence, Doubts):
         return _of_doubts(evidence)
@@ -92,7 +93,7 @@ def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
 
 
 def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:
-    """Return what a ledger remembers of each example, recorded or scored, the oldest first."""
+    """Return a ledger's recorded losses and scores of each example, the oldest first."""
     observed = [column.observe() for column in (ledger.recorded, ledger.scored)]
     epochs = np.concatenate([each.epochs for each in observed])
     scores = np.concatenate([each.scores for each in observed])

@@ -1,4 +1,4 @@
-"""The seconds that may be spent, and what did not fit into them."""
+"""The seconds that may be spent, and the measurements that did not fit into them."""
 
 import math
 import time
@@ -9,17 +9,17 @@ from selective_backprop._core.options import check_number
 
 
 class Budget:
-    """Wall seconds that run out.
+    """A limited number of wall seconds, counted from construction.
 
     Args:
-        seconds: from now on.
+        seconds: how many may be spent, above 0.
         now: returns wall seconds.
 
     Attributes:
         left_out: what did not fit, in words.
 
     Raises:
-        ConfigurationError: if there are none.
+        ConfigurationError: if `seconds` is not a number above 0.
     """
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
@@ -29,30 +29,30 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Seconds that are over."""
+        """Seconds spent so far."""
         return self._now() - self._begun
 
     @property
     def left(self) -> float:
-        """Seconds that are left; negative where it took longer."""
+        """Seconds that are left; negative once more was spent."""
         return self.seconds - self.spent
 
     def fits(self, what: str, seconds: float) -> bool:
-        """Return whether so many seconds are left; take note of what does not fit."""
+        """Return whether so many seconds are left; if not, note `what` in `left_out`."""
         if seconds <= self.left:
             return True
         self.left_out.append(f"{what}: about {seconds:.3g} s, and {max(0.0, self.left):.3g} s left")
         return False
 
     def needs(self, seconds: float, step: float) -> None:
-        """Refuse a budget into which not even the shortest answer fits.
+        """Refuse a budget that is too small for the shortest answer.
 
         Args:
-            seconds: that the shortest answer takes from here on.
+            seconds: how many more the shortest answer takes.
             step: seconds of a training step.
 
         Raises:
-            ConfigurationError: if they are not left.
+            ConfigurationError: if fewer seconds are left.
         """
         if seconds > self.left:
             raise ConfigurationError(
@@ -63,7 +63,7 @@ class Budget:
 
 
 def _rounded_up(seconds: float) -> int:
-    """Return whole seconds, of two digits and zeros."""
+    """Return the seconds rounded up to a whole number of at most two significant digits."""
     whole = math.ceil(seconds)
     unit = 10 ** max(0, len(str(whole)) - 2)
     return math.ceil(whole / unit) * unit

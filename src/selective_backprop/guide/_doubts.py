@@ -1,4 +1,4 @@
-"""What a model thought of each example whenever it looked: how much it doubted the label."""
+"""How much a model doubted each example's label, noted whenever training computed its outputs."""
 
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from selective_backprop._core.types import RowIndices
 
 
 class Look(NamedTuple):
-    """What a model thought of some examples at one moment.
+    """A model's doubts and predictions of some examples at one moment.
 
     Attributes:
-        doubts: between the label and the likeliest other class alone, the probability of that
+        doubts: between only the label and the likeliest other class, the probability of that
             class minus that of the label: from −1, sure of the label, to 1, sure of the other.
         predictions: the likeliest class.
         confidences: its probability.
@@ -28,19 +28,19 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """Which rows tell anything: of outputs that are not finite, the numbers are none."""
+        """Which rows hold numbers; rows whose outputs are not finite do not."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
-    """Return what a model thought of examples, without waiting for their device.
+    """Return a model's doubts and predictions of examples, without waiting for their device.
 
     Args:
-        outputs: logits; gradients are left alone.
+        outputs: logits; their gradients are not touched.
         labels: class numbers from 0, on the same device.
 
     Raises:
-        ConfigurationError: if these are no outputs and labels of a classification.
+        ConfigurationError: if these are not outputs and labels of a classification.
     """
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
@@ -60,23 +60,24 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
         other, likeliest = logits.scatter(1, column, -torch.inf).max(1)
         predictions = torch.where(other > own, likeliest, labels.long())
         confidences = torch.exp(torch.maximum(own, other) - logits.logsumexp(1))
-        # (p - q) / (p + q) of two classes is that of their logits' difference alone.
+        # For the probabilities p and q of two classes, (p - q) / (p + q) depends only on the
+        # difference d of their logits: it is tanh(d / 2).
         return Look(torch.tanh((other - own) / 2), predictions, confidences)
 
 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    Call `note` with what the loop has computed anyway, as often as it comes up; no pass is made
-    for it, and nothing waits for a GPU. Then `audit(doubts)` ranks the examples. The k-th look at
+    Call `note` with the outputs that the loop computes anyway, at each batch; that takes no extra
+    pass and does not wait for a GPU. Then `audit(doubts)` ranks the examples. The k-th look at
     an example weighs k times as much as the first, at which the model knew little. Takes 24 bytes
-    an example, on the device of the outputs.
+    per example, on the device of the outputs.
 
     Args:
-        examples: examples in the data set.
+        examples: examples in the data set, at least 1.
 
     Raises:
-        ConfigurationError: if there are none.
+        ConfigurationError: if `examples` is not a whole number of at least 1.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -97,9 +98,9 @@ class Doubts:
         outputs: Float[Tensor, "row class"],
         labels: Int64[Tensor, " row"],
     ) -> None:
-        """Note what the model thought of the rows of a batch.
+        """Note the model's doubts of the rows of a batch.
 
-        Of rows whose outputs are not finite, nothing is noted.
+        Rows whose outputs are not finite are skipped.
 
         Args:
             indices: of the rows in the data set, such as `selection.indices`, on any device. Rows
@@ -108,8 +109,8 @@ class Doubts:
             labels: their class numbers, from 0.
 
         Raises:
-            ConfigurationError: if these are no outputs and labels of a classification, or not one
-                index for each.
+            ConfigurationError: if these are not outputs and labels of a classification, or there
+                is not one index for each row.
         """
         if indices.shape != labels.shape:
             raise ConfigurationError(
@@ -117,7 +118,7 @@ class Doubts:
                 "index in the data set is needed for each row"
             )
         device = outputs.device
-        # Towards the host, what does not block may be read before it is there.
+        # A copy to the host that does not block could be read before it has arrived.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
         look = look_at(outputs, labels)
         columns, known = self._on(device), look.known
@@ -126,7 +127,7 @@ class Doubts:
         columns["weight"].index_add_(0, rows, weights)
         columns["looks"].index_add_(0, rows, known.int())
         columns["label"][rows] = labels.int()
-        # To take the known rows alone, the host would have to wait for the device.
+        # Indexing by a mask would make the host wait for the device; `where` does not.
         for name, last in (("prediction", look.predictions), ("confidence", look.confidences)):
             column = columns[name]
             column[rows] = last.to(column.dtype).where(known, column[rows])
@@ -136,8 +137,8 @@ class Doubts:
 
         Returns:
             `total`, the weighted sum of the doubts of all looks; `weight`, the sum of the weights;
-            `looks`, how many there were; and of the last look `label`, `prediction` (−1 if there
-            was none) and `confidence` (NaN if none).
+            `looks`, their number; and from the last look `label`, `prediction` (−1 if there was
+            none) and `confidence` (NaN if there was none).
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}
@@ -150,8 +151,8 @@ class Doubts:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of another data set's size, or damaged; what was
-                noted then stays.
+            ConfigurationError: if the state is of a data set of another size, or damaged; what
+                was noted then stays as it was.
         """
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:

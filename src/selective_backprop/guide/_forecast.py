@@ -1,4 +1,4 @@
-"""What an epoch of each strategy would cost, put together from loops that were timed."""
+"""What an epoch of each strategy would cost, computed from loops that were timed."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ class Forecast:
     """What an epoch of a strategy would cost while it selects, loading included.
 
     Attributes:
-        seconds: of an epoch.
-        relative: to an epoch of traditional training.
+        seconds: the seconds of an epoch.
+        relative: the cost of an epoch, relative to one of traditional training.
         phases: seconds of an epoch by phase, which add up to about `seconds`.
-        scored: candidates of an epoch that passes score, in the mean of epochs.
-        loaded: examples of an epoch that are loaded, in the mean of epochs.
+        scored: candidates of an epoch that passes score, on average over epochs.
+        loaded: examples of an epoch that are loaded, on average over epochs.
         trained: examples of an epoch that are trained on.
-        varies: whether that depends on the losses, and so changes as the model learns.
-        training: a whole training, relative to a traditional one of as many epochs; what
-            precedes or follows selection is traditional. None where its length is unknown.
-        known: what the committed records say of its accuracy.
-        code: how the strategy is written.
+        varies: whether these depend on the losses, and so change as the model learns.
+        training: the cost of a whole training, relative to a traditional one of as many epochs.
+            Before and after selection, training is traditional. None if its length is unknown.
+        known: what the committed records say about the strategy's accuracy.
+        code: how a user writes the strategy.
     """
 
     seconds: Median
@@ -44,16 +44,16 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What epochs are put together from.
+    """The figures from which an epoch's cost is computed, besides the timed rounds.
 
     Attributes:
         batch_size: rows of a training batch.
-        window: candidates that one is drawn from.
+        window: candidates that a training batch is drawn from.
         examples: candidates of an epoch.
-        starts: seconds until an epoch's first batch is there, beyond those of any other, by loop.
-        beside: forward passes per candidate that a scorer takes besides, seldom, by name.
-        loading: seconds of a candidate batch from the user's workers at full speed, and until
-            their first is there; None where the process that trains loads.
+        starts: by loop, how many seconds longer an epoch's first batch takes than any other.
+        beside: by scorer, the forward passes per candidate that it takes besides, now and then.
+        loading: seconds per candidate batch from the user's workers at full speed, and seconds
+            until their first one; None if the process that trains also loads.
     """
 
     batch_size: int
@@ -65,7 +65,7 @@ class Ingredients:
 
     @property
     def windows(self) -> float:
-        """Of an epoch."""
+        """Windows of an epoch."""
         return self.examples / self.window
 
     def epoch(self, mix: Mix, found: Round) -> dict[str, float]:
@@ -93,8 +93,8 @@ class Ingredients:
     def _scoring(self, scorer: str, found: Round) -> float:
         """Return the seconds in which a scorer scores a window.
 
-        What it takes in exact scoring is known from both by themselves; what exact scoring takes,
-        from a loop in which caches are as they are in training.
+        Its cost relative to exact scoring comes from timing both by themselves; the seconds of
+        exact scoring come from the loop, in which caches are as they are in training.
         """
         spent, exact = found[f"scorer {scorer}"], found["scorer forward"]
         cost = (spent.seconds / spent.scored) / (exact.seconds / exact.scored)
@@ -127,10 +127,10 @@ def foresee(
     """Return what an epoch of each strategy would cost.
 
     Args:
-        mixes: how each strategy's epochs are made, traditional training's among them.
-        ingredients: what epochs are put together from.
-        rounds: what was timed, at least one.
-        epochs: of a whole training, or None if that is unknown.
+        mixes: how each strategy's epochs are made up, including traditional training's.
+        ingredients: the figures that epochs are computed from.
+        rounds: the timed rounds, at least one.
+        epochs: epochs of the whole training, or None if that is unknown.
     """
     found = {name: [ingredients.epoch(mix, each) for each in rounds] for name, mix in mixes.items()}
     sums = {name: [sum(each.values()) for each in epoch] for name, epoch in found.items()}

@@ -1,4 +1,4 @@
-"""Where the gradient of some examples points, beside that of all."""
+"""Comparisons of the gradient of some examples with that of all."""
 
 from collections.abc import Sequence
 
@@ -10,19 +10,21 @@ Gradient = Float[Tensor, " parameter"]
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that training moves."""
+    """Return the parameters that training changes."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def flat_gradient(
     loss: Float[Tensor, ""], parameters: Sequence[nn.Parameter], *, again: bool = False
 ) -> Gradient:
-    """Return the gradient of a loss by all parameters in one; their own gradients stay.
+    """Return the gradient of a loss with respect to all parameters, as one vector.
+
+    The parameters' own gradients stay as they are.
 
     Args:
-        loss: of whatever rows.
-        parameters: to take it by; zeros for those that the loss does not depend on.
-        again: whether another gradient is going to be taken of the same forward pass.
+        loss: a scalar, of any rows.
+        parameters: to differentiate by; those that the loss does not depend on get zeros.
+        again: whether another gradient will be taken of the same forward pass.
     """
     found = torch.autograd.grad(
         loss, parameters, retain_graph=again, allow_unused=True, materialize_grads=True
@@ -31,14 +33,14 @@ def flat_gradient(
 
 
 def cosine(one: Gradient, other: Gradient) -> Float[Tensor, ""]:
-    """Return the cosine of the angle between two gradients, in [-1, 1]; 0 where one is 0."""
+    """Return the cosine of the angle between two gradients, in [-1, 1]; 0 if one is 0."""
     return nn.functional.cosine_similarity(one, other, dim=0)
 
 
 def equal_signs(one: Gradient, whole: Gradient) -> Float[Tensor, ""]:
-    """Return in which share of the parameters that `whole` moves at all both have one sign.
+    """Return the share of parameters in which both have the same sign, where `whole` is not 0.
 
-    NaN where it moves none.
+    NaN if `whole` is 0 everywhere.
     """
     return (one.sign() == whole.sign())[whole != 0].float().mean()
 
@@ -46,6 +48,6 @@ def equal_signs(one: Gradient, whole: Gradient) -> Float[Tensor, ""]:
 def supplied(part: Gradient, whole: Gradient) -> Float[Tensor, ""]:
     """Return the share of a sum of gradients that some of its terms supply, along the sum.
 
-    What all terms supply adds up to 1. 0 where the sum is 0.
+    The shares of all terms add up to 1. The share is 0 if the sum is 0.
     """
     return (part @ whole) / (whole @ whole).clamp(min=torch.finfo(whole.dtype).tiny)

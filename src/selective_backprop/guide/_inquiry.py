@@ -20,12 +20,12 @@ from selective_backprop.scorers import Forward
 
 CPU_CLOCK = "CPU seconds of the process"
 WALL_CLOCK = "wall seconds"
-LEAST = 5  # rounds after which they may end early
+LEAST = 5  # rounds before measuring may end early
 KNOWN = 0.02  # half-width of an interval, relative to its median, that is narrow enough
-WARMING = 0.25  # of the budget
-HELD = 8  # candidate batches that scorers and gradients are tried on
+WARMING = 0.25  # share of the budget that the warm-up may take
+HELD = 8  # candidate batches on which scorers are tried and gradients taken
 SCORED = 2  # training batches of a round that are selected after scoring
-# In training steps, about: what a round's loops take, a scorer's trial, and a look at gradients.
+# About how many training steps a round's loops, a scorer's trial and a look at gradients take.
 ROUND, TRIAL, LOOK = 18.0, 12.0, 24.0
 
 
@@ -34,13 +34,13 @@ class Found:
     """What was measured.
 
     Attributes:
-        ingredients: what epochs are put together from.
+        ingredients: the figures that epochs are computed from.
         rounds: what loops and scorers took, round by round.
         cheap: the cheap scorers that were tried.
-        trials: what became of them.
-        redundancy: where losses and gradients lie; None where there was no time, or the copy
+        trials: the results of trying them.
+        redundancy: where losses and gradients lie; None if there was no time, or the copy
             diverged.
-        diverged: whether the copy did, as far as was looked at.
+        diverged: whether the copy was seen to diverge.
         clock: which seconds were counted, in words.
     """
 
@@ -59,7 +59,7 @@ class Inquiry:
 
     Attributes:
         subject: a copy that has been trained on one batch.
-        budget: which has begun.
+        budget: the running budget.
     """
 
     subject: Subject
@@ -68,7 +68,7 @@ class Inquiry:
     _trials: dict[str, Trial] = field(default_factory=dict)
 
     def run(self) -> Found:
-        """Measure.
+        """Measure, and return what was found.
 
         Raises:
             ConfigurationError: if the budget is too small for the shortest answer.
@@ -126,7 +126,7 @@ class Inquiry:
         return time.perf_counter() - begun
 
     def _warm_up(self, plain: Lap) -> int:
-        """Train the copy for a share of the budget, at most an epoch; return the steps."""
+        """Train the copy for a share of the budget, at most an epoch; return the steps taken."""
         epoch = self.subject.examples // self.subject.batch_size
         limit = self.budget.spent + WARMING * self.budget.left
         steps = 0
@@ -136,17 +136,17 @@ class Inquiry:
         return steps
 
     def _time_workers(self, laps: Laps) -> tuple[float, float]:
-        """Return the seconds of a batch from the workers at full speed, and of their start."""
+        """Return the seconds per batch from the workers at full speed, and those of their start."""
         loader, lap = self.subject.source.loader, laps.loading()
         ahead = loader.num_workers * (loader.prefetch_factor or 2)
-        lap(1 + ahead)  # what they have ahead is no measure of their speed
+        lap(1 + ahead)  # batches loaded ahead tell nothing about the workers' speed
         each = lap(2 * ahead).seconds / (2 * ahead)
         return each, max(0.0, min(lap.starts, default=each) - each)
 
     def _try_scorers(
         self, laps: Laps, ground: ScoringGround, step: float
     ) -> dict[str, Callable[[], Spent]]:
-        """Return what times each scorer that can be tried and fits."""
+        """Return scoring passes to time, by name, of scorers that work here and fit the budget."""
         subject = self.subject
         exact = ground.try_out(Forward(autocast=subject.autocast)).running
         assert exact is not None  # the model has been trained on such a batch
@@ -178,7 +178,7 @@ class Inquiry:
 
 
 def _start(lap: Lap, name: str, rounds: list[Round]) -> float:
-    """Return the seconds until an epoch's first batch is there, beyond those of any other."""
+    """Return how many seconds longer an epoch's first batch takes than any other."""
     if not lap.starts:
         return 0.0
     usual = statistics.median(
@@ -186,7 +186,7 @@ def _start(lap: Lap, name: str, rounds: list[Round]) -> float:
         / each[name].steps
         for each in rounds
     )
-    # The very first has to warm up, too.
+    # The start of the very first epoch includes warming up.
     return max(0.0, statistics.median(lap.starts[1:] or lap.starts) - usual)
 
 

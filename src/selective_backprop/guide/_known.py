@@ -1,4 +1,4 @@
-"""What this project's committed records say of the strategies' accuracy, and no more."""
+"""What this project's committed records say about the strategies' accuracy, and no more."""
 
 LEVEL = "level with traditional training at equal cost, within the intervals"
 SKIPPING = (
@@ -28,8 +28,8 @@ KNOWN = {
     "CIFAR; with a fifth of the labels wrong level on CIFAR-10, and 0.5 and 0.9 points lower in 9 "
     "and 27 passes of MNIST, on which it was developed",
 }
-"""What came of each, by error: MNIST and Fashion-MNIST, three seeds (`docs/measured.md`), and the
-study of `auto`, three and five seeds (`docs/auto.md`)."""
+"""Each strategy's result by error: MNIST and Fashion-MNIST, three seeds (`docs/measured.md`), and
+the study of `auto`, three and five seeds (`docs/auto.md`)."""
 
 OF_CHEAP_SCORES = "no run on record; it selects others as far as its scores disagree"
 

@@ -1,4 +1,4 @@
-"""Real loops on a copy of a training, taken a few batches at a time."""
+"""Real training loops on a copy of a training, run a few batches at a time."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,26 +23,26 @@ from selective_backprop.strategies import (
     selective_backprop,
 )
 
-MIN_BATCHES = 4  # batches of an epoch, below which its start cannot be told from the rest
+MIN_BATCHES = 4  # an epoch of fewer batches does not show what its start takes
 AT_ONCE = Schedule()
 
 
 class Lap:
-    """A loop without an end, of which each call takes some batches more.
+    """An endless loop, of which each call runs some more batches.
 
-    The first batch of an epoch is left out of what a call takes, since it takes longer: the order
-    is drawn, what is remembered is sorted, workers begin.
+    The first batch of an epoch is not charged to a call, since it takes longer: the order is
+    drawn, remembered scores are sorted, workers start.
 
     Args:
-        epoch: returns an iterator over one epoch.
-        train: is given each batch.
-        stopwatch: charged with what calls take.
+        epoch: returns an iterable over one epoch.
+        train: called with each batch.
+        stopwatch: charged with the seconds of calls.
         clock: returns seconds.
-        length: batches of an epoch, about.
+        length: about how many batches an epoch has.
 
     Attributes:
-        starts: seconds until the first batch of each epoch was there, the end of the one before
-            it included.
+        starts: seconds until the first batch of each epoch was there, including those that the
+            end of the epoch before took.
     """
 
     def __init__(
@@ -61,16 +61,17 @@ class Lap:
         self.starts: list[float] = []
 
     def __call__(self, count: int) -> Spent:
-        """Take so many batches and one before them, and return what they took without that one.
+        """Run `count` batches after an unmeasured one, and return what they took.
 
-        What ran before has emptied the caches, and an epoch is not so often interrupted.
+        Other loops have emptied the caches. The unmeasured batch fills them again, since a real
+        epoch is not interrupted so often.
         """
         with timed(self._stopwatch):
             self._train(batch := self._next())
         with timed(self._stopwatch) as spent:
             for _ in range(count):
-                # As in a user's loop, a batch lives until the next is there: memory that is all
-                # given back between two steps is slower to get.
+                # As in a user's loop, a batch lives until the next is there. Memory that is all
+                # freed between two steps would be slower to allocate.
                 batch = self._next()
                 self._train(batch)
         del batch
@@ -94,10 +95,10 @@ class Lap:
 
 
 class Laps:
-    """The loops of which all strategies' epochs are put together.
+    """The loops from which all strategies' epochs are computed.
 
     Args:
-        subject: whose copy is trained.
+        subject: the copy that is trained.
         clock: returns seconds.
     """
 
@@ -105,15 +106,15 @@ class Laps:
         self._subject, self._clock = subject, clock
         self._stopwatch = Stopwatch(subject.device, clock=clock)
         self._length = subject.examples / subject.window
-        self._losses: Tensor | None = None  # live until the next, too
+        self._losses: Tensor | None = None  # like a batch, they live until the next
 
     @property
     def stopwatch(self) -> Stopwatch:
-        """Charged with what the loops take."""
+        """The stopwatch that is charged with what the loops take."""
         return self._stopwatch
 
     def traditional(self) -> Lap:
-        """Every batch of the bare loader."""
+        """Return a loop that trains on every batch of the bare loader."""
 
         def epoch() -> Iterator[Any]:
             subject = self._subject
@@ -131,18 +132,18 @@ class Laps:
         return self._lap(epoch, self.step, length)
 
     def random(self) -> Lap:
-        """A random share, drawn before loading."""
+        """Return a loop that trains on a random share, drawn before loading."""
         door = self._door(random_backprop(self._subject.rate, schedule=AT_ONCE))
         return self._lap(lambda: door, self._weighted, self._length)
 
     def scored(self) -> Lap:
-        """Candidates scored by forward passes, then selected."""
+        """Return a loop that scores candidates by forward passes, then selects from them."""
         exact = Forward(autocast=self._subject.autocast)
         door = self._door(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
         return self._lap(lambda: door, self._weighted, self._length)
 
     def recalled(self) -> Lap:
-        """Examples selected before loading, by remembered losses; new losses are recorded."""
+        """Return a loop that selects by remembered losses before loading, and records new ones."""
         door = self._door(recorded_sb(self._subject.rate, schedule=AT_ONCE))
         count = self._subject.source.examples or 0
         every = Selection(torch.arange(count), torch.ones(count))
@@ -155,7 +156,7 @@ class Laps:
         return self._lap(lambda: door, train, self._length)
 
     def loading(self) -> Lap:
-        """The user's workers at full speed, with nobody to wait for."""
+        """Return a loop that only takes batches from the user's workers, at their full speed."""
         stopwatch = Stopwatch(clock=time.perf_counter)
         length = self._subject.examples / self._subject.batch_size
         return Lap(

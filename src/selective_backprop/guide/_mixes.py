@@ -1,4 +1,4 @@
-"""Which loops the epochs of each strategy consist of."""
+"""The timed loops that make up an epoch of each strategy."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,22 +22,23 @@ from selective_backprop.strategies import (
 )
 
 BASELINE = "traditional"
-STALE = 3  # epochs that a score is good for
-FLOOR = 0.25  # of easy_skip
-PRUNED = 0.5  # by infobatch, below the mean
+STALE = 3  # epochs that a score is used for
+FLOOR = 0.25  # easy_skip's default
+PRUNED = 0.5  # share that infobatch prunes below the mean
 
 
 @dataclass(frozen=True)
 class Mix:
-    """How an epoch is made of loops that are timed.
+    """How an epoch of a strategy is made up of timed loops.
 
     Attributes:
-        strategy: whose epoch it is.
-        code: how the strategy is written.
-        parts: windows that each loop has of an epoch, per window of candidates: of `traditional`
-            every batch, of `random` a share drawn before loading, of `scored` what is selected
-            after scoring, of `recalled` what is selected by remembered losses before loading.
-        scorer: that stands in the place of the exact one; None for that.
+        strategy: the strategy.
+        code: how a user writes it.
+        parts: by loop, how many of its windows an epoch has per window of candidates.
+            `traditional` trains on every batch, `random` on a share drawn before loading,
+            `scored` on rows selected after scoring, `recalled` on rows selected before loading
+            by remembered losses.
+        scorer: the cheap scorer in place of the exact one; None for the exact one.
         varies: whether the parts depend on the losses.
     """
 
@@ -55,7 +56,7 @@ class Mix:
 
     @property
     def weighs(self) -> bool:
-        """Whether the loop must weigh rows."""
+        """Whether the loop must apply the rows' weights."""
         return self.strategy.selector.terms.reweights
 
 
@@ -66,13 +67,14 @@ def list_mixes(
     indexed: bool,
     redundancy: Redundancy | None,
 ) -> dict[str, Mix]:
-    """Return how each strategy's epochs are made.
+    """Return how each strategy's epochs are made up.
 
     Args:
         rate: share of the candidates that selection keeps.
         scorers: the cheap scorers that were timed.
-        indexed: whether examples are known by index; what selects before loading needs that.
-        redundancy: tells what is kept where that depends on the losses; None where unknown.
+        indexed: whether examples are known by index, as selection before loading needs.
+        redundancy: tells the share kept by strategies whose share depends on the losses; None
+            leaves them out.
     """
     named = dict(_everywhere(rate, scorers))
     if indexed:
@@ -126,7 +128,7 @@ def _by_losses(rate: float, redundancy: Redundancy) -> Iterator[tuple[str, Mix]]
 
 
 def written(rate: float) -> str:
-    """Return a rate as it is written in code."""
+    """Return a rate as a user would write it in code."""
     share = Fraction(rate).limit_denominator(12)
     if abs(share - Fraction(rate)) > 1e-3 * rate:
         return f"rate={rate:.4g}"

@@ -1,4 +1,4 @@
-"""What to do: select with a strategy, or do not select here, and why."""
+"""The advice: select with a certain strategy, or do not select here, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from selective_backprop.guide._known import EVIDENCE
 from selective_backprop.guide._mixes import BASELINE, Mix
 from selective_backprop.guide._redundancy import Redundancy
 
-WORTH = 0.9  # of a traditional epoch: less must be left, or nothing is worth the trouble
-CONCENTRATED = 0.5  # of the gradient or the loss: what the selection must hold at the least
-FAITHFUL = 0.8  # of the highest: what cheap scores must find
-ASIDE = 0.05  # cosines of a few batches differ by less for no reason
+WORTH = 0.9  # of a traditional epoch: an epoch that takes more is not worth the trouble
+CONCENTRATED = 0.5  # least share of the gradient or the loss that the selection must hold
+FAITHFUL = 0.8  # least share of the highest exact scores that cheap ones must find
+ASIDE = 0.05  # cosines of a few batches differ by up to this much by chance
 NOT_ADVISED = {BASELINE, "random-scored", "random-backprop"}
 
 
@@ -20,9 +20,9 @@ class Recommendation:
     """What to do.
 
     Attributes:
-        strategy: name of the strategy to try; None where the advice is not to select here.
+        strategy: name of the strategy to try; None if the advice is not to select here.
         reasons: why, the most important first.
-        code: the lines to write; empty where the loop stays as it is.
+        code: the lines to write; empty if the loop stays as it is.
     """
 
     strategy: str | None
@@ -41,11 +41,11 @@ def recommend(
     """Return what to do.
 
     Args:
-        forecasts: what epochs would cost, traditional training's among them.
-        mixes: how the strategies are written.
-        overlaps: share of the highest that each cheap scorer finds.
-        redundancy: where losses lie; None where that is not known.
-        diverged: whether the model did while it was measured.
+        forecasts: what an epoch of each strategy would cost, including traditional training.
+        mixes: how each strategy's epochs are made up.
+        overlaps: share of the highest exact scores that each cheap scorer finds.
+        redundancy: where losses and gradients lie; None if that is not known.
+        diverged: whether the model diverged while it was measured.
     """
     if diverged:
         return Recommendation(
@@ -98,7 +98,7 @@ def recommend(
 
 
 def _against(redundancy: Redundancy) -> list[str]:
-    """Return what speaks against selecting by loss."""
+    """Return the reasons against selecting by loss."""
     found = []
     share = f"{redundancy.rate:.0%}"
     if redundancy.gradient_share < max(CONCENTRATED, redundancy.rate):
@@ -121,7 +121,7 @@ def _against(redundancy: Redundancy) -> list[str]:
 
 
 def _short(forecasts: Mapping[str, Forecast]) -> list[str]:
-    """Return what is as cheap as it gets without looking at losses."""
+    """Return the advice to train for fewer epochs, and what random skipping would cost."""
     if "random-backprop" not in forecasts:
         return ["Train for fewer epochs instead, with the learning rate decayed over them."]
     cost = forecasts["random-backprop"].relative.median

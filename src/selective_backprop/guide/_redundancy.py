@@ -1,4 +1,4 @@
-"""How redundant examples are to a model: where its losses lie, and who supplies its gradient."""
+"""How redundant examples are to a model: which have its loss, and which supply its gradient."""
 
 import math
 from collections.abc import Sequence
@@ -22,30 +22,30 @@ from selective_backprop.guide._subject import Subject
 from selective_backprop.selectors._confident import misses
 from selective_backprop.selectors._noise_budget import certain_pull
 
-STEPS = 20  # between the lowest loss and the highest
+STEPS = 20  # quantile steps from the lowest loss to the highest
 
 
 @dataclass(frozen=True)
 class Redundancy:
     """How much of what a model has to learn lies in few examples, after a short warm-up.
 
-    Losses and gradients are those of the model in eval mode, as in the paper's figure 5. A random
-    selection of the same size is what each number of a selection is to be held against: its
-    expected share of loss and gradient is `rate`.
+    Losses and gradients are those of the model in eval mode, as in the paper's figure 5. The
+    selection is the examples with the highest losses. Compare its numbers with those of a random
+    selection of the same size, whose expected share of loss and gradient is `rate`.
 
     Attributes:
         steps: training steps of the warm-up, on a copy.
-        examples: that were looked at.
-        rate: share of them that has the highest losses.
+        examples: how many examples were looked at.
+        rate: the share of them that is selected.
         quantiles: of the losses, from the lowest to the highest in 20 steps.
-        loss_share: of all loss, what the selection holds.
-        gradient_share: of the gradient of all, what the selection supplies along it. It may be
-            above 1 where the others' gradients point the other way.
+        loss_share: the selection's share of the sum of losses.
+        gradient_share: the selection's share of the gradient of all, along that gradient. It may
+            be above 1 if the other examples' gradients point the other way.
         cosine: of the selection's gradient and that of all, in [-1, 1].
-        random_cosine: the same of a random selection.
+        random_cosine: the same for a random selection.
         equal_signs: share of the parameters in which the selection's gradient has the sign of
             that of all.
-        random_equal_signs: the same of a random selection.
+        random_equal_signs: the same for a random selection.
     """
 
     steps: int
@@ -63,7 +63,7 @@ class Redundancy:
         """Return the share that `easy_skip` would keep, from the quantiles.
 
         Args:
-            floor: least odds of being kept.
+            floor: the lowest odds of being kept.
         """
         return _mean([max(floor, min(1.0, 2 - 2 * math.exp(-loss))) for loss in self.quantiles])
 
@@ -71,8 +71,8 @@ class Redundancy:
         """Return the share that `NoiseBudget` would keep, from the quantiles.
 
         Args:
-            noise: the variance that skipping may add.
-            floor: least odds of being kept.
+            noise: the variance that skipping may add, as for `NoiseBudget`.
+            floor: the lowest odds of being kept.
         """
         losses = torch.tensor(self.quantiles)
         odds = misses(losses) / certain_pull(losses, noise)
@@ -88,13 +88,13 @@ def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy | N
     """Look at the losses and gradients of some batches.
 
     Args:
-        subject: whose copy has been warmed up.
-        batches: candidates, where the copy is.
+        subject: a copy of a training that has been warmed up.
+        batches: candidate batches, where the copy is.
         steps: training steps of the warm-up.
 
     Returns:
-        What was found; None where the copy has diverged: no loss is finite, or the gradient of
-        all is not.
+        What was found; None if the copy has diverged, so that no loss or not the whole gradient
+        is finite.
 
     Raises:
         LossError: if there is not one loss for each example.
@@ -135,7 +135,7 @@ def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy | N
 def _gradients(
     subject: Subject, batches: Sequence[Any], *marked: Sequence[Tensor]
 ) -> tuple[Gradient, ...]:
-    """Return the gradient of the sum of the losses of marked rows, for each marking, and of all."""
+    """Return the gradient of the sum of marked rows' losses, for each marking, and of all rows'."""
     parameters = trained(subject.model)
     sums: list[Gradient | None] = [None] * (len(marked) + 1)
     for number, batch in enumerate(batches):
@@ -150,7 +150,7 @@ def _gradients(
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean of a curve that is given at equal distances, its ends counting half."""
+    """Return the mean of a curve given at equal distances, with its two ends at half weight."""
     if len(values) < 2:
         return values[0]
     return (sum(values) - (values[0] + values[-1]) / 2) / (len(values) - 1)

@@ -1,4 +1,4 @@
-"""Ratios of seconds, measured in interleaved rounds until they are known well enough."""
+"""Ratios of seconds, measured in interleaved rounds until their intervals are narrow enough."""
 
 import math
 import random
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-HALF_WIDTH = 0.01  # of the 95 % interval, relative to the ratio: then it is known well enough
-SECONDS = 600.0  # after which a ratio is taken as what is known
-FEWEST = 16  # rounds before an interval is believed
+HALF_WIDTH = 0.01  # of the 95 % interval, relative to the ratio, at which measuring may stop
+SECONDS = 600.0  # after which measuring stops, however wide the interval is
+FEWEST = 16  # rounds before an interval is trusted
 FOUND = TypeVar("FOUND")
 
 
@@ -20,8 +20,8 @@ class Median:
 
     Attributes:
         median: of the rounds' values.
-        low: lower end of the interval.
-        high: its upper end.
+        low: the interval's lower end.
+        high: the interval's upper end.
         rounds: how many there were.
     """
 
@@ -50,12 +50,11 @@ class Ratio(Median):
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
     """Run all arms once per round, in a new order each round, without end.
 
-    Ratios are taken within a round, so that a machine that drifts from one round to the next does
-    not matter, and their median over rounds, so that a round which something else disturbed does
-    not either.
+    Take ratios within a round, so that a drift of the machine between rounds does not matter.
+    Take their median over rounds, so that a disturbed round does not matter either.
 
     Args:
-        arms: what to run, by name; each is run once before anything counts.
+        arms: what to run, by name; each is run once before the first round.
 
     Yields:
         What each arm returned in the round.
@@ -78,14 +77,14 @@ def measure(
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.process_time,
 ) -> Ratio:
-    """Time arms in interleaved rounds, until their ratio is known.
+    """Time arms in interleaved rounds, until their ratio is known well enough.
 
     Args:
         arms: what to time, by name.
-        ratio: the ratio of a round, from its arms' seconds.
-        tell: told of what is known after each round.
-        seconds: of wall time after which to stop all the same.
-        clock: returns seconds; by default those of this process's CPU time.
+        ratio: returns the ratio of a round, given its arms' seconds.
+        tell: called with the ratio known so far after each round, from the sixteenth on.
+        seconds: wall seconds after which to stop in any case.
+        clock: returns seconds; by default this process's CPU seconds.
     """
 
     def timed(arm: Callable[[], object]) -> Callable[[], float]:
@@ -111,9 +110,9 @@ def measure(
 
 
 def summarise(values: Sequence[float]) -> Median:
-    """Return the median and its interval by order statistics, which assumes no distribution.
+    """Return the median and its interval by order statistics, which assume no distribution.
 
-    Fewer than six rounds have no such interval; the lowest and the highest stand for it.
+    Fewer than six rounds have no such interval; the lowest and highest values are its ends then.
 
     Args:
         values: one per round, at least one.

@@ -1,4 +1,4 @@
-"""The cheap scorers that are worth a try on a model and its batches."""
+"""The cheap scorers that are worth trying on a model and its batches."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +16,17 @@ from selective_backprop.scorers import (
     Synced,
 )
 
-LEAST_SIDE = 16  # of images, in pixels, of which a half is still an image
+LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
 SYNCED = 8  # batches between two copies of the weights
 
 
 @dataclass(frozen=True)
 class CheapScorer:
-    """A scorer and how it is written.
+    """A scorer and the code that makes it.
 
     Attributes:
-        scorer: without a check of its own, since it is held against exact scores here.
-        code: as a user writes it, checked as usual.
+        scorer: without its own check, since the guide compares it with exact scores.
+        code: as a user writes it, with the usual check.
     """
 
     scorer: AbstractScorer
@@ -39,9 +39,9 @@ def cheap_scorers(
     """Return scorers by name, the most promising first.
 
     Args:
-        batch: of candidates.
-        device: where they are scored.
-        autocast: what training passes are computed in; None for full precision.
+        batch: a candidate batch.
+        device: where candidates are scored.
+        autocast: the type that training passes are computed in; None for full precision.
     """
     on_gpu = device is not None and device.type == "cuda"
     exact = Forward(autocast=autocast)

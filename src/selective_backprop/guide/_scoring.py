@@ -1,4 +1,4 @@
-"""What a scorer costs on a model as it stands, and how far it agrees with exact scores."""
+"""What a scorer costs on a model, and how far it agrees with exact scores."""
 
 import math
 import warnings
@@ -21,12 +21,12 @@ from selective_backprop.scorers._agreement import Agreement
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What became of a scorer that was tried.
+    """The result of trying a scorer.
 
     Attributes:
-        running: the scorer at work; None where it cannot be.
-        agreement: with exact scores; None where there is none, of NaN where none is finite.
-        remark: what was said of it, or why it is missing; None if nothing.
+        running: the scorer at work; None if it cannot work here.
+        agreement: with exact scores; None if it cannot work here, NaN if no exact score is finite.
+        remark: a warning or a note about it, or why it cannot work here; None if there is neither.
     """
 
     running: RunningScorer | None
@@ -39,13 +39,13 @@ class ScoringGround:
     """What a scorer is tried on.
 
     Attributes:
-        model: to score with; left as it is but for its parameters' version.
-        losses: one loss per candidate of a batch.
-        batches: candidates, where the model is.
+        model: to score with; only its parameters' version counters change.
+        losses: returns one loss per candidate of a batch.
+        batches: candidate batches, where the model is.
         batch_size: rows of a training batch.
-        window: candidates that one is drawn from.
+        window: candidates that a training batch is drawn from.
         rate: share of the candidates that selection keeps.
-        examples: in the data set, or None for a stream.
+        examples: examples in the data set, or None for a stream.
         device: where the model is.
     """
 
@@ -59,7 +59,10 @@ class ScoringGround:
     device: torch.device | None
 
     def try_out(self, scorer: AbstractScorer) -> Trial:
-        """Start a scorer, and hold all candidates' scores against exact ones in full precision."""
+        """Start a scorer, and compare its scores of all candidates with exact ones.
+
+        Exact scores are computed in full precision.
+        """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -69,7 +72,7 @@ class ScoringGround:
                     for each in (running, exact)
                 )
                 agreement = Agreement.between(scores, truth, rate=self.rate)
-                if not truth.isfinite().any():  # they would all agree, and it would mean nothing
+                if not truth.isfinite().any():  # an agreement would mean nothing
                     agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
             except Exception as error:  # a model of the user's, or a compiler, may raise anything
                 return Trial(None, None, f"{type(error).__name__}: {error}")
@@ -84,13 +87,14 @@ class ScoringGround:
         return Trial(running, agreement, remark)
 
     def arm(self, running: RunningScorer, stopwatch: Stopwatch) -> Callable[[], Spent]:
-        """Return a pass over all candidates; a step changes the weights before each window."""
+        """Return a scoring pass, in which the weights count as changed before each window."""
         weights = [weight.detach() for weight in self.model.parameters()]
 
         def run() -> Spent:
             parts: list[Spent] = []
             waiting = list(self.batches)
             while waiting:
+                # Counts as a change of the weights, as a training step between windows would.
                 torch._foreach_mul_(weights, 1.0)
                 scored = 0
                 with timed(stopwatch, "score") as spent:
@@ -115,7 +119,7 @@ class ScoringGround:
 
 
 def calibrating(scorer: AbstractScorer) -> float:
-    """Return the exact forward passes per candidate that go into calibrating a scorer."""
+    """Return the exact forward passes per candidate that calibrating a scorer takes."""
     if isinstance(scorer, Int8):
         return scorer.calibration_batches / scorer.recalibrate_every
     return 0.0

@@ -1,4 +1,4 @@
-"""What a piece of training took: its seconds by phase, and how much was done in them."""
+"""What a piece of training took: its seconds by phase, its scored candidates and its steps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Spent:
         phases: seconds of each phase.
         scored: candidates that were scored.
         steps: training steps.
-        whole: seconds of the same work without a look at phases, for which a GPU would have to
-            be waited for; None where looking costs nothing.
+        whole: seconds of the same work timed without phases, whose ends wait for the GPU; None
+            where timing phases costs nothing.
     """
 
     phases: Mapping[str, float]
@@ -28,7 +28,7 @@ class Spent:
 
     @property
     def seconds(self) -> float:
-        """Of the whole."""
+        """Seconds of the whole work."""
         return sum(self.phases.values()) if self.whole is None else self.whole
 
 
@@ -46,7 +46,7 @@ def total_of(parts: Sequence[Spent]) -> Spent:
 
 
 def mean_of(epochs: Sequence[Spent]) -> Spent:
-    """Return what an epoch took in the mean."""
+    """Return what an epoch took on average."""
     count = len(epochs)
     names = dict.fromkeys(name for each in epochs for name in each.phases)
     wholes = [each.whole for each in epochs if each.whole is not None]
@@ -59,11 +59,11 @@ def mean_of(epochs: Sequence[Spent]) -> Spent:
 
 
 class timed:
-    """Charge a body to a phase, and give what each phase took in it.
+    """Charge a body to a phase, and give the seconds that each phase took in it.
 
     Args:
-        stopwatch: that runs in the body, and only there.
-        phase: what is charged where no phase inside claims a moment.
+        stopwatch: runs in the body, and only there.
+        phase: is charged with moments that no phase inside the body claims.
     """
 
     def __init__(self, stopwatch: Stopwatch, phase: str = "other") -> None:
@@ -72,14 +72,14 @@ class timed:
         self._spent: dict[str, float] = {}
 
     def __enter__(self) -> dict[str, float]:
-        """Return what is filled when the body ends: seconds by phase."""
+        """Return the seconds by phase, empty until the body ends."""
         self._before = self._stopwatch.seconds
         self._stopwatch.start()
         self._phase.__enter__()
         return self._spent
 
     def __exit__(self, *error: Any) -> None:
-        """Stop, and say what each phase took."""
+        """Stop, and fill in what each phase took."""
         self._phase.__exit__(*error)
         self._stopwatch.stop()
         for name, seconds in self._stopwatch.seconds.items():

@@ -1,4 +1,4 @@
-"""What is advised on: a copy of a training, on which anything may be tried."""
+"""The subject of an advice: a copy of a training, on which anything may be tried."""
 
 import copy
 from collections.abc import Generator, Iterator
@@ -30,14 +30,14 @@ class Subject:
     Attributes:
         model: the copy of the model.
         optimizer: of the copy's parameters.
-        losses: one loss per example of a batch.
-        source: the loader, seen from outside.
+        losses: returns one loss per example of a batch.
+        source: the user's loader.
         layout: how rows lie in a batch.
-        device: where the copy is, or None for anywhere.
+        device: where batches are moved to; None leaves them where they are.
         batch_size: rows of a training batch.
-        window: candidates that one is drawn from.
+        window: candidates that a training batch is drawn from.
         examples: candidates of an epoch.
-        autocast: what training passes are computed in; None for the model's own precision.
+        autocast: the type that training passes are computed in; None for the model's own.
     """
 
     model: nn.Module
@@ -62,7 +62,7 @@ class Subject:
         return self.source.indexed and self.source.examples is not None
 
     def loader(self, *, workers: bool = False) -> DataLoader[Any]:
-        """Return a loader like the user's, which loads in this process unless told otherwise."""
+        """Return a loader like the user's, which loads in this process unless `workers` is set."""
         clone = self.source.copy_with(self.source.indices())
         if not workers and clone.num_workers:
             for name in ("num_workers", "timeout", "persistent_workers"):
@@ -78,7 +78,7 @@ class Subject:
         """Return the loss of each example of a batch, as training computes it.
 
         Raises:
-            LossError: if there is not one for each.
+            LossError: if there is not one loss for each example.
         """
         kind = "cpu" if self.device is None else self.device.type
         casts = nullcontext() if self.autocast is None else torch.autocast(kind, self.autocast)
@@ -89,9 +89,9 @@ class Subject:
         """Train on the loader's first batch, and return how many rows it has.
 
         Raises:
-            LoaderError: if there is none.
-            LossError: if it does not give one loss per example.
-            ConfigurationError: if the model cannot run on it, or its loss has no gradient.
+            LoaderError: if the loader yields no batch.
+            LossError: if the batch does not give one loss per example.
+            ConfigurationError: if the model cannot run on the batch, or its loss has no gradient.
         """
         batch = next(self.batches(), None)
         if batch is None:
@@ -113,11 +113,11 @@ class Subject:
 
 
 def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Module, Optimizer]:
-    """Return a copy of a model, and one of its optimiser that moves the copy.
+    """Return a copy of a model, and a copy of its optimiser that updates the copied model.
 
     Args:
-        model: to be copied, and left alone.
-        optimizer: of the model; None for SGD, whose steps cost about what others' do.
+        model: to be copied; it does not change.
+        optimizer: of the model; None for SGD, whose steps cost about as much as others'.
 
     Raises:
         ConfigurationError: if there is nothing to train, the optimiser is of another model, or
@@ -147,7 +147,7 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
             )
     try:
         twin, other = copy.deepcopy((model, optimizer))
-    except Exception as error:  # a module of the user's may raise anything
+    except Exception as error:  # a user's module may raise anything
         raise ConfigurationError(
             f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
         ) from error

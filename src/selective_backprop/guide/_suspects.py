@@ -1,4 +1,4 @@
-"""Training examples that look mislabelled, the most suspicious first, and how right that is."""
+"""Training examples that look mislabelled, the most suspicious first, and how many of them are."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 
 @dataclass(frozen=True)
 class Cut:
-    """How much of what is wrong is found among the most suspicious examples.
+    """How many mislabelled examples are among the most suspicious ones.
 
     Attributes:
-        share: of the data set that is inspected, from the top of the list.
-        inspected: examples in it.
-        found: how many of them are wrong.
-        precision: `found` of those inspected, in [0, 1].
-        recall: `found` of all that are wrong, in [0, 1]; NaN if none is.
+        share: the share of the data set that is inspected, from the top of the list.
+        inspected: how many examples that is.
+        found: how many of them are mislabelled.
+        precision: `found` as a share of those inspected, in [0, 1]; NaN if there are none.
+        recall: `found` as a share of all mislabelled ones, in [0, 1]; NaN if there are none.
     """
 
     share: float
@@ -39,11 +39,11 @@ class Suspects:
 
     Attributes:
         examples: examples in the data set; those that were never looked at are in no array.
-        indices: of the examples in the data set.
+        indices: the examples' indices in the data set.
         suspicion: from −1, sure of the label at every look, to 1, sure of another class; above 0
             the model believed another class more than the label. See `audit`.
-        looks: how often the model was seen to look at each.
-        labels: as trained on; None where only losses are known, as the next two.
+        looks: how many looks at each example are known.
+        labels: as trained on. This and the next two are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 where that is not known.
         confidences: the probability that it gave that class; NaN where that is not known.
     """
@@ -66,16 +66,15 @@ class Suspects:
         predictions: Int[np.ndarray, " example"] | None = None,
         confidences: Float[np.ndarray, " example"] | None = None,
     ) -> "Suspects":
-        """Rank the examples of a data set by what was noted of each, in the data set's order.
+        """Rank the examples of a data set; the arguments are in the data set's order.
 
-        The suspicion is the mean doubt, with one look added at which the model was sure of the
-        label: few looks are little evidence, and a strategy that keeps choosing an example has
-        looked at it often.
+        The suspicion is the mean doubt, with one look added that is sure of the label: few looks
+        are little evidence, and a strategy that keeps choosing an example looks at it often.
 
         Args:
-            doubts: the mean over all looks at each example, in [−1, 1]. Where there were none, or
-                the mean is not finite, the example is left out.
-            looks: how many there were.
+            doubts: the mean over all looks at each example, in [−1, 1]. An example without looks,
+                or whose mean is not finite, is left out.
+            looks: how many looks there were at each example.
             labels: as trained on.
             predictions: the class that the model last found likeliest.
             confidences: the probability that it gave that class.
@@ -101,14 +100,14 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """How many, from the top, the model believed to be of another class than their label."""
+        """How many examples, from the top, the model believed to be of another class."""
         return int((self.suspicion > 0).sum())
 
     def top(self, share: float) -> Int64[np.ndarray, " top"]:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: of the data set, in [0, 1]; there are fewer where fewer were looked at.
+            share: of the data set, in [0, 1]; fewer are returned if fewer were looked at.
 
         Raises:
             ConfigurationError: if the share is out of its range.
@@ -118,7 +117,7 @@ class Suspects:
     def cuts(
         self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
     ) -> tuple[Cut, ...]:
-        """Hold the list against what is known to be wrong, at several shares of the data set.
+        """Compare the list with known mislabelled examples, at several shares of the data set.
 
         Args:
             wrong: which examples of the data set are mislabelled.
@@ -156,12 +155,12 @@ class Suspects:
         Args:
             path: of the file.
             limit: how many examples at most; None for all.
-            class_names: what the labels stand for; without it numbers are written. A prediction
-                that is not known is left empty, like its confidence.
+            class_names: the names of the labels; without them, numbers are written. An unknown
+                prediction is left empty, and so is its confidence.
             extra: further columns by name, one entry per line that is written.
 
         Raises:
-            ConfigurationError: if the limit is no whole number from 0.
+            ConfigurationError: if the limit is not a whole number of at least 0.
         """
         limit = check_whole("limit", limit, least=0, optional=True)
         count = len(self) if limit is None else min(limit, len(self))
