@@ -57,7 +57,7 @@ def warn(message: str) -> None:
     goes to the line that called the package's outermost frame.
     """
     found = frame = sys._getframe(1)
-    while frame is not None:
+    while frame is not None:  # to the end: the last match is the outermost
         if _is_inside(frame) and frame.f_back is not None:
             found = frame.f_back
         frame = frame.f_back
@@ -67,6 +67,7 @@ def warn(message: str) -> None:
         found.f_code.co_filename,
         found.f_lineno,
         module=found.f_globals.get("__name__"),
+        # The registry of `warnings.warn`, with which a line warns only once.
         registry=found.f_globals.setdefault("__warningregistry__", {}),
     )
 

@@ -70,6 +70,7 @@ class _Slot(NamedTuple):
     def content(self) -> tuple[int, int]:
         """Identifies the tensor and its memory."""
         buffer = self.buffer
+        # Only strided tensors have a data pointer.
         return id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0
 
     @property
@@ -120,6 +121,7 @@ class KeptBuffers:
                     moved.add(slot.key)
                     if value is None:
                         self._warn(slot)
+            # A module may also put a new tensor in the place instead of writing into the old one.
             for slot in buffers.slots:
                 if slot.replaced:
                     slot.module._buffers[slot.name] = slot.buffer

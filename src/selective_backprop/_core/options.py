@@ -55,6 +55,7 @@ def check_number(
 
     if value is None and optional:
         return None
+    # Exact types: a bool is an int, too, and NumPy's float64 a float.
     number = value if type(value) in (int, float) else _number(_unwrapped(value))
     if number is not None and fits(number):
         return number
@@ -138,6 +139,7 @@ def check_instance(
             message names an example.
     """
     if not isinstance(value, kind) and not (optional and value is None):
+        # The message calls an AbstractScorer a "scorer", and other classes by their own names.
         _, _, interface = kind.__name__.partition("Abstract")
         noun = interface.lower() or kind.__name__
         raise ConfigurationError(f"{name}={value!r} is no {noun}, such as {example}")
@@ -164,7 +166,7 @@ def _number(value: Any) -> float | None:
 def _reads(text: str, fits: Callable[[float], bool]) -> bool:
     """Return whether a string reads as a number that `fits` accepts."""
     try:
-        return fits(float(Fraction(text)))
+        return fits(float(Fraction(text)))  # a Fraction reads "1/3", too
     except (ValueError, ZeroDivisionError, OverflowError):
         return False
 
@@ -224,6 +226,7 @@ def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     if not isinstance(pad, Mapping | None):
         raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
     for path, value in (pad or {}).items():
+        # A tensor or array without axes is a number, too.
         if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
             raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
     return dict(pad or {})

@@ -161,7 +161,7 @@ class Saved:
         """Return the state of a random generator, on the CPU, if one of the device accepts it."""
         with self.inside():
             state = self.value.cpu()
-            torch.Generator(device).set_state(state)
+            torch.Generator(device).set_state(state)  # raises if the state is damaged
         return state
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
@@ -223,6 +223,7 @@ def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
         for part, saved in parts:
+            # Kept before loading, which may fail halfway.
             before.append((part, copy.deepcopy(part.state_dict())))
             with saved.inside():
                 part.load_state_dict(saved.value)
@@ -263,6 +264,7 @@ def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -
             "that saved it, or begin anew."
         )
     for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
+        # Types are compared as well, since True equals 1.
         if type(found.value) is not type(built[name]) or found.value != built[name]:
             raise ConfigurationError(
                 f"the state is of a {kind} with {name}={found.value}, this one has "
