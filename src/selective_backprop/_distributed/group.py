@@ -85,6 +85,7 @@ class Group:
         for start in range(0, max(counts), most):
             length = min(most, max(counts) - start)
             mine = rows[start : start + length].to(self.device)
+            # An all-gather takes the same shape from every rank.
             padded = mine.new_zeros((length, *mine.shape[1:]))
             padded[: len(mine)] = mine
             for rank, piece in enumerate(self.gather(padded, "shares what it has noted")):

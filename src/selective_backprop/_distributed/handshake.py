@@ -27,6 +27,7 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
     digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
     message = torch.tensor([digest, len(words), *numbers])
     gathered = group.gather(message, "opens an epoch").tolist()
+    # Whole texts are sent only if digests differ: an epoch usually costs one short message.
     if any(each[0] != digest for each in gathered):
         texts = [b""] * group.size
         own = torch.tensor(list(words), dtype=torch.uint8)

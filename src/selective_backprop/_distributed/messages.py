@@ -121,6 +121,7 @@ class Exchange:
                 "load states on all of them alike."
             )
         failed = [rank for rank, head in enumerate(heads) if head.status is Status.FAILED]
+        # A rank that failed itself is about to raise its own error.
         if failed and mine.status is not Status.FAILED:
             raise LoaderError(
                 f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so that no "
