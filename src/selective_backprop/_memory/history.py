@@ -41,7 +41,7 @@ class History:
         if self._ring is None:
             self._ring = scores.new_zeros(self.capacity)
         size, ring, newest = scores.shape[0], *_writable(self._ring, scores)
-        newest = newest[max(0, size - self.capacity) :]
+        newest = newest[max(0, size - self.capacity) :]  # no more than fit
         start = (self._filed + size - len(newest)) % self.capacity
         before_wrap = min(len(newest), self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]

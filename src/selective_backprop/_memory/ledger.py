@@ -12,8 +12,8 @@ from selective_backprop._core.saved_state import LAST_EPOCH, Saved, loaded
 from selective_backprop._core.types import RowIndices, RowMask
 
 NEVER = -1
-MOST_IN_SHORT = 32_767
-MOST_COUNTED = 30_000
+MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16
+MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added before the clamp
 
 
 def example_bytes(depth: int, columns: int = 1) -> int:
@@ -246,6 +246,7 @@ class Ledger:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         indices = indices.to(self._selected.device)
         ones = torch.ones_like(indices, dtype=torch.int16)
+        # Accumulating, because a batch may hold an example twice.
         self._selected.index_put_((indices,), ones, accumulate=True)
         self._selected[indices] = self._selected[indices].clamp(max=MOST_COUNTED)
 

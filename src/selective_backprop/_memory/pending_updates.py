@@ -36,6 +36,7 @@ class PendingScores:
         if new is not None:  # a score that replaces the one before gets its epoch's complement
             epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
             self._settled = False
+        # Bits and epoch, 32 bits each, share an int64, so that a row is two numbers of one type.
         halves = torch.stack([bits, epochs], dim=1)
         indices = indices.to(bits.device, non_blocking=True)
         self._rows.append(torch.stack([indices, halves.view(torch.int64).flatten()], dim=1))
@@ -182,7 +183,7 @@ def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
         depth: how many scores of each are remembered.
         ranks: who trains together.
     """
-    most = examples * example_bytes(depth, columns=2)
+    most = examples * example_bytes(depth, columns=2)  # scored and recorded
     return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
 
 
@@ -225,6 +226,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     epochs = epochs.where(new, ~epochs)
     if not len(indices):  # all are of other shards; the column must count a change all the same
         column.file(indices, scores, 0)
+    # A column takes scores of one epoch at a time, and no example twice.
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
         for once in in_turn(indices[places], column.depth):

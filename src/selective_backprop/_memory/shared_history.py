@@ -44,6 +44,7 @@ class SharedHistory:
             self._history.go_back(self._before)
             self._before = None
         if own:
+            # A message holds at most this many, so the oldest piece may have to be cut.
             own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]
         return own
 
