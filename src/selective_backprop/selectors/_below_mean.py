@@ -76,6 +76,7 @@ class BelowMean(AbstractSelector):
         rows = draw_coins(kept, generator)
         weights = kept.take(rows).reciprocal()
         if not self.longer_steps:
+            # Without a finite mean nothing was pruned, and the weights stay 1.
             share = history.percentiles(mean.reshape(1)).where(mean.isfinite(), 0.0)
             weights = weights * (1.0 - self.prune * share)
         return Choice(rows, weights.float())

@@ -97,13 +97,13 @@ class _RunningBudget(RunningSelector):
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         spec = self._spec
-        if self._past != (history, history.filed):
+        if self._past != (history, history.filed):  # several windows may see the same history
             self._past, known = (history, history.filed), history.recent
             self._certain = certain_pull(known, spec.noise)
             odds = (misses(known) / self._certain).clamp(spec.floor, 1.0)
             self._length = step_length(known, odds, spec.correction)
         odds = (misses(scores) / self._certain).clamp(spec.floor, 1.0)
-        odds.masked_fill_(scores == -torch.inf, 0.0)
+        odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
         rows = draw_coins(odds, generator)
         weights = odds.take(rows).pow(-spec.correction) / self._length
         return Choice(rows, weights.float())
@@ -134,6 +134,7 @@ def certain_pull(losses: Tensor, noise: float) -> Tensor:
     budget = noise * squares[-1]
     added = ascending * sums - squares  # the variance if t were each of the pulls; never falls
     last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
+    # Solves `sum(pull * (t - pull)) = budget` over the pulls up to that one.
     t = (budget + squares.take(last)) / sums.take(last)
     return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(LEAST_PULL, MOST_PULL)
 
@@ -151,5 +152,6 @@ def step_length(losses: Tensor, odds: Tensor, correction: float) -> Tensor:
         float64 scalar, found without a host synchronisation.
     """
     pulls = misses(losses)
+    # A row is kept with its odds, and then weighs `odds ** -correction`.
     kept = (odds.pow(1.0 - correction) * pulls).sum() / odds.sum()
     return (kept / pulls.mean()).nan_to_num(nan=1.0)

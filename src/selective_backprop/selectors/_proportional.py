@@ -76,7 +76,7 @@ def _shares(scores: Scores) -> Odds:
     mass = scores.double().clamp(min=0.0)
     infinite = mass.isposinf()
     mass = torch.where(infinite.any(), infinite.double(), mass)
-    mass = mass.where(mass.sum() > 0.0, 1.0)
+    mass = mass.where(mass.sum() > 0.0, 1.0)  # a branch would make the host wait
     return mass / mass.sum()
 
 
