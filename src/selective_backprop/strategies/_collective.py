@@ -80,6 +80,7 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
     if any(isinstance(part, sharded) for part in model.modules()):
         return "FSDP gathers the model's parameters from all ranks in each forward pass"
+    # In eval mode SyncBatchNorm uses its running statistics and waits for no rank.
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
     if synced and any(getattr(scorer, "training", False) for scorer in scorers):
         return "SyncBatchNorm in training mode gathers statistics from all ranks"

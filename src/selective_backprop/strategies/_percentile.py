@@ -254,5 +254,5 @@ def _ranks(
             "one: rate=1/3 and beta=2 both keep a third"
         )
     if beta is None:
-        beta = 1.0 / check_rate("rate", rate) - 1.0
+        beta = 1.0 / check_rate("rate", rate) - 1.0  # so that the mean of q ** beta is the rate
     return Percentile(beta, draw, history)
