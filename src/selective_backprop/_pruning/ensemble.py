@@ -102,12 +102,13 @@ class Ensemble:
         """
         source = _open_in_order(self.loader)
         sample = _load_twice(source)
+        # One tensor can serve for both, as neither is written in place.
         mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
         spent: list[float | None] = []
         previous = None
         for seed in range(self.models):
             model = self._make(previous)
-            previous = weakref.ref(model)
+            previous = weakref.ref(model)  # weak, so that the model can be freed
             if seed == 0:
                 self._rehearse(name, model, sample, measure)
             spent.append(_charged(self.train(model, seed)))
@@ -264,6 +265,7 @@ def _load_twice(source: Source) -> tuple[Any, int]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
+    # NaN is not equal to itself.
     return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 

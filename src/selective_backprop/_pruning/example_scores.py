@@ -174,12 +174,12 @@ def gradient_norms(
         slopes = torch.func.grad(loss_of)(parameters, row).values()
         return torch.linalg.vector_norm(torch.stack([_norm(slope) for slope in slopes]))
 
-    axes = tuple(0 if own else None for own in by_row)
+    axes = tuple(0 if own else None for own in by_row)  # None: all examples share the tensor
     held = chunk or max(1, GRADIENT_BYTES // size)
     try:
         with sdpa_kernel(SDPBackend.MATH):  # vmap would run fused kernels example by example
             return torch.func.vmap(norm_of, in_dims=axes, chunk_size=held)(*leaves)
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError:  # a RuntimeError, too, but not vmap's fault
         raise
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 160, placeholder=" …")
@@ -212,6 +212,7 @@ class _Lossy(nn.Module):
 
 
 def _norm(slope: Tensor) -> Tensor:
+    # Squares of half-precision gradients could overflow or underflow.
     return torch.linalg.vector_norm(slope.to(torch.promote_types(slope.dtype, torch.float32)))
 
 

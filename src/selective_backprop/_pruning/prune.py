@@ -85,6 +85,7 @@ def prune(
     else:
         share = _share(keep, window, which)
         count = max(1, round(share * examples))
+        # A stable sort leaves ties in the order of their indices.
         order = scores.sort(stable=True, descending=which is Keep.HIGHEST).indices[:count]
         kept = f"kept the {which} {_percent(count / examples)}"
     subset = Subset(order, examples, scores=scores, source=f"{source}, {kept}", cost=cost)
