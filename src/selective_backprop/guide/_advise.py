@@ -144,6 +144,7 @@ def advise(
     example_losses = find_losses(loss_fn, losses, outputs)
     layout = Layout(check_paths("whole", whole), check_pad(pad))
     with kept_streams(loader, where), warnings.catch_warnings():
+        # Warnings would be about the loaders that are timed, not about the user's.
         warnings.simplefilter("ignore", SelectionWarning)
         twin, twins_optimizer = copy_training(model, optimizer)
         subject = Subject(
@@ -153,6 +154,7 @@ def advise(
             source=source,
             layout=layout,
             device=where,
+            # The next three are placeholders until a step has shown how many rows a batch has.
             batch_size=source.batch_size or 1,
             window=1,
             examples=0,
@@ -208,6 +210,7 @@ def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
             [
                 _per_row(each, "forward")
                 * (each[BASELINE].steps * subject.batch_size)
+                # Loading is no part of training on a candidate; 1e-9 avoids a division by 0.
                 / max(each[BASELINE].seconds - each[BASELINE].phases.get("load", 0.0), 1e-9)
                 for each in rounds
             ]

@@ -74,6 +74,7 @@ class Ingredients:
         for loop, share in mix.parts.items():
             steps = share * self.windows
             if loop == BASELINE:
+                # The plain loop trains on all of a window, the others on one batch from it.
                 steps *= self.window / self.batch_size
             each = dict(found[loop].phases)
             if mix.scorer is not None and loop == "scored":
@@ -81,10 +82,12 @@ class Ingredients:
             for phase, seconds in each.items():
                 more = seconds / found[loop].steps * steps
                 phases[phase] = phases.get(phase, 0.0) + more
+            # A loop that runs in some epochs only starts in those only.
             begun = self.starts.get(loop, 0.0) * min(1.0, share)
             phases["start"] = phases.get("start", 0.0) + begun
         if self.loading is not None:
             each, first = self.loading
+            # Workers load while the process is busy; it waits for the rest alone.
             busy = sum(phases.values()) - phases.pop("load", 0.0)
             batches = self.loaded(mix) / self.batch_size
             phases["load"] = first + max(0.0, each * batches - busy)
@@ -161,6 +164,7 @@ def _whole(mix: Mix, relative: float, epochs: int | None) -> float | None:
     if epochs is None:
         return None
     schedule = mix.strategy.schedule
+    # The middle of an epoch stands for all of it.
     moments = [(epoch, (epoch + 0.5) / epochs) for epoch in range(epochs)]
     selects = sum(schedule.selects(epoch, progress) for epoch, progress in moments) / epochs
     return 1.0 - selects + selects * relative

@@ -105,6 +105,7 @@ def look(subject: Subject, batches: Sequence[Any], steps: int) -> Redundancy | N
         losses = torch.cat(parts).float()
         count = max(1, round(subject.rate * len(losses)))
         highest = torch.zeros_like(losses, dtype=torch.bool)
+        # NaN counts as the lowest here: `topk` would take it for the highest.
         highest[losses.nan_to_num(nan=-math.inf).topk(count).indices] = True
         chance = torch.zeros_like(highest)
         chance[torch.randperm(len(losses))[:count].to(losses.device)] = True

@@ -65,6 +65,7 @@ class Subject:
         """Return a loader like the user's, which loads in this process unless `workers` is set."""
         clone = self.source.copy_with(self.source.indices())
         if not workers and clone.num_workers:
+            # A DataLoader refuses plain assignments to some of its attributes.
             for name in ("num_workers", "timeout", "persistent_workers"):
                 object.__setattr__(clone, name, 0)
         return clone
@@ -146,6 +147,7 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
                 "this model, or None"
             )
     try:
+        # In one call, so that the copied optimiser holds the copied model's parameters.
         twin, other = copy.deepcopy((model, optimizer))
     except Exception as error:  # a user's module may raise anything
         raise ConfigurationError(

@@ -81,8 +81,8 @@ class Suspects:
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count = looks[seen].astype(np.float64)
-        suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)
-        order = np.argsort(-suspicion, kind="stable")
+        suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)  # the added look's doubt is −1
+        order = np.argsort(-suspicion, kind="stable")  # ties stay in the data set's order
         chosen = seen[order]
         return cls(
             examples=len(looks),
