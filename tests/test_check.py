@@ -14,8 +14,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers._abstract import Delegating
+from selective_backprop.scorers.cheap._approximate import ApproximateScorer, Pair, stand_in
 from selective_backprop.scorers.cheap._check import Comparison
-from selective_backprop.scorers.cheap._stand_in import ApproximateScorer, Pair, stand_in
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))

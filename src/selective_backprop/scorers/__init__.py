@@ -15,10 +15,9 @@ from selective_backprop.scorers.cheap._low_resolution import LowResolution
 from selective_backprop.scorers.cheap._synced import Synced
 from selective_backprop.scorers.cheap.int8._int8 import Int8
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
-from selective_backprop.scorers.predictors._average import Average
 from selective_backprop.scorers.predictors._crossing import Crossing
 from selective_backprop.scorers.predictors._gaussian import GaussianProcess
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor, Average
 
 __all__ = [
     "AbstractPredictor",

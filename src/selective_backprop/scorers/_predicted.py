@@ -18,8 +18,7 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._stale import expired, forget
 from selective_backprop.scorers._validation import check_inner
-from selective_backprop.scorers.predictors._average import Average
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor, Average
 
 
 @final

@@ -1,5 +1,5 @@
 """Scorers that wrap another one to make its passes cheaper.
 
 Each stands in for the scorer that it wraps, and may be held against it now and then
-(`_stand_in.py`, `_check.py`). Read `_stand_in.py` first.
+(`_approximate.py`, `_check.py`). Read `_approximate.py` first.
 """

@@ -18,8 +18,13 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import (
+    Pair,
+    check_check,
+    check_own_model,
+    stand_in,
+)
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
 
 
 @final

@@ -20,11 +20,11 @@ from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._factories import check_maker, load_learner, name_of
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, load_learner, name_of
-from selective_backprop.scorers.cheap._blocks import FirstBlocks
+from selective_backprop.scorers.cheap._approximate import Pair, check_check, stand_in
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
+from selective_backprop.scorers.cheap._partial_forward import FirstBlocks
 
 
 @final

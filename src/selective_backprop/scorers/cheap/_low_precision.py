@@ -18,8 +18,8 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_check, stand_in
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
 
 
 @final

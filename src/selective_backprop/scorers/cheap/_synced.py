@@ -4,10 +4,9 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved, loaded
@@ -21,8 +20,14 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import (
+    Pair,
+    check_check,
+    check_own_model,
+    stand_in,
+)
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of, update
 
 
 @final
@@ -123,41 +128,3 @@ class _WithCopy(Delegating):
             self._scored = count
             if theirs is not None:
                 overwrite(twin, theirs)
-
-
-def update(twin: nn.Module, model: nn.Module) -> None:
-    """Give a copy of a model its parameters, buffers and modes, without allocating anything.
-
-    Raises:
-        LoaderError: if the model is no longer made of the same parts.
-    """
-    overwrite(tensors_of(twin), tensors_of(model))
-    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
-        if mine.training != theirs.training:
-            mine.training = theirs.training
-
-
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's parameters and buffers by name, those that are shared once."""
-    return {
-        name: tensor.detach()
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-    }
-
-
-@torch.no_grad()
-def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    """Copy tensors into others of the same names and shapes.
-
-    Raises:
-        LoaderError: if there are others.
-    """
-    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
-    if shapes[0] != shapes[1]:
-        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
-        raise LoaderError(
-            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
-            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
-        )
-    if mine:
-        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])

@@ -22,9 +22,14 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import (
+    Pair,
+    check_check,
+    check_own_model,
+    stand_in,
+)
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._compiled import Compiled
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
 from selective_backprop.scorers.cheap._synced import Synced
 from selective_backprop.scorers.cheap.int8._int8_copy import Int8Copy
 from selective_backprop.scorers.cheap.int8._int8_layers import is_available

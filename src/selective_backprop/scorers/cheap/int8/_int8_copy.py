@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.scorers.cheap._synced import overwrite
+from selective_backprop.scorers.cheap._model_copy import overwrite
 from selective_backprop.scorers.cheap.int8._int8_layers import (
     Int8Conv2d,
     Int8Layer,

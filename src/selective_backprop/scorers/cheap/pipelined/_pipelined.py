@@ -17,11 +17,17 @@ from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import (
+    Pair,
+    check_check,
+    check_own_model,
+    stand_in,
+)
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
-from selective_backprop.scorers.cheap._synced import Synced, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamBackend
+from selective_backprop.scorers.cheap._model_copy import tensors_of
+from selective_backprop.scorers.cheap._synced import Synced
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
+from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
 
 
 @final
@@ -144,7 +150,7 @@ class Pipelined(AbstractScorer):
         return max(1, math.ceil(window / context.batch_size))
 
     def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
-        from selective_backprop.scorers.cheap.pipelined._process_lane import (  # slow
+        from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
             FORK,
             ProcessBackend,
         )

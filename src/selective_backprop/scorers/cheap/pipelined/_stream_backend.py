@@ -14,8 +14,8 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of, update
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of, update
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
 
 
 @final

@@ -17,7 +17,7 @@ from torch import nn
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined._process_lane import SecondProcess
+from selective_backprop.scorers.cheap.pipelined._process_backend import SecondProcess
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, 20), (20, 1)])

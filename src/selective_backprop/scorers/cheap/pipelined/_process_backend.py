@@ -17,9 +17,14 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._second_process import (
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
+from selective_backprop.scorers.cheap.pipelined._shared_memory import (
+    SharedMessage,
+    allocate,
+    find_places,
+)
+from selective_backprop.scorers.cheap.pipelined._worker import (
     Renew,
     Report,
     Request,
@@ -29,11 +34,6 @@ from selective_backprop.scorers.cheap.pipelined._second_process import (
     Widen,
     WorkerSetup,
     serve,
-)
-from selective_backprop.scorers.cheap.pipelined._shared_memory import (
-    SharedMessage,
-    allocate,
-    find_places,
 )
 
 FORK = "fork"

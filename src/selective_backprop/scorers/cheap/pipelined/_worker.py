@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from selective_backprop._core.errors import LoaderError, SelectionWarning
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of
 from selective_backprop.scorers.cheap.pipelined._shared_memory import TensorSlot, read
 
 WATCH = 2.0  # seconds from one look whether the parent lives to the next
