@@ -153,7 +153,7 @@ def test_scores_are_those_of_a_copy_in_line(bench):
             step(model, batch)
 
 
-def test_another_lane_goes_on_from_its_state(bench):
+def test_another_backend_goes_on_from_its_state(bench):
     bench.lane.begin(BATCHES[0], None, renew=True)
     weights = bench.lane.weights()
     step(bench.model, BATCHES[0])

@@ -13,22 +13,22 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 
 
-def check_maker(name: str, maker: Any) -> None:
+def check_factory(name: str, factory: Any) -> None:
     """Refuse what makes nothing.
 
     Raises:
         ConfigurationError: if it cannot be called, or is a module and so made already.
     """
-    if isinstance(maker, nn.Module) or not callable(maker):
+    if isinstance(factory, nn.Module) or not callable(factory):
         raise ConfigurationError(
-            f"{name}={type(maker).__name__}: a function that makes one is needed, so that every "
+            f"{name}={type(factory).__name__}: a function that makes one is needed, so that every "
             "training begins with a new one"
         )
 
 
-def name_of(maker: Callable[..., Any]) -> str:
+def name_of(factory: Callable[..., Any]) -> str:
     """Return what stands for it in a saved state: the same in every process."""
-    return getattr(maker, "__qualname__", type(maker).__qualname__)
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
 
 
 def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:

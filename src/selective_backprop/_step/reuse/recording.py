@@ -39,7 +39,7 @@ class Record:
     Attributes:
         function: what was called.
         operation: how its rows go through it.
-        prints: of the arguments that hold rows.
+        fingerprints: of the arguments that hold rows.
         held: the other arguments, by position or name, each with its version.
         results: what it returned.
         versions: of its results, to notice what was written to them behind our back.
@@ -48,7 +48,7 @@ class Record:
 
     function: OpOverload
     operation: Operation
-    prints: tuple[InputFingerprint, ...]
+    fingerprints: tuple[InputFingerprint, ...]
     held: dict[int | str, tuple[Any, int]]
     results: tuple[Any, ...]
     versions: tuple[int, ...]
@@ -60,11 +60,11 @@ class Record:
         unwritten = self.versions == tuple(result._version for result in self._tensors())
         return unwritten and not self.spoiled
 
-    def retire(self, shelf: BufferPool) -> None:
+    def retire(self, pool: BufferPool) -> None:
         """Give the memory of the results away, after which nothing is to be asked of them."""
         held, self.results = list(self._tensors()), ()
         while held and self.operation.into is not None:
-            shelf.put(held.pop())
+            pool.put(held.pop())
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return self.results[: self.operation.results]
@@ -114,7 +114,7 @@ class Tape:
         for part in (self.records, self._owners, self._holders):
             part.clear()
 
-    def brace(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def protect(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep what is recorded from what a call is about to write to.
 
         Versions alone would not show it: what is written through `.data` counts no changes.
@@ -138,9 +138,9 @@ class Tape:
         for record in self.records:
             if record is None:
                 continue
-            prints = (part.projections for part in record.prints)
+            fingerprints = (part.projections for part in record.fingerprints)
             others = (value for value, _ in record.held.values())
-            for tensor in filter(_has_storage, (*record.results, *prints, *others)):
+            for tensor in filter(_has_storage, (*record.results, *fingerprints, *others)):
                 sizes[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return sum(size for storage, size in sizes.items() if storage not in owned)
 
@@ -151,12 +151,12 @@ class Recording(TorchDispatchMode):
     Args:
         tape: where they go.
         fingerprints: tell inputs apart.
-        shelf: memory for results.
+        pool: memory for results.
     """
 
-    def __init__(self, tape: Tape, fingerprints: Fingerprints, shelf: BufferPool) -> None:
+    def __init__(self, tape: Tape, fingerprints: Fingerprints, pool: BufferPool) -> None:
         super().__init__()
-        self.tape, self._fingerprints, self._shelf = tape, fingerprints, shelf
+        self.tape, self._fingerprints, self._pool = tape, fingerprints, pool
 
     def __enter__(self) -> "Recording":
         self._token = on_stop.set(self._end)
@@ -180,18 +180,18 @@ class Recording(TorchDispatchMode):
             operation = OPERATIONS.get(func)
         if operation is None:
             if written_arguments(func):
-                self.tape.brace(func, args, kwargs)
+                self.tape.protect(func, args, kwargs)
                 self._fingerprints.forget()
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, ask_for_all(operation, args))
         operation = OPERATIONS[func]
-        prints = self._take_prints(operation, args)  # before the inputs leave the cache
+        fingerprints = self._take_fingerprints(operation, args)  # before the inputs leave the cache
         record = None
-        if prints is None:
+        if fingerprints is None:
             returned = func(*args, **kwargs)
         else:
             returned = self._compute(func, operation, args, kwargs)
-            record = _describe(func, operation, prints, args, kwargs, returned)
+            record = _describe(func, operation, fingerprints, args, kwargs, returned)
         self.tape.add(func, record)
         return returned if shape is None else returned.view(shape)
 
@@ -202,33 +202,33 @@ class Recording(TorchDispatchMode):
         if operation.into is not None:
             rows = args[operation.rows[0]]
             shape = torch.Size((*rows.shape[:-1], args[-1].shape[-1]))
-            if (free := self._shelf.take(shape, rows)) is not None:
+            if (free := self._pool.take(shape, rows)) is not None:
                 return operation.into(*args, **kwargs, out=free)
         return function(*args, **kwargs)
 
-    def _take_prints(
+    def _take_fingerprints(
         self, operation: Operation, args: tuple[Any, ...]
     ) -> tuple[InputFingerprint, ...] | None:
         """Return the inputs' fingerprints; None where there are none, or they would not pay."""
         if not operation.pays(args):
             return None
-        prints = []
+        fingerprints = []
         for place in operation.rows:
             tensor = args[place]
             reading = plan_reading(tensor)
             if reading is None or tensor.shape[0] % self.tape.candidates:
                 return None
             found = self._fingerprints.of(tensor, reading)
-            prints.append(
+            fingerprints.append(
                 InputFingerprint(tensor.shape, (tensor.dtype, tensor.device), reading, found)
             )
-        return tuple(prints)
+        return tuple(fingerprints)
 
 
 def _describe(
     function: OpOverload,
     operation: Operation,
-    prints: tuple[InputFingerprint, ...],
+    fingerprints: tuple[InputFingerprint, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     returned: Any,
@@ -242,7 +242,7 @@ def _describe(
     return Record(
         function,
         operation,
-        prints,
+        fingerprints,
         {key: (value, _version(value)) for key, value in other_arguments(operation, args, kwargs)},
         (*held, *results[operation.results :]),
         tuple(result._version for result in tensors),

@@ -32,7 +32,7 @@ class Pair:
     ready: Callable[[], bool] = lambda: True
 
 
-def stand_in(
+def start_checked(
     scorer: AbstractScorer,
     check: Check | None,
     context: Context,

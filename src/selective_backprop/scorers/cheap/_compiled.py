@@ -22,7 +22,7 @@ from selective_backprop.scorers.cheap._approximate import (
     Pair,
     check_check,
     check_own_model,
-    stand_in,
+    start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
 
@@ -98,7 +98,7 @@ class Compiled(AbstractScorer):
             return Pair(_WithCompiled(cheap), exact, shared=False)
 
         advice = "Score with the model as it is, since compiling must not change what it computes"
-        return stand_in(self, self.check, context, begin, advice=advice)
+        return start_checked(self, self.check, context, begin, advice=advice)
 
 
 class _WithCompiled(Delegating):

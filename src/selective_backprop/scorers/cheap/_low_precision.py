@@ -18,7 +18,7 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._validation import check_inner
-from selective_backprop.scorers.cheap._approximate import Pair, check_check, stand_in
+from selective_backprop.scorers.cheap._approximate import Pair, check_check, start_checked
 from selective_backprop.scorers.cheap._check import Check
 
 
@@ -89,7 +89,7 @@ class LowPrecision(AbstractScorer):
             exact = start_scorer(self.scorer, context)
             return Pair(_UnderAutocast(exact, device.type, self.dtype), exact, shared=True)
 
-        return stand_in(self, self.check, context, begin, advice="Score in full precision")
+        return start_checked(self, self.check, context, begin, advice="Score in full precision")
 
 
 class _UnderAutocast(Delegating):

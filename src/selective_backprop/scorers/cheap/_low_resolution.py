@@ -21,7 +21,7 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._validation import check_inner
-from selective_backprop.scorers.cheap._approximate import Pair, check_check, stand_in
+from selective_backprop.scorers.cheap._approximate import Pair, check_check, start_checked
 from selective_backprop.scorers.cheap._check import Check
 
 
@@ -77,7 +77,7 @@ class LowResolution(AbstractScorer):
             return Pair(_OnSmallImages(exact, int(self.factor), paths), exact, shared=True)
 
         advice = "Take a smaller factor=, or score whole images"
-        return stand_in(self, self.check, context, begin, advice=advice)
+        return start_checked(self, self.check, context, begin, advice=advice)
 
 
 class _OnSmallImages(Delegating):

@@ -24,7 +24,7 @@ from selective_backprop.scorers.cheap._approximate import (
     Pair,
     check_check,
     check_own_model,
-    stand_in,
+    start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of, update
@@ -89,7 +89,7 @@ class Synced(AbstractScorer):
             return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
 
         stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
-        return stand_in(
+        return start_checked(
             self, self.check, context, begin, advice="Take a smaller every=", stride=stride
         )
 

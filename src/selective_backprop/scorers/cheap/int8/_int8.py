@@ -26,7 +26,7 @@ from selective_backprop.scorers.cheap._approximate import (
     Pair,
     check_check,
     check_own_model,
-    stand_in,
+    start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._compiled import Compiled
@@ -147,7 +147,7 @@ class Int8(AbstractScorer):
 
         stride = 1 if self.check is None else -(-self.recalibrate_every // self.check.batches)
         advice = "Take a smaller recalibrate_every=, more calibration_batches= or every=None"
-        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+        return start_checked(self, self.check, context, begin, advice=advice, stride=stride)
 
 
 class _WithIntegers(Delegating):

@@ -21,7 +21,7 @@ from selective_backprop.scorers.cheap._approximate import (
     Pair,
     check_check,
     check_own_model,
-    stand_in,
+    start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._model_copy import tensors_of
@@ -125,9 +125,9 @@ class Pipelined(AbstractScorer):
         ahead = self._batches_ahead(context)
         if home.type == away.type == "cpu":
             model = getattr(model, "_orig_mod", model)  # what compiled it stays here
-            open_lane = self._process(context, model, ahead)
+            open_backend = self._process(context, model, ahead)
         elif home.type == away.type == "cuda":
-            open_lane = self._stream(context, model, home, away)
+            open_backend = self._stream(context, model, home, away)
         else:
             raise ConfigurationError(
                 f"Pipelined scores on the CPU for a training there, or on CUDA for one on CUDA; "
@@ -136,12 +136,14 @@ class Pipelined(AbstractScorer):
 
         def begin(context: Context) -> Pair:
             exact = start_scorer(self.scorer, replace(context, checks=False))
-            running = _RunningPipelined(open_lane, model, exact, every=int(self.every), ahead=ahead)
+            running = _RunningPipelined(
+                open_backend, model, exact, every=int(self.every), ahead=ahead
+            )
             return Pair(running, exact, shared=False)
 
         stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
         advice = "Take a smaller every= or ahead="
-        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+        return start_checked(self, self.check, context, begin, advice=advice, stride=stride)
 
     def _batches_ahead(self, context: Context) -> int:
         if self.ahead is not None:
@@ -149,7 +151,7 @@ class Pipelined(AbstractScorer):
         window = context.window or context.batch_size / (context.rate or 1.0)
         return max(1, math.ceil(window / context.batch_size))
 
-    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
+    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenBackend":
         from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
             FORK,
             ProcessBackend,
@@ -164,7 +166,7 @@ class Pipelined(AbstractScorer):
             )
         _check_untrained(context.losses)
 
-        def open_lane(first: Any, seed: int) -> ScoringBackend:
+        def open_backend(first: Any, seed: int) -> ScoringBackend:
             return ProcessBackend(
                 self.scorer,
                 context,
@@ -176,11 +178,11 @@ class Pipelined(AbstractScorer):
                 seed=seed,
             )
 
-        return open_lane
+        return open_backend
 
     def _stream(
         self, context: Context, model: nn.Module, home: torch.device, away: torch.device
-    ) -> "OpenLane":
+    ) -> "OpenBackend":
         if self.threads != 1 or self.start_method is not None:
             raise ConfigurationError(
                 f"threads={self.threads} and start_method={self.start_method!r} are of a second "
@@ -191,28 +193,28 @@ class Pipelined(AbstractScorer):
         return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
-OpenLane = Callable[[Any, int], ScoringBackend]
+OpenBackend = Callable[[Any, int], ScoringBackend]
 
 
 class _RunningPipelined(RunningScorer):
     def __init__(
         self,
-        open_lane: OpenLane,
+        open_backend: OpenBackend,
         model: nn.Module,
         exact: RunningScorer,
         *,
         every: int,
         ahead: int,
     ) -> None:
-        self._open = open_lane
+        self._open = open_backend
         self._model = model
         self._exact = exact
         self._every = every
         self._ahead = ahead
         self._begun = 0
         self._seed = torch.initial_seed()
-        self._lane: ScoringBackend | None = None
-        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a lane
+        self._backend: ScoringBackend | None = None
+        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
     def ahead(self) -> int:
@@ -222,21 +224,21 @@ class _RunningPipelined(RunningScorer):
         return self.begin(batch, indices)()
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        if self._lane is None:
-            lane = self._open((batch, indices), self._seed)
-            lane.resume(self._kept["copy"], self._kept["scorer"])
-            self._lane = lane
-        wait = self._lane.begin(batch, indices, renew=self._begun % self._every == 0)
+        if self._backend is None:
+            backend = self._open((batch, indices), self._seed)
+            backend.resume(self._kept["copy"], self._kept["scorer"])
+            self._backend = backend
+        wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
         self._begun += 1
         return wait
 
     def state_dict(self) -> dict[str, Any]:
         # What is in flight will be begun anew, or is let go: it is not part of the state.
         kept = self._kept
-        if self._lane is not None:
+        if self._backend is not None:
             stays = self._begun % self._every != 0
-            weights = self._lane.weights() if stays else None
-            kept = {"copy": weights, "scorer": self._lane.state_dict()}
+            weights = self._backend.weights() if stays else None
+            kept = {"copy": weights, "scorer": self._backend.state_dict()}
         return {"begun": self._begun, "seed": self._seed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -248,10 +250,10 @@ class _RunningPipelined(RunningScorer):
             self._rehearse(scorer)
         self._begun, self._seed = count, number
         self._kept = {"copy": kept, "scorer": scorer.value}
-        self._lane = None
+        self._backend = None
 
     def _rehearse(self, state: Saved) -> None:
-        """Refuse what the scorer in the lane would not take, which opens later."""
+        """Refuse what the scorer within the backend would not take: the backend is made later."""
         before = copy.deepcopy(self._exact.state_dict())
         try:
             with state.inside():

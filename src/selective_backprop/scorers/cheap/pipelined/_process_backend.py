@@ -22,7 +22,7 @@ from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
 from selective_backprop.scorers.cheap.pipelined._shared_memory import (
     SharedMessage,
     allocate,
-    find_places,
+    find_slots,
 )
 from selective_backprop.scorers.cheap.pipelined._worker import (
     Renew,
@@ -70,19 +70,19 @@ class SecondProcess:
     Args:
         method: how it is started.
         threads: that it computes with.
-        order: what it is to do, or that pickled.
-        shelves: the memory that both see.
+        setup: what it is to do, or that pickled.
+        buffers: the memory that both see.
     """
 
     def __init__(
-        self, method: str, threads: int, order: WorkerSetup | bytes, shelves: SharedBuffers
+        self, method: str, threads: int, setup: WorkerSetup | bytes, buffers: SharedBuffers
     ) -> None:
         context: Any = multiprocessing.get_context(method)
         self._connection, theirs = context.Pipe()
         inherited = self._connection if method == FORK else None
         self._process = context.Process(
             target=serve,
-            args=(theirs, inherited, os.getpid(), threads, order, shelves),
+            args=(theirs, inherited, os.getpid(), threads, setup, buffers),
             name="selective-backprop-scorer",
             daemon=True,
         )
@@ -196,22 +196,22 @@ class ProcessBackend(ScoringBackend):
     ) -> None:
         self._model = model
         tensors = tensors_of(model)
-        places = find_places(tensors)
-        size = max((place.stop for place in places.values()), default=0)
+        slots = find_slots(tensors)
+        size = max((slot.stop for slot in slots.values()), default=0)
         room = SharedMessage(first).size
-        self._shelves = SharedBuffers(
-            places,
+        self._buffers = SharedBuffers(
+            slots,
             weights=(allocate(size), allocate(size)),
-            batches={shelf: allocate(room) for shelf in range(ahead + 1)},
+            batches={number: allocate(room) for number in range(ahead + 1)},
         )
         self._weights = [
-            {name: place.of(buffer) for name, place in places.items()}
-            for buffer in self._shelves.weights
+            {name: slot.of(buffer) for name, slot in slots.items()}
+            for buffer in self._buffers.weights
         ]
         self._unread: list[Answer | None] = [None, None]
         self._busy: list[Answer | None] = [None] * (ahead + 1)
         self._renewed = self._begun = 0
-        order = WorkerSetup(
+        setup = WorkerSetup(
             scorer,
             replace(context, model=model, checks=False),
             seed,
@@ -219,23 +219,23 @@ class ProcessBackend(ScoringBackend):
             torch.get_float32_matmul_precision(),
             torch.are_deterministic_algorithms_enabled(),
         )
-        sent = order if method == FORK else _pickled(order, method)
-        self._process = SecondProcess(method, threads, sent, self._shelves)
+        sent = setup if method == FORK else _pickled(setup, method)
+        self._process = SecondProcess(method, threads, sent, self._buffers)
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
         """Copy the batch to where the process sees it, and the weights if they are due."""
-        parcel = SharedMessage((batch, indices))
+        message = SharedMessage((batch, indices))
         if renew:
             self._renew(tensors_of(self._model))
-        shelf = self._begun % len(self._busy)
-        # Still busy only if batches were let go: no more are begun than there are shelves.
-        if (busy := self._busy[shelf]) is not None:
+        number = self._begun % len(self._busy)
+        # Still busy only if batches were let go: no more are begun than there are buffers.
+        if (busy := self._busy[number]) is not None:
             self._process.settle(busy)
-        if parcel.size > self._shelves.batches[shelf].numel():
-            self._widen(shelf, parcel.size)
-        start, stop = parcel.write(self._shelves.batches[shelf])
-        answer = self._process.ask(Score(shelf, start, stop, _autocast()))
-        self._busy[shelf] = answer
+        if message.size > self._buffers.batches[number].numel():
+            self._widen(number, message.size)
+        start, stop = message.write(self._buffers.batches[number])
+        answer = self._process.ask(Score(number, start, stop, _autocast()))
+        self._busy[number] = answer
         self._begun += 1
 
         def scores() -> Scores:
@@ -245,18 +245,18 @@ class ProcessBackend(ScoringBackend):
         return scores
 
     def _renew(self, tensors: dict[str, Tensor]) -> None:
-        shelf = self._renewed % 2
-        if (unread := self._unread[shelf]) is not None:
+        number = self._renewed % 2
+        if (unread := self._unread[number]) is not None:
             self._process.settle(unread)
-        overwrite(self._weights[shelf], tensors)
+        overwrite(self._weights[number], tensors)
         modes = bytes(module.training for module in self._model.modules())
-        self._unread[shelf] = self._process.ask(Renew(shelf, modes))
+        self._unread[number] = self._process.ask(Renew(number, modes))
         self._renewed += 1
 
-    def _widen(self, shelf: int, size: int) -> None:
-        buffer = allocate(max(size, self._shelves.batches[shelf].numel() * 3 // 2))
-        self._shelves.batches[shelf] = buffer
-        self._process.ask(Widen(shelf, buffer))
+    def _widen(self, number: int, size: int) -> None:
+        buffer = allocate(max(size, self._buffers.batches[number].numel() * 3 // 2))
+        self._buffers.batches[number] = buffer
+        self._process.ask(Widen(number, buffer))
 
     def weights(self) -> dict[str, Tensor]:
         """Return those last sent."""
@@ -275,9 +275,9 @@ class ProcessBackend(ScoringBackend):
             self._process.settle(self._process.ask(Resume(pickle.dumps(state)))).value()
 
 
-def _pickled(order: WorkerSetup, method: str) -> bytes:
+def _pickled(setup: WorkerSetup, method: str) -> bytes:
     try:
-        return pickle.dumps(order)  # by value: nothing of the user's moves to shared memory
+        return pickle.dumps(setup)  # by value: nothing of the user's moves to shared memory
     except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:
         raise ConfigurationError(
             f'a process started by "{method}" must be sent the model, the losses and the scorer, '

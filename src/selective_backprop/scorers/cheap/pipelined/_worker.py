@@ -51,12 +51,12 @@ class SharedBuffers:
     """The memory that both processes see.
 
     Attributes:
-        places: of the model's parameters and buffers, by name.
+        slots: of the model's parameters and buffers, by name.
         weights: buffers of those, two to take turns.
         batches: buffers of batches, by number.
     """
 
-    places: dict[str, TensorSlot]
+    slots: dict[str, TensorSlot]
     weights: tuple[Tensor, Tensor]
     batches: dict[int, Tensor]
 
@@ -65,35 +65,35 @@ class WorkerState:
     """The process's own things.
 
     Args:
-        order: what is to be done.
-        shelves: the shared memory.
+        setup: what is to be done.
+        buffers: the shared memory.
     """
 
-    def __init__(self, order: WorkerSetup, shelves: SharedBuffers) -> None:
-        assert isinstance(order.context.model, nn.Module)  # whoever orders has one
-        self.twin = order.context.model
-        self.shelves = shelves
+    def __init__(self, setup: WorkerSetup, buffers: SharedBuffers) -> None:
+        assert isinstance(setup.context.model, nn.Module)  # the parent sends one
+        self.twin = setup.context.model
+        self.buffers = buffers
         self.twin.requires_grad_(False)
         for tensor in (*self.twin.parameters(), *self.twin.buffers()):
             if tensor.is_shared():  # what a fork did not copy
                 tensor.data = tensor.data.clone()
-        torch.set_default_dtype(order.dtype)
-        torch.set_float32_matmul_precision(order.precision)
-        if torch.are_deterministic_algorithms_enabled() != order.deterministic:  # slow to set
-            torch.use_deterministic_algorithms(order.deterministic)
-        torch.default_generator.manual_seed(order.seed)
-        np.random.seed(order.seed % 2**32)
-        random.seed(order.seed)
+        torch.set_default_dtype(setup.dtype)
+        torch.set_float32_matmul_precision(setup.precision)
+        if torch.are_deterministic_algorithms_enabled() != setup.deterministic:  # slow to set
+            torch.use_deterministic_algorithms(setup.deterministic)
+        torch.default_generator.manual_seed(setup.seed)
+        np.random.seed(setup.seed % 2**32)
+        random.seed(setup.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
-            self.scorer = start_scorer(order.scorer, order.context)
+            self.scorer = start_scorer(setup.scorer, setup.context)
 
 
 class Request(ABC):
     """What the process is asked for; each is answered, in order."""
 
     @abstractmethod
-    def run(self, desk: WorkerState) -> Any:
+    def run(self, worker: WorkerState) -> Any:
         """Do it, and return the answer, which is pickled."""
 
 
@@ -102,19 +102,19 @@ class Renew(Request):
     """Bring the copy up to date.
 
     Attributes:
-        shelf: where its weights are.
+        number: of the buffer of weights.
         modes: of its modules, 1 for each that is in training.
     """
 
-    shelf: int
+    number: int
     modes: bytes
 
-    def run(self, desk: WorkerState) -> None:
-        """Copy the weights, so that their shelf is free again."""
-        buffer = desk.shelves.weights[self.shelf]
-        fresh = {name: place.of(buffer) for name, place in desk.shelves.places.items()}
-        overwrite(tensors_of(desk.twin), fresh)
-        for module, training in zip(desk.twin.modules(), self.modes, strict=True):
+    def run(self, worker: WorkerState) -> None:
+        """Copy weights and modes, so that the buffer can be written to again."""
+        buffer = worker.buffers.weights[self.number]
+        fresh = {name: slot.of(buffer) for name, slot in worker.buffers.slots.items()}
+        overwrite(tensors_of(worker.twin), fresh)
+        for module, training in zip(worker.twin.modules(), self.modes, strict=True):
             module.training = bool(training)
 
 
@@ -123,47 +123,52 @@ class Score(Request):
     """Score the candidates of one batch.
 
     Attributes:
-        shelf: where it is.
+        number: of the buffer of batches.
         start: the first byte of what tells how it is made up.
         stop: the byte after the last one.
         autocast: the type that is in force around the training loop, or None.
     """
 
-    shelf: int
+    number: int
     start: int
     stop: int
     autocast: torch.dtype | None
 
-    def run(self, desk: WorkerState) -> tuple[torch.dtype, np.ndarray]:
+    def run(self, worker: WorkerState) -> tuple[torch.dtype, np.ndarray]:
         """Return the scores' type and bytes."""
-        batch, indices = read(desk.shelves.batches[self.shelf], self.start, self.stop)
+        batch, indices = read(worker.buffers.batches[self.number], self.start, self.stop)
         dtype = self.autocast or torch.get_autocast_dtype("cpu")
         enabled = self.autocast is not None
         with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
-            scores = desk.scorer.score(batch, indices)
+            scores = worker.scorer.score(batch, indices)
         whole = scores.detach().clone(memory_format=torch.contiguous_format)
         return scores.dtype, whole.view(torch.uint8).numpy()
 
 
 @dataclass(frozen=True)
 class Widen(Request):
-    """Take a larger buffer for batches in the place of one."""
+    """Take a larger buffer for batches in the place of one.
 
-    shelf: int
+    Attributes:
+        number: of the buffer that is replaced.
+        buffer: the larger one.
+    """
+
+    number: int
     buffer: Tensor
 
-    def run(self, desk: WorkerState) -> None:
+    def run(self, worker: WorkerState) -> None:
         """Let the old one go."""
-        desk.shelves.batches[self.shelf] = self.buffer
+        worker.buffers.batches[self.number] = self.buffer
 
 
 @dataclass(frozen=True)
 class Report(Request):
     """Tell what the scorer must remember."""
 
-    def run(self, desk: WorkerState) -> dict[str, Any]:
+    def run(self, worker: WorkerState) -> dict[str, Any]:
         """Return its state."""
-        return desk.scorer.state_dict()
+        return worker.scorer.state_dict()
 
 
 @dataclass(frozen=True)
@@ -172,9 +177,9 @@ class Resume(Request):
 
     state: bytes
 
-    def run(self, desk: WorkerState) -> None:
+    def run(self, worker: WorkerState) -> None:
         """Load its state."""
-        desk.scorer.load_state_dict(pickle.loads(self.state))
+        worker.scorer.load_state_dict(pickle.loads(self.state))
 
 
 def serve(
@@ -182,8 +187,8 @@ def serve(
     inherited: Connection | None,
     parent: int,
     threads: int,
-    order: WorkerSetup | bytes,
-    shelves: SharedBuffers,
+    setup: WorkerSetup | bytes,
+    buffers: SharedBuffers,
 ) -> None:
     """Answer requests until the parent closes the connection, or is no more.
 
@@ -192,8 +197,8 @@ def serve(
         inherited: the parent's end, which a fork has left open here too.
         parent: its process id.
         threads: to compute with.
-        order: what is to be done, or that pickled.
-        shelves: the shared memory.
+        setup: what is to be done, or that pickled.
+        buffers: the shared memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the parent to act on
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -202,13 +207,13 @@ def serve(
     gc.freeze()
     if inherited is not None:
         inherited.close()
-    desk: WorkerState | None = None
+    worker: WorkerState | None = None
     while (request := _next(connection, parent)) is not None:
         try:
-            if desk is None:
-                order = pickle.loads(order) if isinstance(order, bytes) else order
-                desk = WorkerState(order, shelves)
-            reply = pickle.dumps((request.run(desk), None))
+            if worker is None:
+                setup = pickle.loads(setup) if isinstance(setup, bytes) else setup
+                worker = WorkerState(setup, buffers)
+            reply = pickle.dumps((request.run(worker), None))
         except Exception as error:
             reply = pickle.dumps((None, _portable(error)))
         try:
