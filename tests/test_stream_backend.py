@@ -94,7 +94,7 @@ class Device:
 
 @pytest.fixture(params=[CPU, torch.device("cpu", 1)], ids=["one device", "two devices"])
 def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
-    """A lane whose streams are noted, from the CPU to itself or to another device."""
+    """A backend whose streams are noted, from the CPU to itself or to another device."""
     device, away, model = Device(), request.param, fresh_net()
     for name in ("current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(device, name))
@@ -115,8 +115,10 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
 
     context = sb.Context(8, 16, model, noted_losses)
     with unhooked():  # streams are not CUDA's
-        lane = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
-        yield SimpleNamespace(lane=lane, model=model, away=away, log=device.log, work=device.work)
+        backend = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
+        yield SimpleNamespace(
+            backend=backend, model=model, away=away, log=device.log, work=device.work
+        )
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -124,7 +126,7 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
     log, trained, used, begun = bench.log, [], [], deque()
     for i, batch in enumerate(BATCHES):
         before = bench.work(CPU)  # such as the copy of the batch to the device
-        begun.append(bench.lane.begin(batch, None, renew=i % every == 0))
+        begun.append(bench.backend.begin(batch, None, renew=i % every == 0))
         assert log["scored"][-1].follows(before)
         assert log["scored"][-1].follows(log["taken"][-1])
         trained.append(bench.work(CPU))
@@ -146,7 +148,7 @@ def test_scores_are_those_of_a_copy_in_line(bench):
     other = fresh_net()
     inline = sb.Synced(sb.Forward(), 3, check=None).start(sb.Context(8, 16, other, losses))
     for i, batch in enumerate(BATCHES):
-        wait = bench.lane.begin(batch, torch.arange(8), renew=i % 3 == 0)
+        wait = bench.backend.begin(batch, torch.arange(8), renew=i % 3 == 0)
         assert wait().tolist() == inline.score(batch, None).tolist()
         for model in (bench.model, other):
             torch.manual_seed(i)
@@ -154,13 +156,13 @@ def test_scores_are_those_of_a_copy_in_line(bench):
 
 
 def test_another_backend_goes_on_from_its_state(bench):
-    bench.lane.begin(BATCHES[0], None, renew=True)
-    weights = bench.lane.weights()
+    bench.backend.begin(BATCHES[0], None, renew=True)
+    weights = bench.backend.weights()
     step(bench.model, BATCHES[0])
-    expected = bench.lane.begin(BATCHES[1], None, renew=False)()
+    expected = bench.backend.begin(BATCHES[1], None, renew=False)()
     context = sb.Context(8, 16, bench.model, losses)
     resumed = StreamBackend(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
-    resumed.resume(weights, bench.lane.state_dict())
+    resumed.resume(weights, bench.backend.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
 

@@ -17,11 +17,9 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._approximate import (
     Pair,
-    check_check,
-    check_own_model,
+    check_wrapper,
     start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
@@ -57,9 +55,7 @@ class Compiled(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Compiled", self.scorer)
-        check_check(self.check)
+        check_wrapper(self, other_model=True)
         settle(self, check_flag, "dynamic", optional=True)
         if self.mode is not None and self.backend != "inductor":
             raise ConfigurationError(

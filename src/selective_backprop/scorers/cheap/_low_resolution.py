@@ -20,8 +20,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
-from selective_backprop.scorers.cheap._approximate import Pair, check_check, start_checked
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 
 
@@ -52,8 +51,7 @@ class LowResolution(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_check(self.check)
+        check_wrapper(self)
         settle(self, check_whole, "factor", least=2)
         if isinstance(self.paths, str) or (self.paths is not None and not self.paths):
             raise ConfigurationError(

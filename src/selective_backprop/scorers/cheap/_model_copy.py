@@ -1,9 +1,25 @@
-"""Bring a copy of a model up to date, in the memory that it has."""
+"""Copy a model, and bring the copy up to date in the memory that it has."""
+
+import copy
 
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, which is not to be trained.
+
+    Raises:
+        ConfigurationError: if it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(model).requires_grad_(False)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
 
 
 def update(twin: nn.Module, model: nn.Module) -> None:

@@ -1,6 +1,5 @@
 """Score with a copy of the model that is brought up to date only now and then."""
 
-import copy
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -17,17 +16,16 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    scorer_parts,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._approximate import (
     Pair,
-    check_check,
-    check_own_model,
+    check_wrapper,
     start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of, update
+from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
 
 
 @final
@@ -57,9 +55,7 @@ class Synced(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Synced", self.scorer)
-        check_check(self.check)
+        check_wrapper(self, other_model=True)
         settle(self, check_whole, "every")
 
     @property
@@ -76,22 +72,31 @@ class Synced(AbstractScorer):
         if context.model is None:
             raise ConfigurationError("Synced() scores with a copy of the model, and there is none")
         model = unwrapped(context.model)
-        try:
-            twin = copy.deepcopy(model).requires_grad_(False)
-        except (RuntimeError, TypeError) as error:
-            raise ConfigurationError(
-                f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
-            ) from error
+        twin = copy_model(model)
 
         def begin(context: Context) -> Pair:
             inner = start_scorer(self.scorer, replace(context, model=twin))
             exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
 
-        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
+        every = int(self.every)
         return start_checked(
-            self, self.check, context, begin, advice="Take a smaller every=", stride=stride
+            self, self.check, context, begin, advice="Take a smaller every=", interval=every
         )
+
+
+def refuse_synced(wrapper: Any) -> None:
+    """Refuse `Synced` inside a scorer that copies the model itself.
+
+    Raises:
+        ConfigurationError: if it is there.
+    """
+    for part in scorer_parts(wrapper.scorer):
+        if isinstance(part, Synced):
+            raise ConfigurationError(
+                f"{part!r} would score with a copy of the copy; {type(wrapper).__name__}(..., "
+                "every=...) says how often the weights are copied"
+            )
 
 
 class _WithCopy(Delegating):

@@ -16,16 +16,14 @@ from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._approximate import (
     Pair,
-    check_check,
-    check_own_model,
+    check_wrapper,
     start_checked,
 )
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._model_copy import tensors_of
-from selective_backprop.scorers.cheap._synced import Synced
+from selective_backprop.scorers.cheap._synced import refuse_synced
 from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
 from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
 
@@ -79,10 +77,8 @@ class Pipelined(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Pipelined", self.scorer)
-        check_check(self.check)
-        self._check_inside()
+        check_wrapper(self, other_model=True)
+        refuse_synced(self)
         settle(self, check_whole, "every", "threads")
         settle(self, check_whole, "ahead", optional=True)
         settle(self, check_device, "device")
@@ -92,16 +88,6 @@ class Pipelined(AbstractScorer):
                 f"start_method={self.start_method!r}: this system has "
                 f"{', '.join(map(repr, methods))}"
             )
-
-    def _check_inside(self) -> None:
-        inside: Any = self.scorer
-        while isinstance(inside, AbstractScorer):
-            if isinstance(inside, Synced):
-                raise ConfigurationError(
-                    f"{inside!r} would score with a copy of the copy; Pipelined(..., every=...) "
-                    "says how often the weights are copied"
-                )
-            inside = getattr(inside, "scorer", None)
 
     @property
     def needs(self) -> Needs:
@@ -141,9 +127,10 @@ class Pipelined(AbstractScorer):
             )
             return Pair(running, exact, shared=False)
 
-        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
         advice = "Take a smaller every= or ahead="
-        return start_checked(self, self.check, context, begin, advice=advice, stride=stride)
+        return start_checked(
+            self, self.check, context, begin, advice=advice, interval=int(self.every)
+        )
 
     def _batches_ahead(self, context: Context) -> int:
         if self.ahead is not None:
