@@ -6,6 +6,7 @@ import signal
 import weakref
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, final
@@ -25,43 +26,15 @@ from selective_backprop.scorers.cheap.pipelined._shared_memory import (
     find_slots,
 )
 from selective_backprop.scorers.cheap.pipelined._worker import (
-    Renew,
-    Report,
-    Request,
-    Resume,
-    Score,
     SharedBuffers,
-    Widen,
     WorkerSetup,
+    WorkerState,
     serve,
 )
 
 FORK = "fork"
 INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
 WATCH = 5.0  # seconds from one look whether the process lives to the next
-
-
-class Answer:
-    """What became of a request, once it is `there`."""
-
-    def __init__(self) -> None:
-        self.there = False
-        self._value: Any = None
-        self._error: Exception | None = None
-
-    def fill(self, value: Any, error: Exception | None) -> None:
-        """Take the answer that has come."""
-        self.there, self._value, self._error = True, value, error
-
-    def value(self) -> Any:
-        """Return the answer.
-
-        Raises:
-            Exception: what was raised in the other process.
-        """
-        if self._error is not None:
-            raise self._error
-        return self._value
 
 
 class SecondProcess:
@@ -88,12 +61,12 @@ class SecondProcess:
         )
         self._process.start()
         theirs.close()
-        self._asked: deque[Answer] = deque()
+        self._asked: deque[Future[Any]] = deque()
         self._lost: LoaderError | None = None
         self._end = weakref.finalize(self, _end, self._process, self._connection, os.getpid())
 
-    def ask(self, request: Request) -> Answer:
-        """Send a request, and return where its answer will be.
+    def ask(self, method: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Have a method of `WorkerState` called there, and return where its answer will be.
 
         Raises:
             LoaderError: if the process is no more.
@@ -101,9 +74,9 @@ class SecondProcess:
         self._check()
         while self._asked and self._connection.poll():
             self._receive()
-        answer = Answer()
+        answer: Future[Any] = Future()
         try:
-            self._connection.send(request)
+            self._connection.send((method, args))
             self._asked.append(answer)
         except OSError:
             raise self._lose() from None
@@ -112,13 +85,13 @@ class SecondProcess:
             raise
         return answer
 
-    def settle(self, answer: Answer) -> Answer:
+    def settle(self, answer: Future[Any]) -> Future[Any]:
         """Return an answer when it is there.
 
         Raises:
             LoaderError: if the process is no more, and so never will be.
         """
-        while not answer.there:
+        while not answer.done():
             self._check()
             if wait([self._connection, self._process.sentinel], WATCH):
                 self._receive()
@@ -130,8 +103,12 @@ class SecondProcess:
         if not self._connection.poll():
             raise self._lose()
         try:
-            reply = self._connection.recv()
-            self._asked.popleft().fill(*reply)
+            value, error = self._connection.recv()
+            answer = self._asked.popleft()
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
         except (EOFError, OSError):
             raise self._lose() from None
         except BaseException:
@@ -208,8 +185,8 @@ class ProcessBackend(ScoringBackend):
             {name: slot.of(buffer) for name, slot in slots.items()}
             for buffer in self._buffers.weights
         ]
-        self._unread: list[Answer | None] = [None, None]
-        self._busy: list[Answer | None] = [None] * (ahead + 1)
+        self._unread: list[Future[Any] | None] = [None, None]
+        self._busy: list[Future[Any] | None] = [None] * (ahead + 1)
         self._renewed = self._begun = 0
         setup = WorkerSetup(
             scorer,
@@ -234,12 +211,12 @@ class ProcessBackend(ScoringBackend):
         if message.size > self._buffers.batches[number].numel():
             self._widen(number, message.size)
         start, stop = message.write(self._buffers.batches[number])
-        answer = self._process.ask(Score(number, start, stop, _autocast()))
+        answer = self._process.ask(WorkerState.score, number, start, stop, _autocast())
         self._busy[number] = answer
         self._begun += 1
 
         def scores() -> Scores:
-            dtype, data = self._process.settle(answer).value()
+            dtype, data = self._process.settle(answer).result()
             return torch.from_numpy(data).view(dtype)
 
         return scores
@@ -250,13 +227,13 @@ class ProcessBackend(ScoringBackend):
             self._process.settle(unread)
         overwrite(self._weights[number], tensors)
         modes = bytes(module.training for module in self._model.modules())
-        self._unread[number] = self._process.ask(Renew(number, modes))
+        self._unread[number] = self._process.ask(WorkerState.renew, number, modes)
         self._renewed += 1
 
     def _widen(self, number: int, size: int) -> None:
         buffer = allocate(max(size, self._buffers.batches[number].numel() * 3 // 2))
         self._buffers.batches[number] = buffer
-        self._process.ask(Widen(number, buffer))
+        self._process.ask(WorkerState.widen, number, buffer)
 
     def weights(self) -> dict[str, Tensor]:
         """Return those last sent."""
@@ -265,14 +242,15 @@ class ProcessBackend(ScoringBackend):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the scorer within must remember, when all that was begun is scored."""
-        return self._process.settle(self._process.ask(Report())).value()
+        return self._process.settle(self._process.ask(WorkerState.report)).result()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
         """Send what to go on from."""
         if weights is not None:
             self._renew(weights)
         if state is not None:
-            self._process.settle(self._process.ask(Resume(pickle.dumps(state)))).value()
+            answer = self._process.ask(WorkerState.resume, pickle.dumps(state))
+            self._process.settle(answer).result()
 
 
 def _pickled(setup: WorkerSetup, method: str) -> bytes:

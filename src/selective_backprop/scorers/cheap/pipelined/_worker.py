@@ -7,7 +7,7 @@ import random
 import signal
 import traceback
 import warnings
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -62,7 +62,9 @@ class SharedBuffers:
 
 
 class WorkerState:
-    """The process's own things.
+    """The copy of the model in this process, and what scores with it.
+
+    Each method answers one of the parent's requests; what it returns is pickled.
 
     Args:
         setup: what is to be done.
@@ -71,10 +73,10 @@ class WorkerState:
 
     def __init__(self, setup: WorkerSetup, buffers: SharedBuffers) -> None:
         assert isinstance(setup.context.model, nn.Module)  # the parent sends one
-        self.twin = setup.context.model
-        self.buffers = buffers
-        self.twin.requires_grad_(False)
-        for tensor in (*self.twin.parameters(), *self.twin.buffers()):
+        self._twin = setup.context.model
+        self._buffers = buffers
+        self._twin.requires_grad_(False)
+        for tensor in (*self._twin.parameters(), *self._twin.buffers()):
             if tensor.is_shared():  # what a fork did not copy
                 tensor.data = tensor.data.clone()
         torch.set_default_dtype(setup.dtype)
@@ -86,100 +88,57 @@ class WorkerState:
         random.seed(setup.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
-            self.scorer = start_scorer(setup.scorer, setup.context)
+            self._scorer = start_scorer(setup.scorer, setup.context)
 
+    def renew(self, number: int, modes: bytes) -> None:
+        """Bring the copy up to date, after which the buffer may be written to again.
 
-class Request(ABC):
-    """What the process is asked for; each is answered, in order."""
-
-    @abstractmethod
-    def run(self, worker: WorkerState) -> Any:
-        """Do it, and return the answer, which is pickled."""
-
-
-@dataclass(frozen=True)
-class Renew(Request):
-    """Bring the copy up to date.
-
-    Attributes:
-        number: of the buffer of weights.
-        modes: of its modules, 1 for each that is in training.
-    """
-
-    number: int
-    modes: bytes
-
-    def run(self, worker: WorkerState) -> None:
-        """Copy weights and modes, so that the buffer can be written to again."""
-        buffer = worker.buffers.weights[self.number]
-        fresh = {name: slot.of(buffer) for name, slot in worker.buffers.slots.items()}
-        overwrite(tensors_of(worker.twin), fresh)
-        for module, training in zip(worker.twin.modules(), self.modes, strict=True):
+        Args:
+            number: of the buffer that holds the weights.
+            modes: of the copy's modules, 1 for each that is in training.
+        """
+        buffer = self._buffers.weights[number]
+        fresh = {name: slot.of(buffer) for name, slot in self._buffers.slots.items()}
+        overwrite(tensors_of(self._twin), fresh)
+        for module, training in zip(self._twin.modules(), modes, strict=True):
             module.training = bool(training)
 
+    def score(
+        self, number: int, start: int, stop: int, autocast: torch.dtype | None
+    ) -> tuple[torch.dtype, np.ndarray]:
+        """Score the candidates of one batch.
 
-@dataclass(frozen=True)
-class Score(Request):
-    """Score the candidates of one batch.
+        Args:
+            number: of the buffer that holds the batch.
+            start: the first byte of what tells how the batch is made up.
+            stop: the byte after the last one.
+            autocast: the type that is in force around the training loop, or None.
 
-    Attributes:
-        number: of the buffer of batches.
-        start: the first byte of what tells how it is made up.
-        stop: the byte after the last one.
-        autocast: the type that is in force around the training loop, or None.
-    """
-
-    number: int
-    start: int
-    stop: int
-    autocast: torch.dtype | None
-
-    def run(self, worker: WorkerState) -> tuple[torch.dtype, np.ndarray]:
-        """Return the scores' type and bytes."""
-        batch, indices = read(worker.buffers.batches[self.number], self.start, self.stop)
-        dtype = self.autocast or torch.get_autocast_dtype("cpu")
-        enabled = self.autocast is not None
+        Returns:
+            The scores' type and bytes.
+        """
+        batch, indices = read(self._buffers.batches[number], start, stop)
+        dtype = autocast or torch.get_autocast_dtype("cpu")
+        enabled = autocast is not None
         with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
-            scores = worker.scorer.score(batch, indices)
+            scores = self._scorer.score(batch, indices)
         whole = scores.detach().clone(memory_format=torch.contiguous_format)
         return scores.dtype, whole.view(torch.uint8).numpy()
 
+    def widen(self, number: int, buffer: Tensor) -> None:
+        """Take a larger buffer for batches instead of the one with this number."""
+        self._buffers.batches[number] = buffer
 
-@dataclass(frozen=True)
-class Widen(Request):
-    """Take a larger buffer for batches in the place of one.
+    def report(self) -> dict[str, Any]:
+        """Return what the scorer must remember."""
+        return self._scorer.state_dict()
 
-    Attributes:
-        number: of the buffer that is replaced.
-        buffer: the larger one.
-    """
-
-    number: int
-    buffer: Tensor
-
-    def run(self, worker: WorkerState) -> None:
-        """Let the old one go."""
-        worker.buffers.batches[self.number] = self.buffer
+    def resume(self, state: bytes) -> None:
+        """Go on from what the scorer had to remember, pickled."""
+        self._scorer.load_state_dict(pickle.loads(state))
 
 
-@dataclass(frozen=True)
-class Report(Request):
-    """Tell what the scorer must remember."""
-
-    def run(self, worker: WorkerState) -> dict[str, Any]:
-        """Return its state."""
-        return worker.scorer.state_dict()
-
-
-@dataclass(frozen=True)
-class Resume(Request):
-    """Go on from what the scorer had to remember, pickled."""
-
-    state: bytes
-
-    def run(self, worker: WorkerState) -> None:
-        """Load its state."""
-        worker.scorer.load_state_dict(pickle.loads(self.state))
+Request = tuple[Callable[..., Any], tuple[Any, ...]]  # a method of `WorkerState`, its arguments
 
 
 def serve(
@@ -209,11 +168,12 @@ def serve(
         inherited.close()
     worker: WorkerState | None = None
     while (request := _next(connection, parent)) is not None:
+        method, args = request
         try:
             if worker is None:
                 setup = pickle.loads(setup) if isinstance(setup, bytes) else setup
                 worker = WorkerState(setup, buffers)
-            reply = pickle.dumps((request.run(worker), None))
+            reply = pickle.dumps((method(worker, *args), None))
         except Exception as error:
             reply = pickle.dumps((None, _portable(error)))
         try:
