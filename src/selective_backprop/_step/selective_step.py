@@ -85,7 +85,8 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
             batches that are no pair `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse_activations: answer the training forward from the selection pass where possible.
+        reuse_activations: answer the training forward from the selection pass where possible;
+            experimental, as no record shows yet that it pays.
         candidate_statistics: let every BatchNorm in training normalise selected rows by the
             statistics of all candidates, taken as constants, and move its running statistics
             towards them. With reuse alone, which refuses BatchNorm in training otherwise.

@@ -1,4 +1,8 @@
-"""Scorers: one number per candidate, by which selectors choose."""
+"""Scorers: one number per candidate, by which selectors choose.
+
+Knows batches, the memory of scores and `_core`; knows no selector, no strategy and no loader. Read
+`_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
+"""
 
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._excess import Excess, ReferenceLosses

@@ -30,7 +30,7 @@ from selective_backprop.scorers.cheap._partial_forward import FirstBlocks
 @final
 @dataclass(frozen=True)
 class EarlyExit(AbstractScorer):
-    """Score each candidate by its loss at an early exit: the model's first blocks, then a head.
+    """Experimental: score each candidate by its loss after the model's first blocks and a head.
 
     The blocks run as in `Forward`, without gradients and leaving no trace, and nothing behind
     them is called. The head learns from the candidates that are scored, at no further pass of

@@ -40,7 +40,7 @@ UNNOTICED = 16  # scored batches after which weights are copied though nothing s
 @final
 @dataclass(frozen=True)
 class Int8(AbstractScorer):
-    """Score as the scorer inside does, with a copy of the model in 8-bit integers.
+    """Experimental: score as the scorer inside does, with a copy of the model in 8-bit integers.
 
     Convolutions of images and linear layers compute in integers, all else as before. Each output
     channel's weights have a scale of their own, inputs of a layer the range that was seen in the

@@ -31,7 +31,7 @@ from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBac
 @final
 @dataclass(frozen=True)
 class Pipelined(AbstractScorer):
-    """Score candidates ahead of training, beside it, with a copy of the model.
+    """Experimental: score candidates ahead of training, beside it, with a copy of the model.
 
     Some batches are always being scored while training goes on: on a CPU in a second process, on
     CUDA on a second stream, or on another CUDA device. What it saves is time, where a core or a
