@@ -1,4 +1,4 @@
-"""What a scorer is: a way to get one number per candidate."""
+"""What a scorer is, a way to get one number per candidate; and how one wraps another."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.options import check_instance, check_number, check_whole, settle
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
@@ -270,3 +270,25 @@ def scorer_parts(scorer: object) -> Iterator[object]:
     while scorer is not None:
         yield scorer
         scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
+
+
+def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
+    """Refuse what cannot be wrapped.
+
+    Args:
+        scorer: what is to be wrapped.
+        may_defer: whether it may score while training goes on.
+
+    Raises:
+        ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
+    """
+    check_instance("scorer", scorer, AbstractScorer, "Forward()")
+    if not scorer.needs.passes or scorer.needs.remembers:
+        raise ConfigurationError(
+            f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
+        )
+    if scorer.needs.defers and not may_defer:
+        raise ConfigurationError(
+            f"{scorer!r} scores beside the training, which would wait for it in there; write it "
+            "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
+        )

@@ -20,10 +20,10 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    check_inner,
     start_scorer,
 )
 from selective_backprop.scorers._stale import merged
-from selective_backprop.scorers._validation import check_inner
 
 EVEN = math.log(2.0)  # the loss of even chances
 GIVEN_UP = -np.inf  # a score below any loss

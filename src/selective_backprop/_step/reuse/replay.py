@@ -17,7 +17,6 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from selective_backprop._core.types import RowIndices
-from selective_backprop._step.reuse.buffer_pool import BufferPool
 from selective_backprop._step.reuse.fingerprints import Fingerprints, same_memory, same_rows
 from selective_backprop._step.reuse.operations import (
     OPERATIONS,
@@ -28,6 +27,7 @@ from selective_backprop._step.reuse.operations import (
     written_arguments,
 )
 from selective_backprop._step.reuse.recording import (
+    BufferPool,
     Record,
     Recording,
     Tape,

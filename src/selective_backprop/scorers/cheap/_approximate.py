@@ -9,9 +9,13 @@ from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, PassThrough, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    PassThrough,
+    RunningScorer,
+    check_inner,
+)
 from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.scorers._validation import check_inner
 from selective_backprop.scorers.cheap._check import Check, Comparison
 
 
