@@ -19,9 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training.
 
-    What it can do besides to score, it does by overriding one of the methods that have a default
-    here, and its `Needs` say so: `recall` goes with `remembers`, `learn` with `learns`, `begin`
-    with `defers`.
+    `recall`, `learn` and `begin` have a default. A scorer that can do one of them overrides it, and
+    says so in its `Needs`: `remembers`, `learns` or `defers`.
     """
 
     @abstractmethod
@@ -66,15 +65,15 @@ class RunningScorer(ABC):
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score the candidates of one batch, which stay as they are meanwhile.
+        """Begin to score the candidates of one batch, which must not change meanwhile.
 
         Args:
             batch: as for `score`.
             indices: as for `score`.
 
         Returns:
-            What waits for the scores and returns them. Batches are answered in the order in
-            which they were begun; one that nobody waits for is let go.
+            A function that waits for the scores and returns them. Batches are scored in the
+            order in which they were begun; scores that nobody waits for are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -162,7 +161,7 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer around others, in which all there is to remember and to learn is.
+    """A running scorer around others, which do all that there is to remember and to learn.
 
     Args:
         inner: the scorer inside.
@@ -170,7 +169,7 @@ class Delegating(RunningScorer):
 
     Attributes:
         inner: as given.
-        passes_on: methods that do here what they do inside: of these, nothing is declared here.
+        passes_on: methods that only call those of the scorers inside, and so declare no ability.
     """
 
     passes_on: ClassVar[frozenset[str]] = frozenset({"learn"})

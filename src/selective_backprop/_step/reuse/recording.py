@@ -24,7 +24,7 @@ USERS = 2  # of a storage, where one tensor alone is in it and one more object l
 
 
 class BufferPool:
-    """Tensors in host memory, by shape and type, that wait to take up new results.
+    """Tensors in host memory, by shape and type, to which new results can be written.
 
     Large tensors that are freed go back to the operating system, which hands them out again
     page by page: holding all results of a pass and letting them go in every step made a step of
@@ -43,7 +43,7 @@ class BufferPool:
         return waiting.pop() if waiting else None
 
     def put(self, tensor: Tensor) -> None:
-        """Let a tensor wait, if nobody else can see its memory."""
+        """Keep a tensor to be written to, if nobody else can see its memory."""
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             return
         storage = tensor.untyped_storage()
@@ -52,7 +52,7 @@ class BufferPool:
             self._free.setdefault((tensor.shape, tensor.dtype), []).append(tensor)
 
     def sweep(self) -> None:
-        """Let go of what still waits."""
+        """Release what was not taken."""
         self._free.clear()
 
 
@@ -76,7 +76,7 @@ class Record:
         fingerprints: of the arguments that hold rows.
         held: the other arguments, by position or name, each with its version.
         results: what it returned.
-        versions: of its results, to notice what was written to them behind our back.
+        versions: of its results, to notice what was written to them since.
         spoiled: whether a held argument was written to since.
     """
 
@@ -95,7 +95,7 @@ class Record:
         return unwritten and not self.spoiled
 
     def retire(self, pool: BufferPool) -> None:
-        """Give the memory of the results away, after which nothing is to be asked of them."""
+        """Give the results' memory to the pool; nothing may ask for them afterwards."""
         held, self.results = list(self._tensors()), ()
         while held and self.operation.into is not None:
             pool.put(held.pop())
@@ -149,7 +149,7 @@ class Tape:
             part.clear()
 
     def protect(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep what is recorded from what a call is about to write to.
+        """Save recorded results from a call that is about to write to their memory.
 
         Versions alone would not show it: what is written through `.data` counts no changes.
         """

@@ -40,15 +40,15 @@ REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make
 
 @dataclass
 class ReuseCounts:
-    """How the heavy operations of a training forward were come by.
+    """Where the results of a training forward's heavy operations came from.
 
     Attributes:
         operations: how many there were.
         reused: how many were answered from the record.
         products: multiplications they take.
         spared: multiplications of those that were answered.
-        strayed: whether operations came in another order than in the selection pass; what comes
-            after the end of one that was not recorded to its end is no straying.
+        strayed: whether operations came in another order than in the selection pass; those after
+            the point where recording stopped do not count.
     """
 
     operations: int = 0
@@ -62,11 +62,11 @@ class Replay(TorchDispatchMode):
     """Answer heavy operations from a record.
 
     Args:
-        tape: the record; each entry is let go once it was asked for.
+        tape: the record; each entry is released once it was asked for.
         rows: the candidates that the forward is of.
-        verified: remembers which operations were seen to be answered rightly.
+        verified: which operations were answered rightly when they were computed as well.
         fingerprints: as for the recording.
-        pool: where the memory of results goes that were asked for.
+        pool: takes the memory of results that were asked for.
     """
 
     def __init__(

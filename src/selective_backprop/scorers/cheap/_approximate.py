@@ -26,9 +26,9 @@ class Pair:
     Attributes:
         cheap: what is selected by.
         exact: what it approximates, unless that is an approximation itself.
-        shared: whether the cheap one works through the exact one, so that both are one in what
-            they learn and remember.
-        ready: returns whether the cheap one can be held against the exact one yet.
+        shared: whether the cheap one calls the exact one, so that they share what they learn and
+            remember.
+        ready: returns whether the cheap one can be compared with the exact one yet.
     """
 
     cheap: RunningScorer
@@ -46,13 +46,13 @@ def start_checked(
     advice: str,
     interval: int = 1,
 ) -> RunningScorer:
-    """Return a cheap scorer at work, checked as asked for.
+    """Return a cheap scorer at work, which is compared with the exact one where a check says so.
 
     Args:
         scorer: the cheap scorer's specification.
         check: when to check it, or None for never.
-        context: of the training. Inside a scorer that is checked nothing is, since the whole is
-            held against what is exact.
+        context: of the training. Scorers inside a checked one are not checked, since the whole is
+            compared with exact scores.
         begin: returns both ways to score in a context.
         advice: what to do where agreement is low.
         interval: over how many scored batches the batches of a check are spread.

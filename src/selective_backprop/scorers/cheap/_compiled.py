@@ -17,11 +17,7 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers.cheap._approximate import (
-    Pair,
-    check_wrapper,
-    start_checked,
-)
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 
 
@@ -41,7 +37,7 @@ class Compiled(AbstractScorer):
             default backend alone.
         dynamic: whether sizes may vary without compiling anew; None finds out.
         backend: what compiles, by its name in `torch.compiler.list_backends()`.
-        check: when to hold the scores against those of the model as it is; None for never.
+        check: when to compare the scores with those of the model as it is; None for never.
 
     Raises:
         ConfigurationError: if the scorer cannot be wrapped, or a mode is given to another

@@ -53,7 +53,7 @@ class EarlyExit(AbstractScorer):
             parameters, and must not write to its input. Lazy layers will do.
         make_optimizer: returns an optimiser of the parameters it is given; best one like the
             model's, since a head that learns at another pace finds other examples hard.
-        check: when to hold the scores against those of the whole model, from the head's first
+        check: when to compare the scores with those of the whole model, from the head's first
             step on; None for never.
         training: run the blocks in the modes that they are in, those of training (dropout on,
             batch statistics), instead of eval mode.

@@ -33,7 +33,7 @@ class LowPrecision(AbstractScorer):
     Args:
         scorer: what is run under autocast.
         dtype: `torch.bfloat16` or `torch.float16`.
-        check: when to hold the scores against those of full precision; None for never.
+        check: when to compare the scores with those of full precision; None for never.
 
     Raises:
         ConfigurationError: if there is no such type, the scorer cannot be wrapped, or it has a

@@ -39,7 +39,7 @@ class LowResolution(AbstractScorer):
         paths: where in the batch the images are, `[candidate, channel, height, width]`, of a
             floating type: keys, field names and positions joined by dots, such as `"0"` or
             `"inputs.image"`. None: the first such tensor.
-        check: when to hold the scores against those of whole images; None for never.
+        check: when to compare the scores with those of whole images; None for never.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.

@@ -19,11 +19,7 @@ from selective_backprop.scorers._abstract import (
     scorer_parts,
     start_scorer,
 )
-from selective_backprop.scorers.cheap._approximate import (
-    Pair,
-    check_wrapper,
-    start_checked,
-)
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
 
@@ -43,7 +39,7 @@ class Synced(AbstractScorer):
         scorer: scores with the copy.
         every: scored batches from one update of the copy to the next, at least 1, which scores
             with the model as it is.
-        check: when to hold the scores against those of the model as it is; None for never. The
+        check: when to compare the scores with those of the model as it is; None for never. The
             batches of a check are spread over the whole interval.
 
     Raises:

@@ -22,11 +22,7 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers.cheap._approximate import (
-    Pair,
-    check_wrapper,
-    start_checked,
-)
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._compiled import Compiled
 from selective_backprop.scorers.cheap._synced import refuse_synced
@@ -60,7 +56,7 @@ class Int8(AbstractScorer):
             they are no longer closer together; or as many changes of a weight.
         calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
             `recalibrate_every`.
-        check: when to hold the scores against those of the model as it is; None for never. The
+        check: when to compare the scores with those of the model as it is; None for never. The
             batches of a check are spread from one calibration to the next.
 
     Raises:

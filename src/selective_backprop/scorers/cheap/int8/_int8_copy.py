@@ -29,7 +29,7 @@ RELUS = (functional.relu, torch.relu, "relu", "relu_")
 
 
 class Int8Copy:
-    """A copy of a model in integers, which is brought up to date and calibrated when told.
+    """A copy of a model in integers, brought up to date and calibrated when its methods are called.
 
     A BatchNorm that follows a layer, and a ReLU that follows that, are done within the layer, and
     bytes go straight from one layer to the next, where a symbolic trace of the model shows that

@@ -16,11 +16,7 @@ from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers.cheap._approximate import (
-    Pair,
-    check_wrapper,
-    start_checked,
-)
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._model_copy import tensors_of
 from selective_backprop.scorers.cheap._synced import refuse_synced
@@ -34,16 +30,16 @@ class Pipelined(AbstractScorer):
     """Experimental: score candidates ahead of training, beside it, with a copy of the model.
 
     Some batches are always being scored while training goes on: on a CPU in a second process, on
-    CUDA on a second stream, or on another CUDA device. What it saves is time, where a core or a
-    device would be idle, and no work. The copy is brought up to date before every so many scored
+    CUDA on a second stream, or on another CUDA device. It saves time where a core or a device
+    would be idle, and no work. The copy is brought up to date before every so many scored
     batches, so scores lag behind training by fewer than `every + ahead` of them. Which weights a
     batch is scored with depends on its number alone, never on how fast anything is.
 
     The second process starts at the first scored batch and sees the model's weights, but nothing
     else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
     random streams are its own, and it computes with the model as it is without `torch.compile`.
-    Each batch is copied once into memory that both processes share; of those there are `ahead`
-    and one more, beside three copies of the weights. A second stream takes two.
+    Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
+    batches, beside three copies of the weights. A second stream takes two copies.
 
     A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
     there.
@@ -61,7 +57,7 @@ class Pipelined(AbstractScorer):
         start_method: how the second process is started, `"fork"`, `"spawn"` or `"forkserver"`;
             None for Python's default. All but `"fork"` need a model, losses and a scorer that
             can be pickled.
-        check: when to hold the scores against those of the model as it is when they are used;
+        check: when to compare the scores with those of the model as it is when they are used;
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
