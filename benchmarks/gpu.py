@@ -32,7 +32,7 @@ from selective_backprop.lab.records import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TESTS = ("test_cuda.py", "test_cuda_scorers.py", "test_stream_lane.py", "test_static_shapes.py")
+TESTS = ("test_cuda.py", "test_cuda_scorers.py", "test_stream_backend.py", "test_static_shapes.py")
 TESTING = 0.3  # of the time, at most
 LENIENCE = 1.4  # times its share of the time that is left is what a part may take
 LINES = 40  # of a part's output that are kept

@@ -14,8 +14,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers._abstract import Delegating
+from selective_backprop.scorers.cheap._approximate import ApproximateScorer, Pair, start_checked
 from selective_backprop.scorers.cheap._check import Comparison
-from selective_backprop.scorers.cheap._stand_in import ApproximateScorer, Pair, stand_in
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -211,7 +211,7 @@ class Coarse(sb.AbstractScorer):
             exact = self.inner.start(context)
             return Pair(Steps(exact, self.steps), exact, shared=True)
 
-        return stand_in(self, self.check, context, begin, advice="Take more steps")
+        return start_checked(self, self.check, context, begin, advice="Take more steps")
 
 
 def door(scorer: sb.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:

@@ -47,9 +47,9 @@ class Texts:
     ],
 )
 def test_a_batch_arrives_as_it_was_sent(value):
-    parcel = SharedMessage(value)
-    buffer = allocate(parcel.size)
-    arrived = read(buffer, *parcel.write(buffer))
+    message = SharedMessage(value)
+    buffer = allocate(message.size)
+    arrived = read(buffer, *message.write(buffer))
     assert str(arrived).replace(", requires_grad=True", "") == str(value).replace(
         ", requires_grad=True", ""
     )

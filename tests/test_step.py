@@ -202,7 +202,7 @@ def test_memory_is_held_for_one_step_at_most() -> None:
     step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse_activations=True)
     for count in (12, 12, 16, 20, 16, 12):
         step(nets.candidates(nets.VECTORS, count, count))
-        free = step._reuse._shelf._free if step._reuse is not None else {}
+        free = step._reuse._pool._free if step._reuse is not None else {}
         waiting = sum(len(tensors) for tensors in free.values())
         assert (waiting, {shape[0] for shape, _ in free}) == (2, {count})
     assert all(reference() is None for reference in seen)

@@ -57,17 +57,17 @@ class JointHistory:
         filed = 0 if self.history is None else self.history.filed
         seed = seed % 2**64
         mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]  # as an int64 holds it
-        told = compare(self._group, self._built, mine)
-        if len({filed for _, filed, _ in told}) > 1:
+        gathered = compare(self._group, self._built, mine)
+        if len({filed for _, filed, _ in gathered}) > 1:
             raise LoaderError(
-                f"the ranks' histories hold {', '.join(str(filed) for _, filed, _ in told)} "
+                f"the ranks' histories hold {', '.join(str(filed) for _, filed, _ in gathered)} "
                 "scores; let each rank load its own state of the same moment"
             )
-        rows = max(candidates for candidates, _, _ in told)
+        rows = max(candidates for candidates, _, _ in gathered)
         self._exchange = Exchange(self._group, rows)
         if self.history is None:
             self.history = History(max(capacity, rows) * self._group.size)
-        return told[0][2] % 2**64
+        return gathered[0][2] % 2**64
 
     def file(self, scores: Scores) -> None:
         """Remember the scores of all ranks, `scores` being this one's.
@@ -75,9 +75,9 @@ class JointHistory:
         Raises:
             LoaderError: if a rank has failed, is out of step, or does not answer.
         """
-        told = self._swap(Status.READY, scores)
+        gathered = self._swap(Status.READY, scores)
         assert self.history is not None
-        for own in told:
+        for own in gathered:
             if len(own):
                 self.history.file(own.to(scores.device))
 

@@ -85,7 +85,8 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
             batches that are no pair `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse_activations: answer the training forward from the selection pass where possible.
+        reuse_activations: answer the training forward from the selection pass where possible;
+            experimental, as no record shows yet that it pays.
         candidate_statistics: let every BatchNorm in training normalise selected rows by the
             statistics of all candidates, taken as constants, and move its running statistics
             towards them. With reuse alone, which refuses BatchNorm in training otherwise.
@@ -209,8 +210,8 @@ class SelectiveStep:
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         with self._stopwatch.phase("forward"):
-            losses, tally = self._train(chosen, tape, noted)
-        self._count(candidates, chosen.count, tally, held)
+            losses, counts = self._train(chosen, tape, noted)
+        self._count(candidates, chosen.count, counts, held)
         assert chosen.indices is not None
         if chosen.weights is None:
             weights = torch.ones(chosen.count, device=losses.device)
@@ -311,7 +312,7 @@ class SelectiveStep:
         seed = (self._seed, self._stats.steps)
         if self._ranks.size > 1:
             seed = (*seed, self._ranks.rank)
-        funnel = SelectionBuffer(
+        buffer = SelectionBuffer(
             self._selector,
             shape,
             history=self._history,
@@ -319,33 +320,33 @@ class SelectiveStep:
             layout=self._layout,
             seed=seed,
         )
-        return next(funnel.route(Phase.SELECT, rows))
+        return next(buffer.route(Phase.SELECT, rows))
 
     def _train(
         self, chosen: Rows, tape: Tape | None, noted: list[Moments]
     ) -> tuple[Tensor, ReuseCounts]:
         """Return the losses of the selected rows, with gradients."""
         with ExitStack() as stack:
-            tally = ReuseCounts()
+            counts = ReuseCounts()
             if self._by_candidates:
                 stack.enter_context(NotedStatistics(noted))
             if self._reuse is not None and tape is not None and chosen.indices is not None:
-                tally = stack.enter_context(self._reuse.replaying(tape, chosen.indices))
+                counts = stack.enter_context(self._reuse.replaying(tape, chosen.indices))
             losses = self._losses(self._model, chosen.batch)
-        return check_losses(losses, chosen.count), tally
+        return check_losses(losses, chosen.count), counts
 
-    def _count(self, candidates: int, kept: int, tally: ReuseCounts, held: int) -> None:
+    def _count(self, candidates: int, kept: int, counts: ReuseCounts, held: int) -> None:
         now = self._stats
         self._stats = replace(
             now,
             steps=now.steps + 1,
             candidates=now.candidates + candidates,
             kept=now.kept + kept,
-            operations=now.operations + tally.operations,
-            reused=now.reused + tally.reused,
-            products=now.products + tally.products,
-            spared=now.spared + tally.spared,
-            strayed=now.strayed + tally.strayed,
+            operations=now.operations + counts.operations,
+            reused=now.reused + counts.reused,
+            products=now.products + counts.products,
+            spared=now.spared + counts.spared,
+            strayed=now.strayed + counts.strayed,
             held_bytes=max(now.held_bytes, held),
         )
 

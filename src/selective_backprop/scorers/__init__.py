@@ -1,4 +1,8 @@
-"""Scorers: one number per candidate, by which selectors choose."""
+"""Scorers: one number per candidate, by which selectors choose.
+
+Knows batches, the memory of scores and `_core`; knows no selector, no strategy and no loader. Read
+`_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
+"""
 
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._excess import Excess, ReferenceLosses
@@ -15,10 +19,9 @@ from selective_backprop.scorers.cheap._low_resolution import LowResolution
 from selective_backprop.scorers.cheap._synced import Synced
 from selective_backprop.scorers.cheap.int8._int8 import Int8
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
-from selective_backprop.scorers.predictors._average import Average
 from selective_backprop.scorers.predictors._crossing import Crossing
 from selective_backprop.scorers.predictors._gaussian import GaussianProcess
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor, Average
 
 __all__ = [
     "AbstractPredictor",

@@ -1,4 +1,4 @@
-"""What a scorer is: a way to get one number per candidate."""
+"""What a scorer is, a way to get one number per candidate; and how one wraps another."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.options import check_instance, check_number, check_whole, settle
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
@@ -19,9 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training.
 
-    What it can do besides to score, it does by overriding one of the methods that have a default
-    here, and its `Needs` say so: `recall` goes with `remembers`, `learn` with `learns`, `begin`
-    with `defers`.
+    `recall`, `learn` and `begin` have a default. A scorer that can do one of them overrides it, and
+    says so in its `Needs`: `remembers`, `learns` or `defers`.
     """
 
     @abstractmethod
@@ -66,15 +65,15 @@ class RunningScorer(ABC):
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score the candidates of one batch, which stay as they are meanwhile.
+        """Begin to score the candidates of one batch, which must not change meanwhile.
 
         Args:
             batch: as for `score`.
             indices: as for `score`.
 
         Returns:
-            What waits for the scores and returns them. Batches are answered in the order in
-            which they were begun; one that nobody waits for is let go.
+            A function that waits for the scores and returns them. Batches are scored in the
+            order in which they were begun; scores that nobody waits for are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -162,7 +161,7 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer around others, in which all there is to remember and to learn is.
+    """A running scorer around others, which do all that there is to remember and to learn.
 
     Args:
         inner: the scorer inside.
@@ -170,7 +169,7 @@ class Delegating(RunningScorer):
 
     Attributes:
         inner: as given.
-        passes_on: methods that do here what they do inside: of these, nothing is declared here.
+        passes_on: methods that only call those of the scorers inside, and so declare no ability.
     """
 
     passes_on: ClassVar[frozenset[str]] = frozenset({"learn"})
@@ -270,3 +269,25 @@ def scorer_parts(scorer: object) -> Iterator[object]:
     while scorer is not None:
         yield scorer
         scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
+
+
+def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
+    """Refuse what cannot be wrapped.
+
+    Args:
+        scorer: what is to be wrapped.
+        may_defer: whether it may score while training goes on.
+
+    Raises:
+        ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
+    """
+    check_instance("scorer", scorer, AbstractScorer, "Forward()")
+    if not scorer.needs.passes or scorer.needs.remembers:
+        raise ConfigurationError(
+            f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
+        )
+    if scorer.needs.defers and not may_defer:
+        raise ConfigurationError(
+            f"{scorer!r} scores beside the training, which would wait for it in there; write it "
+            "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
+        )

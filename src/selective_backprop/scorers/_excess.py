@@ -16,9 +16,9 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    check_inner,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
 
 
 @final

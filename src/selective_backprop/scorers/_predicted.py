@@ -14,12 +14,11 @@ from selective_backprop.scorers._abstract import (
     Needs,
     PassThrough,
     RunningScorer,
+    check_inner,
     start_scorer,
 )
 from selective_backprop.scorers._stale import expired, forget
-from selective_backprop.scorers._validation import check_inner
-from selective_backprop.scorers.predictors._average import Average
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor, Average
 
 
 @final

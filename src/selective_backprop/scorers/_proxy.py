@@ -17,8 +17,8 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._factories import check_factory, load_learner, name_of
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, load_learner, name_of
 
 
 @final
@@ -47,8 +47,8 @@ class Proxy(AbstractScorer):
     forward: Forward = Forward()
 
     def __post_init__(self) -> None:
-        check_maker("make_model", self.make_model)
-        check_maker("make_optimizer", self.make_optimizer)
+        check_factory("make_model", self.make_model)
+        check_factory("make_optimizer", self.make_optimizer)
         check_instance("forward", self.forward, Forward, "Forward()")
 
     def __repr__(self) -> str:

@@ -20,10 +20,10 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    check_inner,
     start_scorer,
 )
 from selective_backprop.scorers._stale import merged
-from selective_backprop.scorers._validation import check_inner
 
 EVEN = math.log(2.0)  # the loss of even chances
 GIVEN_UP = -np.inf  # a score below any loss
@@ -40,9 +40,8 @@ class Recorded(AbstractScorer):
     trained on: what is left out for long is judged by an old loss.
 
     Args:
-        max_age: for how many epochs a loss is believed, the one after it was recorded being
-            the first; an example that was trained on no later is trained on again. None: for
-            ever.
+        max_age: for how many epochs a loss counts, from the epoch after the one in which it was
+            recorded; an example whose loss is older is trained on again. None: for ever.
         rescore: scores the examples that an epoch left out at its end, by passes that are
             charged as scoring; None leaves them with their old loss.
         highest_of: how many of its last recorded losses an example is judged by the highest of;

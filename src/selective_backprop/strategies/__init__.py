@@ -28,6 +28,13 @@ from selective_backprop.strategies._controls import (
     top_k,
     traditional,
 )
+from selective_backprop.strategies._other_papers import (
+    easy_skip,
+    infobatch,
+    kakurenbo,
+    kath18,
+    rho_loss,
+)
 from selective_backprop.strategies._percentile import (
     diet_sb,
     predicted_sb,
@@ -35,13 +42,6 @@ from selective_backprop.strategies._percentile import (
     recorded_sb,
     selective_backprop,
     stale_sb,
-)
-from selective_backprop.strategies._rivals import (
-    easy_skip,
-    infobatch,
-    kakurenbo,
-    kath18,
-    rho_loss,
 )
 from selective_backprop.strategies._strategy import Strategy
 

@@ -1,5 +1,6 @@
 """Experimental: spare the second forward pass of rows that are kept.
 
 The selection pass is recorded (`recording.py`), and the training forward is answered from it
-(`replay.py`). No record shows yet that this pays. Read `replay.py` first.
+(`replay.py`). The one gate for it is unresolved. Knows no history and no selection.
+Read `replay.py` first.
 """

@@ -17,7 +17,6 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from selective_backprop._core.types import RowIndices
-from selective_backprop._step.reuse.buffer_pool import BufferPool
 from selective_backprop._step.reuse.fingerprints import Fingerprints, same_memory, same_rows
 from selective_backprop._step.reuse.operations import (
     OPERATIONS,
@@ -28,6 +27,7 @@ from selective_backprop._step.reuse.operations import (
     written_arguments,
 )
 from selective_backprop._step.reuse.recording import (
+    BufferPool,
     Record,
     Recording,
     Tape,
@@ -40,15 +40,15 @@ REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make
 
 @dataclass
 class ReuseCounts:
-    """How the heavy operations of a training forward were come by.
+    """Where the results of a training forward's heavy operations came from.
 
     Attributes:
         operations: how many there were.
         reused: how many were answered from the record.
         products: multiplications they take.
         spared: multiplications of those that were answered.
-        strayed: whether operations came in another order than in the selection pass; what comes
-            after the end of one that was not recorded to its end is no straying.
+        strayed: whether operations came in another order than in the selection pass; those after
+            the point where recording stopped do not count.
     """
 
     operations: int = 0
@@ -62,26 +62,26 @@ class Replay(TorchDispatchMode):
     """Answer heavy operations from a record.
 
     Args:
-        tape: the record; each entry is let go once it was asked for.
+        tape: the record; each entry is released once it was asked for.
         rows: the candidates that the forward is of.
-        trials: remembers which operations were seen to be answered rightly.
+        verified: which operations were answered rightly when they were computed as well.
         fingerprints: as for the recording.
-        shelf: where the memory of results goes that were asked for.
+        pool: takes the memory of results that were asked for.
     """
 
     def __init__(
         self,
         tape: Tape,
         rows: RowIndices,
-        trials: "VerifiedOps",
+        verified: "VerifiedOps",
         fingerprints: Fingerprints,
-        shelf: BufferPool,
+        pool: BufferPool,
     ) -> None:
         super().__init__()
-        self._shelf = shelf
-        self._tape, self._trials, self._fingerprints = tape, trials, fingerprints
+        self._pool = pool
+        self._tape, self._verified, self._fingerprints = tape, verified, fingerprints
         self._places = RowPlaces(rows, tape.candidates)
-        self.tally = ReuseCounts()
+        self.counts = ReuseCounts()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -90,7 +90,7 @@ class Replay(TorchDispatchMode):
         refuse_random(func, args, kwargs)
         if func not in OPERATIONS:
             if written_arguments(func):
-                self._tape.brace(func, args, kwargs)
+                self._tape.protect(func, args, kwargs)
                 self._fingerprints.forget()
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, args)
@@ -99,30 +99,30 @@ class Replay(TorchDispatchMode):
 
     def _find(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         products = OPERATIONS[func].products(args)
-        self.tally.products += products
+        self.counts.products += products
         place, record = self._next(func)
         if record is None:
             return func(*args, **kwargs)
-        order = self._trials.allow(place, record) and self._recognise(record, args, kwargs)
+        order = self._verified.allow(place, record) and self._recognise(record, args, kwargs)
         answer = self._answer(record, order) if order else None
-        record.retire(self._shelf)
+        record.retire(self._pool)
         if answer is None:
             return func(*args, **kwargs)
-        if not self._trials.passed(place, record):
+        if not self._verified.passed(place, record):
             computed = func(*args, **kwargs)
-            self._trials.note(place, record, _same_result(answer, computed))
+            self._verified.note(place, record, _same_result(answer, computed))
             return computed
-        self.tally.reused += 1
-        self.tally.spared += products
+        self.counts.reused += 1
+        self.counts.spared += products
         return answer
 
     def _next(self, function: OpOverload) -> tuple[int, Record | None]:
-        tape, place = self._tape, self.tally.operations
-        self.tally.operations += 1
-        if self.tally.strayed or (tape.ended and place >= len(tape.functions)):
+        tape, place = self._tape, self.counts.operations
+        self.counts.operations += 1
+        if self.counts.strayed or (tape.ended and place >= len(tape.functions)):
             return place, None
         if place >= len(tape.functions) or tape.functions[place] is not function:
-            self.tally.strayed = True
+            self.counts.strayed = True
             tape.clear()
             return place, None
         record, tape.records[place] = tape.records[place], None
@@ -138,15 +138,15 @@ class Replay(TorchDispatchMode):
             return None
         inputs = [args[place] for place in operation.rows]
         shared = []
-        for tensor, known in zip(inputs, record.prints, strict=True):
+        for tensor, known in zip(inputs, record.fingerprints, strict=True):
             fits = (tensor.dtype, tensor.device) == known.kind
             inner = self._places.inner(known.shape[0], tensor.shape[0])
             if not fits or inner is None or tensor.shape[1:] != known.shape[1:]:
                 return None
             shared.append(inner)
-        prints = [
+        projections = [
             self._fingerprints.of(tensor, known.reading)
-            for tensor, known in zip(inputs, record.prints, strict=True)
+            for tensor, known in zip(inputs, record.fingerprints, strict=True)
         ]
         for order in Order:
             alike = all(
@@ -156,7 +156,7 @@ class Replay(TorchDispatchMode):
                     tensor[0].numel(),
                 )
                 for known, found, inner, tensor in zip(
-                    record.prints, prints, shared, inputs, strict=True
+                    record.fingerprints, projections, shared, inputs, strict=True
                 )
             )
             # Where both orders fit, the rows are the same in both, and so are their results.
@@ -187,7 +187,7 @@ class Replay(TorchDispatchMode):
         return torch.equal(before.index_select(0, self._places.along(inner, order)), now)
 
     def _answer(self, record: Record, order: Order) -> Any:
-        inner = record.prints[0].shape[0] // self._tape.candidates
+        inner = record.fingerprints[0].shape[0] // self._tape.candidates
         places = self._places.along(inner, order)
         count = record.operation.results
         taken = (
@@ -223,8 +223,8 @@ class Reuse:
 
     def __init__(self) -> None:
         self._fingerprints = Fingerprints()
-        self._trials = VerifiedOps()
-        self._shelf = BufferPool()
+        self._verified = VerifiedOps()
+        self._pool = BufferPool()
 
     @contextmanager
     def recording(self, candidates: int) -> Generator[Tape]:
@@ -234,27 +234,27 @@ class Reuse:
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            with Recording(tape, self._fingerprints, self._shelf):
+            with Recording(tape, self._fingerprints, self._pool):
                 yield tape
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
-            self._shelf.sweep()
+            self._pool.sweep()
             self._fingerprints.forget()
 
     @contextmanager
     def replaying(self, tape: Tape, rows: RowIndices) -> Generator[ReuseCounts]:
         """Run the training forward of some of the rows in the body, using the record up."""
-        replay = Replay(tape, rows, self._trials, self._fingerprints, self._shelf)
+        replay = Replay(tape, rows, self._verified, self._fingerprints, self._pool)
         try:
             with replay:
-                yield replay.tally
+                yield replay.counts
         finally:
             tape.clear()
             self._fingerprints.forget()
 
 
 def _signature(place: int, record: Record) -> tuple[Any, ...]:
-    return (place, record.function, *(part.shape[1:] for part in record.prints))
+    return (place, record.function, *(part.shape[1:] for part in record.fingerprints))
 
 
 def _same_result(answer: Any, computed: Any) -> bool:

@@ -1,5 +1,5 @@
-"""Scorers that wrap another one to make its passes cheaper.
+"""Scorers that make a selection pass cheaper, most of them by wrapping another scorer.
 
-Each stands in for the scorer that it wraps, and may be held against it now and then
-(`_stand_in.py`, `_check.py`). Read `_stand_in.py` first.
+Each approximates an exact scorer, and may be compared with it now and then (`_check.py`). Early
+exits, `int8/` and `pipelined/` are experimental. Read `_approximate.py` first.
 """

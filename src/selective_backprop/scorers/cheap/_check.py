@@ -1,4 +1,4 @@
-"""Hold cheap scores against exact ones now and then, and say so where they do not agree."""
+"""Compare cheap scores with exact ones now and then, and warn where they do not agree."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ UNKNOWN_RATE = 1 / 3
 @final
 @dataclass(frozen=True)
 class Check:
-    """When a cheap scorer is held against the exact one, and what is too little.
+    """When a cheap scorer is compared with the exact one, and which agreement is too low.
 
     The candidates of some batches are scored a second time, exactly, which costs what it costs
     and is counted in `Stats.checked`. Training goes on with the cheap scores. What is found is in
@@ -54,7 +54,7 @@ class Comparison:
     """A check at work.
 
     Args:
-        check: when to compare, and what is too little.
+        check: when to compare, and which agreement is too low.
         rate: the share that the training selects, or None if that is not known.
         name: of the cheap scorer, for the warning.
         advice: what to do where agreement is low, for the warning.
@@ -83,7 +83,7 @@ class Comparison:
         self.checked = 0
 
     def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
-        """Take note that a batch was scored, and compare where that is due.
+        """Count a scored batch, and compare its scores where that is due.
 
         Args:
             scores: of the batch, cheap.

@@ -17,9 +17,8 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
 
 
 @final
@@ -38,7 +37,7 @@ class Compiled(AbstractScorer):
             default backend alone.
         dynamic: whether sizes may vary without compiling anew; None finds out.
         backend: what compiles, by its name in `torch.compiler.list_backends()`.
-        check: when to hold the scores against those of the model as it is; None for never.
+        check: when to compare the scores with those of the model as it is; None for never.
 
     Raises:
         ConfigurationError: if the scorer cannot be wrapped, or a mode is given to another
@@ -52,9 +51,7 @@ class Compiled(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Compiled", self.scorer)
-        check_check(self.check)
+        check_wrapper(self, other_model=True)
         settle(self, check_flag, "dynamic", optional=True)
         if self.mode is not None and self.backend != "inductor":
             raise ConfigurationError(
@@ -93,7 +90,7 @@ class Compiled(AbstractScorer):
             return Pair(_WithCompiled(cheap), exact, shared=False)
 
         advice = "Score with the model as it is, since compiling must not change what it computes"
-        return stand_in(self, self.check, context, begin, advice=advice)
+        return start_checked(self, self.check, context, begin, advice=advice)
 
 
 class _WithCompiled(Delegating):

@@ -20,17 +20,17 @@ from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._factories import check_factory, load_learner, name_of
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._makers import check_maker, load_learner, name_of
-from selective_backprop.scorers.cheap._blocks import FirstBlocks
+from selective_backprop.scorers.cheap._approximate import Pair, check_check, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
+from selective_backprop.scorers.cheap._partial_forward import FirstBlocks
 
 
 @final
 @dataclass(frozen=True)
 class EarlyExit(AbstractScorer):
-    """Score each candidate by its loss at an early exit: the model's first blocks, then a head.
+    """Experimental: score each candidate by its loss after the model's first blocks and a head.
 
     The blocks run as in `Forward`, without gradients and leaving no trace, and nothing behind
     them is called. The head learns from the candidates that are scored, at no further pass of
@@ -53,7 +53,7 @@ class EarlyExit(AbstractScorer):
             parameters, and must not write to its input. Lazy layers will do.
         make_optimizer: returns an optimiser of the parameters it is given; best one like the
             model's, since a head that learns at another pace finds other examples hard.
-        check: when to hold the scores against those of the whole model, from the head's first
+        check: when to compare the scores with those of the whole model, from the head's first
             step on; None for never.
         training: run the blocks in the modes that they are in, those of training (dropout on,
             batch statistics), instead of eval mode.
@@ -78,8 +78,8 @@ class EarlyExit(AbstractScorer):
                 f"after={self.after!r}: the name of a module is needed, as in "
                 "model.named_modules(); to score with the whole model, write Forward()"
             )
-        check_maker("make_head", self.make_head)
-        check_maker("make_optimizer", self.make_optimizer)
+        check_factory("make_head", self.make_head)
+        check_factory("make_optimizer", self.make_optimizer)
         check_check(self.check)
         settle(self, check_flag, "training")
 
@@ -125,7 +125,7 @@ class EarlyExit(AbstractScorer):
             return Pair(running, exact, shared=False, ready=lambda: running.has_learned)
 
         advice = "Exit at a later block with after=, or let the head learn longer in a warm-up"
-        return stand_in(self, self.check, context, begin, advice=advice)
+        return start_checked(self, self.check, context, begin, advice=advice)
 
 
 class _Exit(nn.Module):

@@ -14,12 +14,12 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    scorer_parts,
     start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
 
 
 @final
@@ -33,7 +33,7 @@ class LowPrecision(AbstractScorer):
     Args:
         scorer: what is run under autocast.
         dtype: `torch.bfloat16` or `torch.float16`.
-        check: when to hold the scores against those of full precision; None for never.
+        check: when to compare the scores with those of full precision; None for never.
 
     Raises:
         ConfigurationError: if there is no such type, the scorer cannot be wrapped, or it has a
@@ -45,15 +45,12 @@ class LowPrecision(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_check(self.check)
+        check_wrapper(self)
         if self.dtype not in (torch.bfloat16, torch.float16):
             raise ConfigurationError(
                 f"dtype={self.dtype}: a type of 16 bits is needed, torch.bfloat16 or torch.float16"
             )
-        innermost: Any = self.scorer
-        while isinstance(getattr(innermost, "scorer", None), AbstractScorer):
-            innermost = innermost.scorer
+        *_, innermost = scorer_parts(self.scorer)
         if isinstance(innermost, Forward) and innermost.autocast is not None:
             raise ConfigurationError(
                 f"{innermost!r} has a precision of its own, which would be in force; write "
@@ -89,7 +86,7 @@ class LowPrecision(AbstractScorer):
             exact = start_scorer(self.scorer, context)
             return Pair(_UnderAutocast(exact, device.type, self.dtype), exact, shared=True)
 
-        return stand_in(self, self.check, context, begin, advice="Score in full precision")
+        return start_checked(self, self.check, context, begin, advice="Score in full precision")
 
 
 class _UnderAutocast(Delegating):

@@ -20,9 +20,8 @@ from selective_backprop.scorers._abstract import (
     RunningScorer,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, stand_in
 
 
 @final
@@ -40,7 +39,7 @@ class LowResolution(AbstractScorer):
         paths: where in the batch the images are, `[candidate, channel, height, width]`, of a
             floating type: keys, field names and positions joined by dots, such as `"0"` or
             `"inputs.image"`. None: the first such tensor.
-        check: when to hold the scores against those of whole images; None for never.
+        check: when to compare the scores with those of whole images; None for never.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.
@@ -52,8 +51,7 @@ class LowResolution(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_check(self.check)
+        check_wrapper(self)
         settle(self, check_whole, "factor", least=2)
         if isinstance(self.paths, str) or (self.paths is not None and not self.paths):
             raise ConfigurationError(
@@ -77,7 +75,7 @@ class LowResolution(AbstractScorer):
             return Pair(_OnSmallImages(exact, int(self.factor), paths), exact, shared=True)
 
         advice = "Take a smaller factor=, or score whole images"
-        return stand_in(self, self.check, context, begin, advice=advice)
+        return start_checked(self, self.check, context, begin, advice=advice)
 
 
 class _OnSmallImages(Delegating):

@@ -1,13 +1,11 @@
 """Score with a copy of the model that is brought up to date only now and then."""
 
-import copy
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved, loaded
@@ -18,11 +16,12 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    scorer_parts,
     start_scorer,
 )
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
+from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
 
 
 @final
@@ -40,7 +39,7 @@ class Synced(AbstractScorer):
         scorer: scores with the copy.
         every: scored batches from one update of the copy to the next, at least 1, which scores
             with the model as it is.
-        check: when to hold the scores against those of the model as it is; None for never. The
+        check: when to compare the scores with those of the model as it is; None for never. The
             batches of a check are spread over the whole interval.
 
     Raises:
@@ -52,9 +51,7 @@ class Synced(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Synced", self.scorer)
-        check_check(self.check)
+        check_wrapper(self, other_model=True)
         settle(self, check_whole, "every")
 
     @property
@@ -71,22 +68,31 @@ class Synced(AbstractScorer):
         if context.model is None:
             raise ConfigurationError("Synced() scores with a copy of the model, and there is none")
         model = unwrapped(context.model)
-        try:
-            twin = copy.deepcopy(model).requires_grad_(False)
-        except (RuntimeError, TypeError) as error:
-            raise ConfigurationError(
-                f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
-            ) from error
+        twin = copy_model(model)
 
         def begin(context: Context) -> Pair:
             inner = start_scorer(self.scorer, replace(context, model=twin))
             exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
 
-        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
-        return stand_in(
-            self, self.check, context, begin, advice="Take a smaller every=", stride=stride
+        every = int(self.every)
+        return start_checked(
+            self, self.check, context, begin, advice="Take a smaller every=", interval=every
         )
+
+
+def refuse_synced(wrapper: Any) -> None:
+    """Refuse `Synced` inside a scorer that copies the model itself.
+
+    Raises:
+        ConfigurationError: if it is there.
+    """
+    for part in scorer_parts(wrapper.scorer):
+        if isinstance(part, Synced):
+            raise ConfigurationError(
+                f"{part!r} would score with a copy of the copy; {type(wrapper).__name__}(..., "
+                "every=...) says how often the weights are copied"
+            )
 
 
 class _WithCopy(Delegating):
@@ -123,41 +129,3 @@ class _WithCopy(Delegating):
             self._scored = count
             if theirs is not None:
                 overwrite(twin, theirs)
-
-
-def update(twin: nn.Module, model: nn.Module) -> None:
-    """Give a copy of a model its parameters, buffers and modes, without allocating anything.
-
-    Raises:
-        LoaderError: if the model is no longer made of the same parts.
-    """
-    overwrite(tensors_of(twin), tensors_of(model))
-    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
-        if mine.training != theirs.training:
-            mine.training = theirs.training
-
-
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's parameters and buffers by name, those that are shared once."""
-    return {
-        name: tensor.detach()
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-    }
-
-
-@torch.no_grad()
-def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    """Copy tensors into others of the same names and shapes.
-
-    Raises:
-        LoaderError: if there are others.
-    """
-    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
-    if shapes[0] != shapes[1]:
-        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
-        raise LoaderError(
-            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
-            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
-        )
-    if mine:
-        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])

@@ -8,7 +8,8 @@ from jaxtyping import Float32, Float64
 
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._memory.ledger import Observations
-from selective_backprop.scorers.predictors._lags import (
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._score_features import (
     FEWEST,
     Box,
     check_installed,
@@ -16,7 +17,6 @@ from selective_backprop.scorers.predictors._lags import (
     look_back,
     pick_pairs,
 )
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
 
 
 @final

@@ -10,7 +10,8 @@ from jaxtyping import Float32, Float64
 
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._memory.ledger import Observations
-from selective_backprop.scorers.predictors._lags import (
+from selective_backprop.scorers.predictors._predictor import AbstractPredictor
+from selective_backprop.scorers.predictors._score_features import (
     FEWEST,
     Box,
     check_installed,
@@ -18,7 +19,6 @@ from selective_backprop.scorers.predictors._lags import (
     look_back,
     pick_pairs,
 )
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor
 
 _Regression = Callable[[Float64[np.ndarray, "example feature"]], Float64[np.ndarray, " example"]]
 

@@ -18,14 +18,14 @@ from selective_backprop.scorers._abstract import (
     Delegating,
     Needs,
     RunningScorer,
+    scorer_parts,
     start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
 from selective_backprop.scorers.cheap._compiled import Compiled
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
-from selective_backprop.scorers.cheap._synced import Synced
+from selective_backprop.scorers.cheap._synced import refuse_synced
 from selective_backprop.scorers.cheap.int8._int8_copy import Int8Copy
 from selective_backprop.scorers.cheap.int8._int8_layers import is_available
 
@@ -36,7 +36,7 @@ UNNOTICED = 16  # scored batches after which weights are copied though nothing s
 @final
 @dataclass(frozen=True)
 class Int8(AbstractScorer):
-    """Score as the scorer inside does, with a copy of the model in 8-bit integers.
+    """Experimental: score as the scorer inside does, with a copy of the model in 8-bit integers.
 
     Convolutions of images and linear layers compute in integers, all else as before. Each output
     channel's weights have a scale of their own, inputs of a layer the range that was seen in the
@@ -56,7 +56,7 @@ class Int8(AbstractScorer):
             they are no longer closer together; or as many changes of a weight.
         calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
             `recalibrate_every`.
-        check: when to hold the scores against those of the model as it is; None for never. The
+        check: when to compare the scores with those of the model as it is; None for never. The
             batches of a check are spread from one calibration to the next.
 
     Raises:
@@ -73,9 +73,7 @@ class Int8(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Int8", self.scorer)
-        check_check(self.check)
+        check_wrapper(self, other_model=True)
         settle(self, check_whole, "every", optional=True)
         settle(self, check_whole, "recalibrate_every", "calibration_batches")
         if self.calibration_batches > self.recalibrate_every:
@@ -86,24 +84,18 @@ class Int8(AbstractScorer):
         self._check_inside()
 
     def _check_inside(self) -> None:
-        inside: Any = self.scorer
-        while isinstance(inside, AbstractScorer):
-            if isinstance(inside, Forward) and inside.training:
+        refuse_synced(self)
+        for part in scorer_parts(self.scorer):
+            if isinstance(part, Forward) and part.training:
                 raise ConfigurationError(
                     "Int8 makes BatchNorm a part of other layers, as it is in eval mode; write "
                     "Int8(Forward()) without training=True"
                 )
-            if isinstance(inside, Compiled):
+            if isinstance(part, Compiled):
                 raise ConfigurationError(
-                    f"{inside!r} would compile the copy anew whenever it is made; wrap what is "
+                    f"{part!r} would compile the copy anew whenever it is made; wrap what is "
                     "inside it, such as Int8(Forward())"
                 )
-            if isinstance(inside, Synced):
-                raise ConfigurationError(
-                    f"{inside!r} would score with a copy of the copy; Int8(..., every=...) says "
-                    "how often the weights are copied"
-                )
-            inside = getattr(inside, "scorer", None)
 
     @property
     def needs(self) -> Needs:
@@ -140,9 +132,10 @@ class Int8(AbstractScorer):
             exact = start_scorer(self.scorer, replace(context, checks=False))
             return Pair(_WithIntegers(inner, twin, self), exact, shared=False)
 
-        stride = 1 if self.check is None else -(-self.recalibrate_every // self.check.batches)
         advice = "Take a smaller recalibrate_every=, more calibration_batches= or every=None"
-        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+        return start_checked(
+            self, self.check, context, begin, advice=advice, interval=int(self.recalibrate_every)
+        )
 
 
 class _WithIntegers(Delegating):

@@ -1,7 +1,6 @@
 """A copy of a model whose convolutions and linear layers compute in 8-bit integers."""
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, fx, nn
@@ -9,7 +8,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.scorers.cheap._synced import overwrite
+from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of
 from selective_backprop.scorers.cheap.int8._int8_layers import (
     Int8Conv2d,
     Int8Layer,
@@ -30,7 +29,7 @@ RELUS = (functional.relu, torch.relu, "relu", "relu_")
 
 
 class Int8Copy:
-    """A copy of a model in integers, which is brought up to date and calibrated when told.
+    """A copy of a model in integers, brought up to date and calibrated when its methods are called.
 
     A BatchNorm that follows a layer, and a ReLU that follows that, are done within the layer, and
     bytes go straight from one layer to the next, where a symbolic trace of the model shows that
@@ -55,15 +54,10 @@ class Int8Copy:
                     "form; Int8 is for convolutional and linear nets. Score with Forward() or "
                     "Synced(Forward(), every=...)"
                 )
-        try:
-            self.model = copy.deepcopy(model).requires_grad_(False)
-            graph = _traced(model)
-        except (RuntimeError, TypeError) as error:
-            raise ConfigurationError(
-                f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
-            ) from error
+        self.model = copy_model(model)
+        graph = _traced(model)
         self._original = model
-        self._tensors = dict(_tensors(self.model))
+        self._tensors = tensors_of(self.model)
         self._copied: dict[int, int] = {}
         self._marked: dict[int, int] = {}
         self._layers = _exchange(self.model)
@@ -83,7 +77,7 @@ class Int8Copy:
         Raises:
             LoaderError: if the model is no longer made of the same parts.
         """
-        overwrite(self._tensors, dict(_tensors(self._original)))
+        overwrite(self._tensors, tensors_of(self._original))
         self._copied = _versions(self._original)
 
     def is_behind(self) -> bool:
@@ -136,11 +130,6 @@ class Int8Copy:
         self.quantise()
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        yield name, tensor.detach()
-
-
 def _versions(model: nn.Module) -> dict[int, int]:
     """Return how often each parameter and buffer was written to, by its identity."""
     tensors = (*model.parameters(), *model.buffers())
@@ -149,7 +138,7 @@ def _versions(model: nn.Module) -> dict[int, int]:
 
 def _traced(model: nn.Module) -> fx.Graph | None:
     """Return how values flow through a model; None where that depends on the values."""
-    twin = copy.deepcopy(model).eval()  # tracing writes into what it traces
+    twin = copy_model(model).eval()  # tracing writes into what it traces
     try:
         return fx.Tracer().trace(twin)
     except Exception:  # what a forward does with symbols is anybody's guess

@@ -16,30 +16,30 @@ from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers._validation import check_inner
+from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
 from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._stand_in import Pair, check_check, check_own_model, stand_in
-from selective_backprop.scorers.cheap._synced import Synced, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamBackend
+from selective_backprop.scorers.cheap._model_copy import tensors_of
+from selective_backprop.scorers.cheap._synced import refuse_synced
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
+from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
 
 
 @final
 @dataclass(frozen=True)
 class Pipelined(AbstractScorer):
-    """Score candidates ahead of training, beside it, with a copy of the model.
+    """Experimental: score candidates ahead of training, beside it, with a copy of the model.
 
     Some batches are always being scored while training goes on: on a CPU in a second process, on
-    CUDA on a second stream, or on another CUDA device. What it saves is time, where a core or a
-    device would be idle, and no work. The copy is brought up to date before every so many scored
+    CUDA on a second stream, or on another CUDA device. It saves time where a core or a device
+    would be idle, and no work. The copy is brought up to date before every so many scored
     batches, so scores lag behind training by fewer than `every + ahead` of them. Which weights a
     batch is scored with depends on its number alone, never on how fast anything is.
 
     The second process starts at the first scored batch and sees the model's weights, but nothing
     else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
     random streams are its own, and it computes with the model as it is without `torch.compile`.
-    Each batch is copied once into memory that both processes share; of those there are `ahead`
-    and one more, beside three copies of the weights. A second stream takes two.
+    Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
+    batches, beside three copies of the weights. A second stream takes two copies.
 
     A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
     there.
@@ -57,7 +57,7 @@ class Pipelined(AbstractScorer):
         start_method: how the second process is started, `"fork"`, `"spawn"` or `"forkserver"`;
             None for Python's default. All but `"fork"` need a model, losses and a scorer that
             can be pickled.
-        check: when to hold the scores against those of the model as it is when they are used;
+        check: when to compare the scores with those of the model as it is when they are used;
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
@@ -73,10 +73,8 @@ class Pipelined(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer)
-        check_own_model("Pipelined", self.scorer)
-        check_check(self.check)
-        self._check_inside()
+        check_wrapper(self, other_model=True)
+        refuse_synced(self)
         settle(self, check_whole, "every", "threads")
         settle(self, check_whole, "ahead", optional=True)
         settle(self, check_device, "device")
@@ -86,16 +84,6 @@ class Pipelined(AbstractScorer):
                 f"start_method={self.start_method!r}: this system has "
                 f"{', '.join(map(repr, methods))}"
             )
-
-    def _check_inside(self) -> None:
-        inside: Any = self.scorer
-        while isinstance(inside, AbstractScorer):
-            if isinstance(inside, Synced):
-                raise ConfigurationError(
-                    f"{inside!r} would score with a copy of the copy; Pipelined(..., every=...) "
-                    "says how often the weights are copied"
-                )
-            inside = getattr(inside, "scorer", None)
 
     @property
     def needs(self) -> Needs:
@@ -119,9 +107,9 @@ class Pipelined(AbstractScorer):
         ahead = self._batches_ahead(context)
         if home.type == away.type == "cpu":
             model = getattr(model, "_orig_mod", model)  # what compiled it stays here
-            open_lane = self._process(context, model, ahead)
+            open_backend = self._process(context, model, ahead)
         elif home.type == away.type == "cuda":
-            open_lane = self._stream(context, model, home, away)
+            open_backend = self._stream(context, model, home, away)
         else:
             raise ConfigurationError(
                 f"Pipelined scores on the CPU for a training there, or on CUDA for one on CUDA; "
@@ -130,12 +118,15 @@ class Pipelined(AbstractScorer):
 
         def begin(context: Context) -> Pair:
             exact = start_scorer(self.scorer, replace(context, checks=False))
-            running = _RunningPipelined(open_lane, model, exact, every=int(self.every), ahead=ahead)
+            running = _RunningPipelined(
+                open_backend, model, exact, every=int(self.every), ahead=ahead
+            )
             return Pair(running, exact, shared=False)
 
-        stride = 1 if self.check is None else -(-int(self.every) // int(self.check.batches))
         advice = "Take a smaller every= or ahead="
-        return stand_in(self, self.check, context, begin, advice=advice, stride=stride)
+        return start_checked(
+            self, self.check, context, begin, advice=advice, interval=int(self.every)
+        )
 
     def _batches_ahead(self, context: Context) -> int:
         if self.ahead is not None:
@@ -143,8 +134,8 @@ class Pipelined(AbstractScorer):
         window = context.window or context.batch_size / (context.rate or 1.0)
         return max(1, math.ceil(window / context.batch_size))
 
-    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenLane":
-        from selective_backprop.scorers.cheap.pipelined._process_lane import (  # slow
+    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenBackend":
+        from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
             FORK,
             ProcessBackend,
         )
@@ -158,7 +149,7 @@ class Pipelined(AbstractScorer):
             )
         _check_untrained(context.losses)
 
-        def open_lane(first: Any, seed: int) -> ScoringBackend:
+        def open_backend(first: Any, seed: int) -> ScoringBackend:
             return ProcessBackend(
                 self.scorer,
                 context,
@@ -170,11 +161,11 @@ class Pipelined(AbstractScorer):
                 seed=seed,
             )
 
-        return open_lane
+        return open_backend
 
     def _stream(
         self, context: Context, model: nn.Module, home: torch.device, away: torch.device
-    ) -> "OpenLane":
+    ) -> "OpenBackend":
         if self.threads != 1 or self.start_method is not None:
             raise ConfigurationError(
                 f"threads={self.threads} and start_method={self.start_method!r} are of a second "
@@ -185,28 +176,28 @@ class Pipelined(AbstractScorer):
         return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
-OpenLane = Callable[[Any, int], ScoringBackend]
+OpenBackend = Callable[[Any, int], ScoringBackend]
 
 
 class _RunningPipelined(RunningScorer):
     def __init__(
         self,
-        open_lane: OpenLane,
+        open_backend: OpenBackend,
         model: nn.Module,
         exact: RunningScorer,
         *,
         every: int,
         ahead: int,
     ) -> None:
-        self._open = open_lane
+        self._open = open_backend
         self._model = model
         self._exact = exact
         self._every = every
         self._ahead = ahead
         self._begun = 0
         self._seed = torch.initial_seed()
-        self._lane: ScoringBackend | None = None
-        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a lane
+        self._backend: ScoringBackend | None = None
+        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
     def ahead(self) -> int:
@@ -216,21 +207,21 @@ class _RunningPipelined(RunningScorer):
         return self.begin(batch, indices)()
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        if self._lane is None:
-            lane = self._open((batch, indices), self._seed)
-            lane.resume(self._kept["copy"], self._kept["scorer"])
-            self._lane = lane
-        wait = self._lane.begin(batch, indices, renew=self._begun % self._every == 0)
+        if self._backend is None:
+            backend = self._open((batch, indices), self._seed)
+            backend.resume(self._kept["copy"], self._kept["scorer"])
+            self._backend = backend
+        wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
         self._begun += 1
         return wait
 
     def state_dict(self) -> dict[str, Any]:
         # What is in flight will be begun anew, or is let go: it is not part of the state.
         kept = self._kept
-        if self._lane is not None:
+        if self._backend is not None:
             stays = self._begun % self._every != 0
-            weights = self._lane.weights() if stays else None
-            kept = {"copy": weights, "scorer": self._lane.state_dict()}
+            weights = self._backend.weights() if stays else None
+            kept = {"copy": weights, "scorer": self._backend.state_dict()}
         return {"begun": self._begun, "seed": self._seed, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -242,10 +233,10 @@ class _RunningPipelined(RunningScorer):
             self._rehearse(scorer)
         self._begun, self._seed = count, number
         self._kept = {"copy": kept, "scorer": scorer.value}
-        self._lane = None
+        self._backend = None
 
     def _rehearse(self, state: Saved) -> None:
-        """Refuse what the scorer in the lane would not take, which opens later."""
+        """Refuse what the scorer within the backend would not take: the backend is made later."""
         before = copy.deepcopy(self._exact.state_dict())
         try:
             with state.inside():

@@ -38,21 +38,21 @@ class TensorSlot(NamedTuple):
         return buffer[self.start : self.stop].view(self.dtype).as_strided(self.shape, self.stride)
 
 
-def find_place(tensor: Tensor, after: int) -> TensorSlot:
-    """Return a place from byte `after` on for a tensor, in the memory format that it has."""
+def find_slot(tensor: Tensor, after: int) -> TensorSlot:
+    """Return a slot from byte `after` on for a tensor, in the memory format that it has."""
     start = -(-after // ALIGNMENT) * ALIGNMENT
     stride = torch.empty_like(tensor, device="meta").stride()
     return TensorSlot(start, tensor.dtype, tuple(tensor.shape), tuple(stride))
 
 
-def find_places(tensors: dict[str, Tensor]) -> dict[str, TensorSlot]:
-    """Return places for tensors one after another."""
-    places: dict[str, TensorSlot] = {}
+def find_slots(tensors: dict[str, Tensor]) -> dict[str, TensorSlot]:
+    """Return slots for tensors one after another."""
+    slots: dict[str, TensorSlot] = {}
     end = 0
     for name, tensor in tensors.items():
-        places[name] = find_place(tensor, end)
-        end = places[name].stop
-    return places
+        slots[name] = find_slot(tensor, end)
+        end = slots[name].stop
+    return slots
 
 
 def allocate(size: int) -> Tensor:
@@ -88,7 +88,7 @@ class SharedMessage:
     def __init__(self, value: Any) -> None:
         file = io.BytesIO()
         pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-        pickler.placed = []
+        pickler.slots = []
         try:
             pickler.dump(value)
         except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:
@@ -96,9 +96,9 @@ class SharedMessage:
                 f"the batch cannot be sent to the process that scores: {error}. Let the collate "
                 "function return tensors, and others that can be pickled."
             ) from error
-        self._placed = pickler.placed
+        self._slots = pickler.slots
         self._bytes = file.getvalue()
-        self._start = self._placed[-1][0].stop if self._placed else 0
+        self._start = self._slots[-1][0].stop if self._slots else 0
         self.size = self._start + len(self._bytes)
 
     @torch.no_grad()
@@ -108,21 +108,21 @@ class SharedMessage:
         Args:
             buffer: of `size` bytes or more.
         """
-        for place, tensor in self._placed:
-            place.of(buffer).copy_(tensor)
+        for slot, tensor in self._slots:
+            slot.of(buffer).copy_(tensor)
         buffer.numpy()[self._start : self.size] = memoryview(self._bytes)
         return self._start, self.size
 
 
 def read(buffer: Tensor, start: int, stop: int) -> Any:
-    """Return what a parcel was made of; its tensors are views of the buffer."""
+    """Return what a message was made of; its tensors are views of the buffer."""
     unpickler = _Unpickler(io.BytesIO(buffer.numpy()[start:stop].tobytes()))
     unpickler.buffer = buffer
     return unpickler.load()
 
 
 class _Pickler(pickle.Pickler):
-    placed: list[tuple[TensorSlot, Tensor]]
+    slots: list[tuple[TensorSlot, Tensor]]
 
     def persistent_id(self, value: Any) -> TensorSlot | None:
         if not isinstance(value, Tensor):
@@ -135,9 +135,9 @@ class _Pickler(pickle.Pickler):
         special = value.layout != torch.strided or value.is_nested or value.is_quantized
         if type(value) is not Tensor or special:
             return None  # pickled by value
-        place = find_place(value, self.placed[-1][0].stop if self.placed else 0)
-        self.placed.append((place, value))
-        return place
+        slot = find_slot(value, self.slots[-1][0].stop if self.slots else 0)
+        self.slots.append((slot, value))
+        return slot
 
 
 class _Unpickler(pickle.Unpickler):

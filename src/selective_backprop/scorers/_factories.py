@@ -13,28 +13,28 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 
 
-def check_maker(name: str, maker: Any) -> None:
-    """Refuse what makes nothing.
+def check_factory(name: str, factory: Any) -> None:
+    """Refuse what is no function that makes something new.
 
     Raises:
         ConfigurationError: if it cannot be called, or is a module and so made already.
     """
-    if isinstance(maker, nn.Module) or not callable(maker):
+    if isinstance(factory, nn.Module) or not callable(factory):
         raise ConfigurationError(
-            f"{name}={type(maker).__name__}: a function that makes one is needed, so that every "
+            f"{name}={type(factory).__name__}: a function that makes one is needed, so that every "
             "training begins with a new one"
         )
 
 
-def name_of(maker: Callable[..., Any]) -> str:
-    """Return what stands for it in a saved state: the same in every process."""
-    return getattr(maker, "__qualname__", type(maker).__qualname__)
+def name_of(factory: Callable[..., Any]) -> str:
+    """Return the name that stands for a function in saved states, the same in every process."""
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
 
 
 def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
     """Let a model and its optimiser go on from their states.
 
-    Copies of both go first, and take two steps, since an optimiser finds out only then what is
+    Copies of both are loaded first and take two steps, since an optimiser only then finds what is
     missing in its state.
 
     Args:

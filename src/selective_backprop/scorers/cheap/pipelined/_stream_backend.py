@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop._batches.structure import map_leaves, move_batch
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of, update
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
+from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
 
 
 @final
@@ -53,7 +52,8 @@ class StreamBackend(ScoringBackend):
         self._home = home
         self._away = away
         self._devices = [home] if home == away else [home, away]
-        self._twin = _copied(model, None if home == away else away)
+        twin = copy_model(model)
+        self._twin = twin if home == away else twin.to(away)
         self._staged = copy.deepcopy(self._twin)
         self._side = torch.cuda.Stream(away)
         self._taken = torch.cuda.Event()  # when the staged weights may be written over
@@ -116,16 +116,6 @@ class StreamBackend(ScoringBackend):
         """Let the current streams wait for the one that scores."""
         for device in self._devices:
             torch.cuda.current_stream(device).wait_stream(self._side)
-
-
-def _copied(model: nn.Module, device: torch.device | None) -> nn.Module:
-    try:
-        twin = copy.deepcopy(model).requires_grad_(False)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigurationError(
-            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
-        ) from error
-    return twin if device is None else twin.to(device)
 
 
 def _losses_on(device: torch.device, losses: LossesOf | None) -> LossesOf | None:

@@ -1,4 +1,4 @@
-"""A cheap scorer at work in the place of an exact one, and now and then beside it."""
+"""A cheap scorer at work instead of an exact one, and now and then beside it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +9,12 @@ from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, PassThrough, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    PassThrough,
+    RunningScorer,
+    check_inner,
+)
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers.cheap._check import Check, Comparison
 
@@ -20,10 +25,10 @@ class Pair:
 
     Attributes:
         cheap: what is selected by.
-        exact: what it stands in for, unless that is a stand-in itself.
-        shared: whether the cheap one works through the exact one, so that both are one in what
-            they learn and remember.
-        ready: returns whether the cheap one can be held against the exact one yet.
+        exact: what it approximates, unless that is an approximation itself.
+        shared: whether the cheap one calls the exact one, so that they share what they learn and
+            remember.
+        ready: returns whether the cheap one can be compared with the exact one yet.
     """
 
     cheap: RunningScorer
@@ -32,29 +37,29 @@ class Pair:
     ready: Callable[[], bool] = lambda: True
 
 
-def stand_in(
+def start_checked(
     scorer: AbstractScorer,
     check: Check | None,
     context: Context,
     begin: Callable[[Context], Pair],
     *,
     advice: str,
-    stride: int = 1,
+    interval: int = 1,
 ) -> RunningScorer:
-    """Return a cheap scorer at work, checked as asked for.
+    """Return a cheap scorer at work, which is compared with the exact one where a check says so.
 
     Args:
         scorer: the cheap scorer's specification.
         check: when to check it, or None for never.
-        context: of the training. Inside a scorer that is checked nothing is, since the whole is
-            held against what is exact.
+        context: of the training. Scorers inside a checked one are not checked, since the whole is
+            compared with exact scores.
         begin: returns both ways to score in a context.
         advice: what to do where agreement is low.
-        stride: only every so many scored batches one is compared.
+        interval: over how many scored batches the batches of a check are spread.
     """
     if check is None or not context.checks:
         return ApproximateScorer(begin(context), None)
-    name = type(scorer).__name__
+    name, stride = type(scorer).__name__, -(-interval // int(check.batches))
     compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
     return ApproximateScorer(begin(replace(context, checks=False)), compared)
 
@@ -103,7 +108,7 @@ class ApproximateScorer(PassThrough):
         return scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score as the scorer does that this one stands in for."""
+        """Score as the scorer does that this one approximates."""
         return self._pair.exact.score_exactly(batch, indices)
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,19 +141,30 @@ def check_check(check: Any) -> None:
     check_instance("check", check, Check, "Check(batches=8)", optional=True)
 
 
-def check_own_model(wrapper: str, scorer: AbstractScorer) -> None:
-    """Refuse a scorer that brings a model of its own, or learns from the one in training.
+def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
+    """Refuse what a cheap scorer cannot wrap, and a check that is none.
+
+    Args:
+        wrapper: the cheap scorer's specification, with its fields `scorer` and `check`.
+        other_model: whether it scores with another form of the model in training.
 
     Raises:
-        ConfigurationError: if it does.
+        ConfigurationError: if its scorer cannot be wrapped, or, under another form of the model,
+            brings a model of its own or learns from the one in training.
     """
+    scorer = wrapper.scorer
+    check_inner(scorer)
+    check_check(wrapper.check)
+    if not other_model:
+        return
+    name = type(wrapper).__name__
     if not scorer.needs.model:
         raise ConfigurationError(
-            f"{wrapper} works on the model in training, and {scorer!r} scores with a model of its "
+            f"{name} works on the model in training, and {scorer!r} scores with a model of its "
             "own; wrap one that scores with the model itself, such as Forward()"
         )
     if scorer.needs.learns:
         raise ConfigurationError(
-            f"{wrapper} scores with another form of the model, and {scorer!r} learns from the one "
+            f"{name} scores with another form of the model, and {scorer!r} learns from the one "
             "in training; write it by itself, or wrap one that does not learn, such as Forward()"
         )

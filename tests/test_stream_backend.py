@@ -16,8 +16,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined import _stream_lane
-from selective_backprop.scorers.cheap.pipelined._stream_lane import StreamBackend
+from selective_backprop.scorers.cheap.pipelined import _stream_backend
+from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")
@@ -94,7 +94,7 @@ class Device:
 
 @pytest.fixture(params=[CPU, torch.device("cpu", 1)], ids=["one device", "two devices"])
 def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
-    """A lane whose streams are noted, from the CPU to itself or to another device."""
+    """A backend whose streams are noted, from the CPU to itself or to another device."""
     device, away, model = Device(), request.param, fresh_net()
     for name in ("current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(device, name))
@@ -106,8 +106,8 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
         device.log["staged" if staged else "taken"].append(device.work(CPU if staged else away))
         update(twin, source)
 
-    update = _stream_lane.update
-    monkeypatch.setattr(_stream_lane, "update", noting)
+    update = _stream_backend.update
+    monkeypatch.setattr(_stream_backend, "update", noting)
 
     def noted_losses(model, batch):
         device.log["scored"].append(device.work(away))
@@ -115,8 +115,10 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
 
     context = sb.Context(8, 16, model, noted_losses)
     with unhooked():  # streams are not CUDA's
-        lane = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
-        yield SimpleNamespace(lane=lane, model=model, away=away, log=device.log, work=device.work)
+        backend = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
+        yield SimpleNamespace(
+            backend=backend, model=model, away=away, log=device.log, work=device.work
+        )
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -124,7 +126,7 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
     log, trained, used, begun = bench.log, [], [], deque()
     for i, batch in enumerate(BATCHES):
         before = bench.work(CPU)  # such as the copy of the batch to the device
-        begun.append(bench.lane.begin(batch, None, renew=i % every == 0))
+        begun.append(bench.backend.begin(batch, None, renew=i % every == 0))
         assert log["scored"][-1].follows(before)
         assert log["scored"][-1].follows(log["taken"][-1])
         trained.append(bench.work(CPU))
@@ -146,21 +148,21 @@ def test_scores_are_those_of_a_copy_in_line(bench):
     other = fresh_net()
     inline = sb.Synced(sb.Forward(), 3, check=None).start(sb.Context(8, 16, other, losses))
     for i, batch in enumerate(BATCHES):
-        wait = bench.lane.begin(batch, torch.arange(8), renew=i % 3 == 0)
+        wait = bench.backend.begin(batch, torch.arange(8), renew=i % 3 == 0)
         assert wait().tolist() == inline.score(batch, None).tolist()
         for model in (bench.model, other):
             torch.manual_seed(i)
             step(model, batch)
 
 
-def test_another_lane_goes_on_from_its_state(bench):
-    bench.lane.begin(BATCHES[0], None, renew=True)
-    weights = bench.lane.weights()
+def test_another_backend_goes_on_from_its_state(bench):
+    bench.backend.begin(BATCHES[0], None, renew=True)
+    weights = bench.backend.weights()
     step(bench.model, BATCHES[0])
-    expected = bench.lane.begin(BATCHES[1], None, renew=False)()
+    expected = bench.backend.begin(BATCHES[1], None, renew=False)()
     context = sb.Context(8, 16, bench.model, losses)
     resumed = StreamBackend(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
-    resumed.resume(weights, bench.lane.state_dict())
+    resumed.resume(weights, bench.backend.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
 

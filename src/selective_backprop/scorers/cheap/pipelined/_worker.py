@@ -7,7 +7,7 @@ import random
 import signal
 import traceback
 import warnings
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from selective_backprop._core.errors import LoaderError, SelectionWarning
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of
 from selective_backprop.scorers.cheap.pipelined._shared_memory import TensorSlot, read
 
 WATCH = 2.0  # seconds from one look whether the parent lives to the next
@@ -51,130 +51,94 @@ class SharedBuffers:
     """The memory that both processes see.
 
     Attributes:
-        places: of the model's parameters and buffers, by name.
+        slots: of the model's parameters and buffers, by name.
         weights: buffers of those, two to take turns.
         batches: buffers of batches, by number.
     """
 
-    places: dict[str, TensorSlot]
+    slots: dict[str, TensorSlot]
     weights: tuple[Tensor, Tensor]
     batches: dict[int, Tensor]
 
 
 class WorkerState:
-    """The process's own things.
+    """The copy of the model in this process, and what scores with it.
+
+    Each method answers one of the parent's requests; what it returns is pickled.
 
     Args:
-        order: what is to be done.
-        shelves: the shared memory.
+        setup: what is to be done.
+        buffers: the shared memory.
     """
 
-    def __init__(self, order: WorkerSetup, shelves: SharedBuffers) -> None:
-        assert isinstance(order.context.model, nn.Module)  # whoever orders has one
-        self.twin = order.context.model
-        self.shelves = shelves
-        self.twin.requires_grad_(False)
-        for tensor in (*self.twin.parameters(), *self.twin.buffers()):
+    def __init__(self, setup: WorkerSetup, buffers: SharedBuffers) -> None:
+        assert isinstance(setup.context.model, nn.Module)  # the parent sends one
+        self._twin = setup.context.model
+        self._buffers = buffers
+        self._twin.requires_grad_(False)
+        for tensor in (*self._twin.parameters(), *self._twin.buffers()):
             if tensor.is_shared():  # what a fork did not copy
                 tensor.data = tensor.data.clone()
-        torch.set_default_dtype(order.dtype)
-        torch.set_float32_matmul_precision(order.precision)
-        if torch.are_deterministic_algorithms_enabled() != order.deterministic:  # slow to set
-            torch.use_deterministic_algorithms(order.deterministic)
-        torch.default_generator.manual_seed(order.seed)
-        np.random.seed(order.seed % 2**32)
-        random.seed(order.seed)
+        torch.set_default_dtype(setup.dtype)
+        torch.set_float32_matmul_precision(setup.precision)
+        if torch.are_deterministic_algorithms_enabled() != setup.deterministic:  # slow to set
+            torch.use_deterministic_algorithms(setup.deterministic)
+        torch.default_generator.manual_seed(setup.seed)
+        np.random.seed(setup.seed % 2**32)
+        random.seed(setup.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
-            self.scorer = start_scorer(order.scorer, order.context)
+            self._scorer = start_scorer(setup.scorer, setup.context)
 
+    def renew(self, number: int, modes: bytes) -> None:
+        """Bring the copy up to date, after which the buffer may be written to again.
 
-class Request(ABC):
-    """What the process is asked for; each is answered, in order."""
-
-    @abstractmethod
-    def run(self, desk: WorkerState) -> Any:
-        """Do it, and return the answer, which is pickled."""
-
-
-@dataclass(frozen=True)
-class Renew(Request):
-    """Bring the copy up to date.
-
-    Attributes:
-        shelf: where its weights are.
-        modes: of its modules, 1 for each that is in training.
-    """
-
-    shelf: int
-    modes: bytes
-
-    def run(self, desk: WorkerState) -> None:
-        """Copy the weights, so that their shelf is free again."""
-        buffer = desk.shelves.weights[self.shelf]
-        fresh = {name: place.of(buffer) for name, place in desk.shelves.places.items()}
-        overwrite(tensors_of(desk.twin), fresh)
-        for module, training in zip(desk.twin.modules(), self.modes, strict=True):
+        Args:
+            number: of the buffer that holds the weights.
+            modes: of the copy's modules, 1 for each that is in training.
+        """
+        buffer = self._buffers.weights[number]
+        fresh = {name: slot.of(buffer) for name, slot in self._buffers.slots.items()}
+        overwrite(tensors_of(self._twin), fresh)
+        for module, training in zip(self._twin.modules(), modes, strict=True):
             module.training = bool(training)
 
+    def score(
+        self, number: int, start: int, stop: int, autocast: torch.dtype | None
+    ) -> tuple[torch.dtype, np.ndarray]:
+        """Score the candidates of one batch.
 
-@dataclass(frozen=True)
-class Score(Request):
-    """Score the candidates of one batch.
+        Args:
+            number: of the buffer that holds the batch.
+            start: the first byte of what tells how the batch is made up.
+            stop: the byte after the last one.
+            autocast: the type that is in force around the training loop, or None.
 
-    Attributes:
-        shelf: where it is.
-        start: the first byte of what tells how it is made up.
-        stop: the byte after the last one.
-        autocast: the type that is in force around the training loop, or None.
-    """
-
-    shelf: int
-    start: int
-    stop: int
-    autocast: torch.dtype | None
-
-    def run(self, desk: WorkerState) -> tuple[torch.dtype, np.ndarray]:
-        """Return the scores' type and bytes."""
-        batch, indices = read(desk.shelves.batches[self.shelf], self.start, self.stop)
-        dtype = self.autocast or torch.get_autocast_dtype("cpu")
-        enabled = self.autocast is not None
+        Returns:
+            The scores' type and bytes.
+        """
+        batch, indices = read(self._buffers.batches[number], start, stop)
+        dtype = autocast or torch.get_autocast_dtype("cpu")
+        enabled = autocast is not None
         with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
-            scores = desk.scorer.score(batch, indices)
+            scores = self._scorer.score(batch, indices)
         whole = scores.detach().clone(memory_format=torch.contiguous_format)
         return scores.dtype, whole.view(torch.uint8).numpy()
 
+    def widen(self, number: int, buffer: Tensor) -> None:
+        """Take a larger buffer for batches instead of the one with this number."""
+        self._buffers.batches[number] = buffer
 
-@dataclass(frozen=True)
-class Widen(Request):
-    """Take a larger buffer for batches in the place of one."""
+    def report(self) -> dict[str, Any]:
+        """Return what the scorer must remember."""
+        return self._scorer.state_dict()
 
-    shelf: int
-    buffer: Tensor
-
-    def run(self, desk: WorkerState) -> None:
-        """Let the old one go."""
-        desk.shelves.batches[self.shelf] = self.buffer
-
-
-@dataclass(frozen=True)
-class Report(Request):
-    """Tell what the scorer must remember."""
-
-    def run(self, desk: WorkerState) -> dict[str, Any]:
-        """Return its state."""
-        return desk.scorer.state_dict()
+    def resume(self, state: bytes) -> None:
+        """Go on from what the scorer had to remember, pickled."""
+        self._scorer.load_state_dict(pickle.loads(state))
 
 
-@dataclass(frozen=True)
-class Resume(Request):
-    """Go on from what the scorer had to remember, pickled."""
-
-    state: bytes
-
-    def run(self, desk: WorkerState) -> None:
-        """Load its state."""
-        desk.scorer.load_state_dict(pickle.loads(self.state))
+Request = tuple[Callable[..., Any], tuple[Any, ...]]  # a method of `WorkerState`, its arguments
 
 
 def serve(
@@ -182,8 +146,8 @@ def serve(
     inherited: Connection | None,
     parent: int,
     threads: int,
-    order: WorkerSetup | bytes,
-    shelves: SharedBuffers,
+    setup: WorkerSetup | bytes,
+    buffers: SharedBuffers,
 ) -> None:
     """Answer requests until the parent closes the connection, or is no more.
 
@@ -192,8 +156,8 @@ def serve(
         inherited: the parent's end, which a fork has left open here too.
         parent: its process id.
         threads: to compute with.
-        order: what is to be done, or that pickled.
-        shelves: the shared memory.
+        setup: what is to be done, or that pickled.
+        buffers: the shared memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the parent to act on
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -202,13 +166,14 @@ def serve(
     gc.freeze()
     if inherited is not None:
         inherited.close()
-    desk: WorkerState | None = None
+    worker: WorkerState | None = None
     while (request := _next(connection, parent)) is not None:
+        method, args = request
         try:
-            if desk is None:
-                order = pickle.loads(order) if isinstance(order, bytes) else order
-                desk = WorkerState(order, shelves)
-            reply = pickle.dumps((request.run(desk), None))
+            if worker is None:
+                setup = pickle.loads(setup) if isinstance(setup, bytes) else setup
+                worker = WorkerState(setup, buffers)
+            reply = pickle.dumps((method(worker, *args), None))
         except Exception as error:
             reply = pickle.dumps((None, _portable(error)))
         try:

@@ -6,6 +6,7 @@ import signal
 import weakref
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, final
@@ -17,51 +18,23 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer
-from selective_backprop.scorers.cheap._synced import overwrite, tensors_of
-from selective_backprop.scorers.cheap.pipelined._lane import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._second_process import (
-    Renew,
-    Report,
-    Request,
-    Resume,
-    Score,
-    SharedBuffers,
-    Widen,
-    WorkerSetup,
-    serve,
-)
+from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of
+from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
 from selective_backprop.scorers.cheap.pipelined._shared_memory import (
     SharedMessage,
     allocate,
-    find_places,
+    find_slots,
+)
+from selective_backprop.scorers.cheap.pipelined._worker import (
+    SharedBuffers,
+    WorkerSetup,
+    WorkerState,
+    serve,
 )
 
 FORK = "fork"
 INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
 WATCH = 5.0  # seconds from one look whether the process lives to the next
-
-
-class Answer:
-    """What became of a request, once it is `there`."""
-
-    def __init__(self) -> None:
-        self.there = False
-        self._value: Any = None
-        self._error: Exception | None = None
-
-    def fill(self, value: Any, error: Exception | None) -> None:
-        """Take the answer that has come."""
-        self.there, self._value, self._error = True, value, error
-
-    def value(self) -> Any:
-        """Return the answer.
-
-        Raises:
-            Exception: what was raised in the other process.
-        """
-        if self._error is not None:
-            raise self._error
-        return self._value
 
 
 class SecondProcess:
@@ -70,30 +43,30 @@ class SecondProcess:
     Args:
         method: how it is started.
         threads: that it computes with.
-        order: what it is to do, or that pickled.
-        shelves: the memory that both see.
+        setup: what it is to do, or that pickled.
+        buffers: the memory that both see.
     """
 
     def __init__(
-        self, method: str, threads: int, order: WorkerSetup | bytes, shelves: SharedBuffers
+        self, method: str, threads: int, setup: WorkerSetup | bytes, buffers: SharedBuffers
     ) -> None:
         context: Any = multiprocessing.get_context(method)
         self._connection, theirs = context.Pipe()
         inherited = self._connection if method == FORK else None
         self._process = context.Process(
             target=serve,
-            args=(theirs, inherited, os.getpid(), threads, order, shelves),
+            args=(theirs, inherited, os.getpid(), threads, setup, buffers),
             name="selective-backprop-scorer",
             daemon=True,
         )
         self._process.start()
         theirs.close()
-        self._asked: deque[Answer] = deque()
+        self._asked: deque[Future[Any]] = deque()
         self._lost: LoaderError | None = None
         self._end = weakref.finalize(self, _end, self._process, self._connection, os.getpid())
 
-    def ask(self, request: Request) -> Answer:
-        """Send a request, and return where its answer will be.
+    def ask(self, method: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Have a method of `WorkerState` called there, and return where its answer will be.
 
         Raises:
             LoaderError: if the process is no more.
@@ -101,9 +74,9 @@ class SecondProcess:
         self._check()
         while self._asked and self._connection.poll():
             self._receive()
-        answer = Answer()
+        answer: Future[Any] = Future()
         try:
-            self._connection.send(request)
+            self._connection.send((method, args))
             self._asked.append(answer)
         except OSError:
             raise self._lose() from None
@@ -112,13 +85,13 @@ class SecondProcess:
             raise
         return answer
 
-    def settle(self, answer: Answer) -> Answer:
+    def settle(self, answer: Future[Any]) -> Future[Any]:
         """Return an answer when it is there.
 
         Raises:
             LoaderError: if the process is no more, and so never will be.
         """
-        while not answer.there:
+        while not answer.done():
             self._check()
             if wait([self._connection, self._process.sentinel], WATCH):
                 self._receive()
@@ -130,8 +103,12 @@ class SecondProcess:
         if not self._connection.poll():
             raise self._lose()
         try:
-            reply = self._connection.recv()
-            self._asked.popleft().fill(*reply)
+            value, error = self._connection.recv()
+            answer = self._asked.popleft()
+            if error is None:
+                answer.set_result(value)
+            else:
+                answer.set_exception(error)
         except (EOFError, OSError):
             raise self._lose() from None
         except BaseException:
@@ -196,22 +173,22 @@ class ProcessBackend(ScoringBackend):
     ) -> None:
         self._model = model
         tensors = tensors_of(model)
-        places = find_places(tensors)
-        size = max((place.stop for place in places.values()), default=0)
+        slots = find_slots(tensors)
+        size = max((slot.stop for slot in slots.values()), default=0)
         room = SharedMessage(first).size
-        self._shelves = SharedBuffers(
-            places,
+        self._buffers = SharedBuffers(
+            slots,
             weights=(allocate(size), allocate(size)),
-            batches={shelf: allocate(room) for shelf in range(ahead + 1)},
+            batches={number: allocate(room) for number in range(ahead + 1)},
         )
         self._weights = [
-            {name: place.of(buffer) for name, place in places.items()}
-            for buffer in self._shelves.weights
+            {name: slot.of(buffer) for name, slot in slots.items()}
+            for buffer in self._buffers.weights
         ]
-        self._unread: list[Answer | None] = [None, None]
-        self._busy: list[Answer | None] = [None] * (ahead + 1)
+        self._unread: list[Future[Any] | None] = [None, None]
+        self._busy: list[Future[Any] | None] = [None] * (ahead + 1)
         self._renewed = self._begun = 0
-        order = WorkerSetup(
+        setup = WorkerSetup(
             scorer,
             replace(context, model=model, checks=False),
             seed,
@@ -219,44 +196,44 @@ class ProcessBackend(ScoringBackend):
             torch.get_float32_matmul_precision(),
             torch.are_deterministic_algorithms_enabled(),
         )
-        sent = order if method == FORK else _pickled(order, method)
-        self._process = SecondProcess(method, threads, sent, self._shelves)
+        sent = setup if method == FORK else _pickled(setup, method)
+        self._process = SecondProcess(method, threads, sent, self._buffers)
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
         """Copy the batch to where the process sees it, and the weights if they are due."""
-        parcel = SharedMessage((batch, indices))
+        message = SharedMessage((batch, indices))
         if renew:
             self._renew(tensors_of(self._model))
-        shelf = self._begun % len(self._busy)
-        # Still busy only if batches were let go: no more are begun than there are shelves.
-        if (busy := self._busy[shelf]) is not None:
+        number = self._begun % len(self._busy)
+        # Still busy only if batches were let go: no more are begun than there are buffers.
+        if (busy := self._busy[number]) is not None:
             self._process.settle(busy)
-        if parcel.size > self._shelves.batches[shelf].numel():
-            self._widen(shelf, parcel.size)
-        start, stop = parcel.write(self._shelves.batches[shelf])
-        answer = self._process.ask(Score(shelf, start, stop, _autocast()))
-        self._busy[shelf] = answer
+        if message.size > self._buffers.batches[number].numel():
+            self._widen(number, message.size)
+        start, stop = message.write(self._buffers.batches[number])
+        answer = self._process.ask(WorkerState.score, number, start, stop, _autocast())
+        self._busy[number] = answer
         self._begun += 1
 
         def scores() -> Scores:
-            dtype, data = self._process.settle(answer).value()
+            dtype, data = self._process.settle(answer).result()
             return torch.from_numpy(data).view(dtype)
 
         return scores
 
     def _renew(self, tensors: dict[str, Tensor]) -> None:
-        shelf = self._renewed % 2
-        if (unread := self._unread[shelf]) is not None:
+        number = self._renewed % 2
+        if (unread := self._unread[number]) is not None:
             self._process.settle(unread)
-        overwrite(self._weights[shelf], tensors)
+        overwrite(self._weights[number], tensors)
         modes = bytes(module.training for module in self._model.modules())
-        self._unread[shelf] = self._process.ask(Renew(shelf, modes))
+        self._unread[number] = self._process.ask(WorkerState.renew, number, modes)
         self._renewed += 1
 
-    def _widen(self, shelf: int, size: int) -> None:
-        buffer = allocate(max(size, self._shelves.batches[shelf].numel() * 3 // 2))
-        self._shelves.batches[shelf] = buffer
-        self._process.ask(Widen(shelf, buffer))
+    def _widen(self, number: int, size: int) -> None:
+        buffer = allocate(max(size, self._buffers.batches[number].numel() * 3 // 2))
+        self._buffers.batches[number] = buffer
+        self._process.ask(WorkerState.widen, number, buffer)
 
     def weights(self) -> dict[str, Tensor]:
         """Return those last sent."""
@@ -265,19 +242,20 @@ class ProcessBackend(ScoringBackend):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the scorer within must remember, when all that was begun is scored."""
-        return self._process.settle(self._process.ask(Report())).value()
+        return self._process.settle(self._process.ask(WorkerState.report)).result()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
         """Send what to go on from."""
         if weights is not None:
             self._renew(weights)
         if state is not None:
-            self._process.settle(self._process.ask(Resume(pickle.dumps(state)))).value()
+            answer = self._process.ask(WorkerState.resume, pickle.dumps(state))
+            self._process.settle(answer).result()
 
 
-def _pickled(order: WorkerSetup, method: str) -> bytes:
+def _pickled(setup: WorkerSetup, method: str) -> bytes:
     try:
-        return pickle.dumps(order)  # by value: nothing of the user's moves to shared memory
+        return pickle.dumps(setup)  # by value: nothing of the user's moves to shared memory
     except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:
         raise ConfigurationError(
             f'a process started by "{method}" must be sent the model, the losses and the scorer, '

@@ -15,10 +15,10 @@ NEAR = 3  # names to suggest
 
 
 class FirstBlocks:
-    """The part of a model that is called before one of its modules has returned.
+    """The part of a model that runs until one of its modules returns.
 
-    The model itself is run, so that it does not matter how its forward pass is written, and is
-    left as it was: modes, buffers, and hooks too, one of which ends the pass.
+    The model itself is run, so that it does not matter how its forward pass is written. A hook
+    ends the pass; modes, buffers and hooks are put back.
 
     Args:
         model: compiled and distributed ones are run without what they are wrapped in.

@@ -17,7 +17,7 @@ from torch import nn
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined._process_lane import SecondProcess
+from selective_backprop.scorers.cheap.pipelined._process_backend import SecondProcess
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, 20), (20, 1)])
@@ -100,7 +100,7 @@ def test_batches_that_nobody_waits_for_are_let_go():
     for _ in range(20):
         running.begin(of(3), None)
     assert running.score(of(3), None).tolist() == [21] * 3
-    assert len(running._pair.cheap._lane._process._asked) == 0
+    assert len(running._pair.cheap._backend._process._asked) == 0
 
 
 def test_an_error_is_raised_where_its_scores_are_waited_for_and_the_next_batch_is_scored():

@@ -1,0 +1,60 @@
+"""Copy a model, and bring the copy up to date in the memory that it has."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, which is not to be trained.
+
+    Raises:
+        ConfigurationError: if it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(model).requires_grad_(False)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
+
+
+def update(twin: nn.Module, model: nn.Module) -> None:
+    """Give a copy of a model its parameters, buffers and modes, without allocating anything.
+
+    Raises:
+        LoaderError: if the model is no longer made of the same parts.
+    """
+    overwrite(tensors_of(twin), tensors_of(model))
+    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
+        if mine.training != theirs.training:
+            mine.training = theirs.training
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers by name, those that are shared once."""
+    return {
+        name: tensor.detach()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    }
+
+
+@torch.no_grad()
+def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Copy tensors into others of the same names and shapes.
+
+    Raises:
+        LoaderError: if there are others.
+    """
+    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
+    if shapes[0] != shapes[1]:
+        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
+        raise LoaderError(
+            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
+            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
+        )
+    if mine:
+        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
