@@ -181,7 +181,7 @@ class LoaderState:
         self.fresh = False
         self.next_epoch, self.mid_epoch, self.position = number, goes_on, reached
         self._tally = asdict(tally)
-        parts.clock.cadence.state = reached.draw.cadence
+        parts.pipeline.clock.cadence.state = reached.draw.cadence
         parts.pipeline.buffer.state = waits
         parts.pipeline.finite.skipped = counted
         if parts.handshake is not None:

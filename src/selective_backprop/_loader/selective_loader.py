@@ -25,7 +25,7 @@ from selective_backprop._core.options import (
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import LoaderOptions, assemble
+from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch_iterator import Epoch
 from selective_backprop._loader.summary import summarise
@@ -38,8 +38,9 @@ from selective_backprop._loader.validation import (
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._pipeline.epoch_length import Progress
 from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection

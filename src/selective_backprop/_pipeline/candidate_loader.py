@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.keys import plain_list
 from selective_backprop._batches.structure import (
-    Layout,
     check_layout,
     count_rows,
     map_tensors,
@@ -19,15 +18,16 @@ from selective_backprop._batches.structure import (
 )
 from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stopwatch import Stopwatch, charged
+from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.index_sampler import (
     BatchPlan,
     IndexSampler,
-    PhasePlanner,
     ResumeFrom,
     SamplerState,
 )
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.sampler_rng import SamplerRngState
 from selective_backprop._pipeline.score_memory import EpochScores
@@ -83,10 +83,8 @@ class CandidateLoader:
         draw: stage one; None for a stream, whose phases are decided as batches arrive.
         clock: says which phase a batch of a stream falls into.
         scorer: begins to score batches ahead; None where scoring waits for its turn.
-        layout: how rows are counted.
+        options: the user's, such as the device where candidates go.
         counts: whether every batch's rows are counted against its indices.
-        device: where candidates go, or None to leave them.
-        stopwatch: charged with the seconds of loading and scoring, or None.
 
     Attributes:
         counts: as given.
@@ -98,20 +96,17 @@ class CandidateLoader:
         draw: IndexSampler | None,
         clock: PhasePlanner,
         scorer: RunningScorer | None,
+        options: LoaderOptions,
         *,
-        layout: Layout,
         counts: bool,
-        device: torch.device | None,
-        stopwatch: Stopwatch | None,
     ) -> None:
         self._candidates = candidates
         self._draw = draw
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
-        self._layout = layout
+        self._options = options
         self.counts = counts
-        self._device = device
-        self._stopwatch = stopwatch
+        device = self._device = options.device
         self._epoch = 0
         self._came = (0, 0)
         self._goes_on = False
@@ -221,20 +216,20 @@ class CandidateLoader:
         with torch.random.fork_rng(devices=[], enabled=self._goes_on):
             batches = iter(self._candidates)
         while True:
-            with charged(self._stopwatch, "load"):
+            with charged(self._options.stopwatch, "load"):
                 batch = self._next(batches)
                 if batch is END:
                     return
                 batch, copied = self._move(batch)
             if first:
-                check_layout(batch, self._layout)
+                check_layout(batch, self._options.layout)
                 first = False
             candidate_batch = self._pair(batch)
             if self._scorer is not None and will_score(candidate_batch.phase):
                 if copied is not None:
                     copied()
                     copied = None
-                with charged(self._stopwatch, "score"):
+                with charged(self._options.stopwatch, "score"):
                     rows = candidate_batch.rows
                     candidate_batch = candidate_batch._replace(
                         scores=self._scorer.begin(rows.batch, rows.indices)
@@ -264,7 +259,7 @@ class CandidateLoader:
         plan = self._next_plan(self._draw)
         rows = plan.rows
         if self.counts:
-            count_rows(batch, self._layout, rows.count)
+            count_rows(batch, self._options.layout, rows.count)
         indices = rows.batch if isinstance(rows.batch, Tensor) else None
         rows = Rows(
             batch,
@@ -285,7 +280,7 @@ class CandidateLoader:
 
     def _pair_stream(self, batch: Any) -> CandidateBatch:
         try:
-            rows = Rows(batch, count_rows(batch, self._layout))
+            rows = Rows(batch, count_rows(batch, self._options.layout))
         except BatchError:
             if self.counts:
                 raise

@@ -2,7 +2,7 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -12,12 +12,14 @@ from torch import Tensor
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.saved_state import MOST, Saved
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
+from selective_backprop._pipeline.rows import BufferState, Rows
 from selective_backprop._pipeline.sampler_rng import SamplerRngState
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import count_items
-from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
+from selective_backprop._sampling.schedule import Phase
 
 MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
 LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
@@ -128,38 +130,6 @@ class BatchPlan(NamedTuple):
     state: SamplerState
 
 
-class PhasePlanner:
-    """Say which phase each candidate batch falls into.
-
-    Args:
-        schedule: when selection acts.
-        cadence: deals out unselective batches while it does.
-        progress: returns the fraction of training done at `(epoch, candidate batches drawn)`,
-            or None if that is unknown.
-    """
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        cadence: PlainBatchCadence,
-        progress: Callable[[int, int], float | None],
-    ) -> None:
-        self._schedule = schedule
-        self.progress = progress
-        self.cadence = cadence
-
-    @property
-    def deals_out(self) -> bool:
-        """Whether unselective batches are dealt out, which are counted one by one."""
-        return self.cadence.active
-
-    def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
-        """Return the phase of the next candidate batch, of `candidates` rows."""
-        if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
-            return Phase.PLAIN
-        return Phase.PLAIN_IN_SELECTION if self.cadence.next_is_plain(candidates) else Phase.SELECT
-
-
 class IndexSampler:
     """The user's batch sampler with stage one in it; a data loader iterates it in its place.
 
@@ -174,7 +144,7 @@ class IndexSampler:
         source: yields the indices of each candidate batch.
         clock: says which phase a batch falls into.
         buffer: draws before loading; None where batches are loaded as they come.
-        leftovers: what becomes of indices that are left at the end of an epoch.
+        options: the user's, of which `leftovers` goes for indices.
         batch_size: rows of a batch to be scored, where scores are remembered.
 
     Attributes:
@@ -186,14 +156,14 @@ class IndexSampler:
         source: Iterable[Any],
         clock: PhasePlanner,
         buffer: SelectionBuffer | None,
-        leftovers: Leftovers,
+        options: LoaderOptions,
         *,
         batch_size: int = 1,
     ) -> None:
         self.sampler = source
         self._clock = clock
         self.buffer = buffer
-        self._leftovers = leftovers
+        self._options = options
         self._batch_size = batch_size
         self._epoch_scores: EpochScores | None = None
         self._unscored: list[Tensor] = []
@@ -296,7 +266,7 @@ class IndexSampler:
         yield from self._draw_gathered()
         if self.buffer is not None:
             yield from self._issue(Phase.SELECT, self._take_batches(least=1))
-            yield from self._issue(Phase.PRESELECTED, self.buffer.close(self._leftovers))
+            yield from self._issue(Phase.PRESELECTED, self.buffer.close(self._options.leftovers))
             yield from self._rescore(self.buffer)
 
     def _begin(self) -> Iterator[Any]:
@@ -339,7 +309,11 @@ class IndexSampler:
 
     def _how_many_together(self) -> int:
         """Return how many candidate batches of the epoch are drawn from together."""
-        if self._epoch_scores is None or not self._epoch_scores.complete or self._clock.deals_out:
+        if (
+            self._epoch_scores is None
+            or not self._epoch_scores.complete
+            or self._clock.cadence.active
+        ):
             return 1
         batches = count_items(self.sampler) or 0  # one by one where nobody knows
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)

@@ -12,21 +12,23 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.mixed_targets import warn_of_mixtures
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
-from selective_backprop._core.stopwatch import Stopwatch, charged
+from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.epoch_length import EpochStart
 from selective_backprop._pipeline.gate_feed import GateFeed
-from selective_backprop._pipeline.index_sampler import PhasePlanner, ResumeFrom, SamplerState
+from selective_backprop._pipeline.index_sampler import ResumeFrom, SamplerState
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import MidEpochState
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.scorers import RunningScorer
+from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
@@ -91,37 +93,28 @@ class Pipeline:
         clock: tells how far training is.
         selector: stage three, told at an epoch's start how far training is.
         scorer: stage two; None where nothing is scored.
+        needs: the scorer's.
         gate: whether selection pays yet, judged from scores; None where it always acts.
         feed: shows the gate what training computes anyway; None where that is not possible.
         memory: what is remembered of each example; None where nothing is.
         finite: what happens to scores that are not finite.
         buffer: stages three and four.
-        leftovers: what becomes of what is left at an epoch's end.
         lockstep: lets ranks take their batches together; None for one process alone.
-        probe_first_batch: whether the first batch is scored whatever its phase.
-        files_by_index: whether what is known of a row is known by its index, so that it must be one
-            example's.
-        learns: whether the scorer is trained beside the model.
-        device: where candidates are, or None for anywhere.
-        stopwatch: charged with the seconds of each stage, or None.
+        options: the user's.
     """
 
     candidate_loader: CandidateLoader
     clock: PhasePlanner
     selector: RunningSelector
     scorer: RunningScorer | None
+    needs: Needs
     gate: RunningGate | None
     feed: GateFeed | None
     memory: ScoreMemory | None
     finite: FiniteGuard
     buffer: SelectionBuffer
-    leftovers: Leftovers
     lockstep: LockstepBatches | None
-    probe_first_batch: bool
-    files_by_index: bool
-    learns: bool
-    device: torch.device | None
-    stopwatch: Stopwatch | None
+    options: LoaderOptions
 
     def run(
         self,
@@ -144,8 +137,8 @@ class Pipeline:
         batches = self._fill(position, count)
         try:
             for rows in self._take(begin, batches):
-                if self.scorer is not None and self.learns:
-                    with charged(self.stopwatch, "score"):
+                if self.scorer is not None and self.needs.learns:
+                    with charged(self.options.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if self.memory is not None and rows.indices is not None:
                     self.memory.writer.hand_out(rows.indices)
@@ -166,7 +159,7 @@ class Pipeline:
     def _let_go(self, position: Position) -> None:
         """Do with what is left as is asked for, after another rank has ended the epoch."""
         assert self.lockstep is not None
-        if self.leftovers is Leftovers.CARRY:
+        if self.options.leftovers is Leftovers.CARRY:
             return
         held, self.lockstep.held = self.lockstep.held, None
         row_buffer, index_buffer = self.buffer.state, position.draw.buffer
@@ -196,19 +189,19 @@ class Pipeline:
         """Begin an epoch in all stages."""
         epoch_scores = None
         if self.memory is not None:
-            with charged(self.stopwatch, "select"):
+            with charged(self.options.stopwatch, "select"):
                 epoch_scores = self.memory.open(epoch, handed=position.handed)
         position.epoch, position.candidates, position.drawn = epoch, 0, 0
         self.candidate_loader.open(epoch, position.draw, epoch_scores)
         if isinstance(self.selector, Paced):
-            self.selector.begin(self.clock.progress(epoch, 0) or 0.0)
+            self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
         self.buffer.open(epoch)
 
     def _reopen(self, epoch: int, position: Position, mid_epoch: MidEpochState) -> None:
         """Go on in an epoch; a selector that is paced has been told where it began."""
         epoch_scores = None
         if self.memory is not None:
-            with charged(self.stopwatch, "select"):
+            with charged(self.options.stopwatch, "select"):
                 epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.settled)
         digest, streams = position.draw.digest, mid_epoch.streams
         passed = ResumeFrom(position.candidates, position.drawn, digest, streams, mid_epoch.stream)
@@ -228,11 +221,7 @@ class Pipeline:
                     self.gate.observe(self._score(rows, position, count, begun))
             if phase in (Phase.SELECT, Phase.RESCORE):
                 rows = self._judge(rows, position, count, begun)
-            elif (
-                self.probe_first_batch
-                and not position.scored
-                and not (self.feed and self.feed.taken)
-            ):
+            elif self.needs.passes and not position.scored and not (self.feed and self.feed.taken):
                 # The very first batch is scored even in a warm-up: what is wrong with the losses
                 # is said at once, and not when a whole epoch has been trained. The loader's loss,
                 # where a loop takes it for a gate, says so itself.
@@ -241,7 +230,7 @@ class Pipeline:
                 for batch in self._timed(self.buffer.route(phase, rows)):
                     # Rows that a last draw left waiting may lead it; it counts as plain.
                     yield replace(batch, plain=True) if phase is Phase.PLAIN else batch
-        yield from self._timed(self.buffer.close(self.leftovers))
+        yield from self._timed(self.buffer.close(self.options.leftovers))
         self.finite.settle()
 
     def _judge(
@@ -263,10 +252,12 @@ class Pipeline:
         self, position: Position, count: Callable[..., None]
     ) -> Iterator[tuple[Phase, Rows, Waiting]]:
         """Yield loaded batches with their phase, and move the consumer's position along."""
+        # What is known of a row is known by its index, so it must be a single example's.
+        by_index = self.needs.indices or self.needs.remembers
         for candidate_batch in self.candidate_loader.run(
             first=not position.met, will_score=self._is_scored
         ):
-            if self.files_by_index and not position.met:
+            if by_index and not position.met:
                 warn_of_mixtures(candidate_batch.rows.batch)
             position.met = True
             phase, rows, candidates, position.drawn, position.draw, scores = candidate_batch
@@ -294,14 +285,14 @@ class Pipeline:
     ) -> Tensor:
         assert self.scorer is not None  # whoever scores has one
         checked = self._checked
-        with charged(self.stopwatch, "score"):
+        with charged(self.options.stopwatch, "score"):
             scores = self.scorer.score(rows.batch, rows.indices) if begun is None else begun()
             scores = check_losses(scores, rows.count).detach()
             if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()  # as ranks send them; and halves would tie
-            if self.device is not None:
+            if self.options.device is not None:
                 # The rows' device draws; a model that spans devices may score on another.
-                scores = scores.to(self.device)
+                scores = scores.to(self.options.device)
         position.scored = True
         count(scored=rows.count, checked=self._checked - checked)
         return scores
@@ -312,7 +303,7 @@ class Pipeline:
 
     def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
         while True:
-            with charged(self.stopwatch, "select"):
+            with charged(self.options.stopwatch, "select"):
                 rows = next(stage, None)
             if rows is None:
                 return
