@@ -1,7 +1,6 @@
 """Where a loader stands: what was counted, which epoch comes, and what a saved state holds."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,12 +10,11 @@ from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.epoch_length import EpochStart
+from selective_backprop._pipeline.cursor import Cursor, EpochStart, Waits
 from selective_backprop._pipeline.resume_point import MidEpochState
 from selective_backprop._pipeline.rows import BufferState
-from selective_backprop._pipeline.stages import Position
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 
 class LoaderState:
@@ -29,7 +27,6 @@ class LoaderState:
         layout: how rows that wait are counted.
 
     Attributes:
-        position: how far the consumer has come.
         next_epoch: the number of the epoch that the next iteration begins, or goes on with.
         start: where the epoch that runs started from; None while none does.
         counts_at_epoch_start: what was counted when that epoch began.
@@ -41,8 +38,7 @@ class LoaderState:
         self, parts: LoaderParts, built: dict[str, Any], device: torch.device | None, layout: Layout
     ) -> None:
         self._parts, self._built, self._device, self._layout = parts, built, device, layout
-        self._tally: dict[str, Any] = asdict(Stats())
-        self.position = Position()
+        self._tally = parts.pipeline.tally
         self.next_epoch = 0
         self.start: EpochStart | None = None
         self.counts_at_epoch_start: dict[str, Any] = {}
@@ -52,11 +48,11 @@ class LoaderState:
     @property
     def stats(self) -> Stats:
         """How many examples went where so far."""
-        stands = self.starts_at(self.next_epoch)
+        pipeline = self._parts.pipeline
         now = {
-            "waiting": stands.waiting,
-            "dropped": stands.dropped,
-            "nonfinite": self._parts.pipeline.finite.skipped,
+            "waiting": self.starts_at(self.next_epoch).waiting,
+            "dropped": pipeline.cursor.buffer.dropped + pipeline.buffer.state.dropped,
+            "nonfinite": pipeline.finite.skipped,
         }
         return Stats(**self._tally | now)
 
@@ -64,11 +60,6 @@ class LoaderState:
     def candidates_seen(self) -> int:
         """How many candidates came up in the epoch that runs."""
         return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
-
-    def count(self, **increments: int) -> None:
-        """Add to what was counted, by the names of `Stats`."""
-        for name, more in increments.items():
-            self._tally[name] += more
 
     def note_ties(self) -> None:
         """Note which share of the recent scores are ties."""
@@ -78,10 +69,10 @@ class LoaderState:
 
     def starts_at(self, epoch: int) -> EpochStart:
         """Return where an epoch would start from now."""
-        draw, row_buffer = self.position.draw, self._parts.pipeline.buffer.state
-        held = self._parts.held
+        cursor, held = self._parts.pipeline.cursor, self._parts.held
+        index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(epoch, draw.cadence, draw.buffer, row_buffer, draw.gathered, count)
+        return EpochStart(epoch, cursor.cadence, index_buffer, row_buffer, cursor.gathered, count)
 
     @property
     def runs(self) -> EpochStart | None:
@@ -110,16 +101,14 @@ class LoaderState:
         """
         parts, mid_epoch = self._parts, self.mid_epoch
         if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
-            mid_epoch = parts.pipeline.mid_epoch(
-                self.start, self.counts_at_epoch_start, self.position
-            )
+            mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
         return {
             "version": STATE_VERSION,
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
-            "mid_epoch": None if mid_epoch is None else mid_epoch.pack(),
-            "position": self.position.pack(),
+            "mid_epoch": None if mid_epoch is None else mid_epoch.state_dict(),
+            "cursor": parts.pipeline.cursor.state_dict(),
             "row_buffer": parts.pipeline.buffer.state.pack(),
             "held": BufferState(chosen=() if parts.held is None else (parts.held,)).pack(),
             "skipped": parts.pipeline.finite.skipped,
@@ -142,19 +131,19 @@ class LoaderState:
         """
         check_state("loader", state, STATE_VERSION, self._built)
         parts, candidate_loader = self._parts, self._parts.pipeline.candidate_loader
-        _, _, seed, epoch, mid_epoch, position, row_buffer, held, skipped, stats, own = Saved(
+        _, _, seed, epoch, mid_epoch, cursor, row_buffer, held, skipped, stats, own = Saved(
             state
         ).fields(
-            *("version", "built", "seed", "next_epoch", "mid_epoch", "position"),
+            *("version", "built", "seed", "next_epoch", "mid_epoch", "cursor"),
             *("row_buffer", "held", "skipped", "stats", "parts"),
         )
         memory = parts.pipeline.memory
         examples = None if memory is None else memory.examples
         tally = stats.record(Stats, **STATS_RANGES)
-        reached = Position.unpack(position, tally, examples)
+        reached = Cursor.read(cursor, tally, examples)
         number = epoch.whole(0, LAST_EPOCH)
         goes_on = mid_epoch.maybe(
-            lambda saved: MidEpochState.unpack(
+            lambda saved: MidEpochState.read(
                 saved, tally, reached.drawn, candidate_loader.sampler, memory
             )
         )
@@ -177,15 +166,12 @@ class LoaderState:
         with loaded(zip(stateful, moved, strict=True)):
             close()
         for buffer in (parts.index_buffer, parts.pipeline.buffer):
-            buffer.seed = (drawn_from, *buffer.seed[1:])
-        self.fresh = False
-        self.next_epoch, self.mid_epoch, self.position = number, goes_on, reached
-        self._tally = asdict(tally)
-        parts.pipeline.clock.cadence.state = reached.draw.cadence
-        parts.pipeline.buffer.state = waits
-        parts.pipeline.finite.skipped = counted
+            buffer.seed_with(drawn_from)
+        self.fresh, self.next_epoch, self.mid_epoch = False, number, goes_on
+        self._tally.update(vars(tally))
+        parts.pipeline.go_on(reached, waits, counted)
         if parts.handshake is not None:
-            parts.handshake.lockstep.held = next(iter(first.chosen), None)
+            parts.handshake.lockstep.go_on(next(iter(first.chosen), None))
 
     def _moved(self, part: Saved) -> Saved:
         """Return a part's state, on the scores' device where it lives with the scores."""

@@ -221,8 +221,8 @@ class SelectiveLoader:
     @property
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
-        position = self._state.position
-        return self._progress.at(max(0, position.epoch), position.drawn)
+        cursor = self._parts.pipeline.cursor
+        return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -328,10 +328,11 @@ class SelectiveLoader:
         """
         memory = self._parts.pipeline.memory
         if memory is not None:
-            epoch = max(0, self._state.position.epoch)
+            epoch = max(0, self._parts.pipeline.cursor.epoch)
             memory.record(selection, losses, self._options.nonfinite, epoch)
         if self._parts.feed is not None:
-            self._state.count(observed=self._parts.feed.take(selection, losses, outputs))
+            observed = self._parts.feed.take(selection, losses, outputs)
+            self._parts.pipeline.tally.count(observed=observed)
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
@@ -350,12 +351,13 @@ class SelectiveLoader:
             if handshake is not None:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
-            for rows in pipeline.run(number, state.position, state.count, mid_epoch):
-                self._sum_up(rows)
-                state.count(kept=rows.count, batches=1)
+            for rows in pipeline.run(number, mid_epoch):
+                if not self._quiet:
+                    self._sum_up(rows)
+                pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if handshake is not None:
-                state.count(beyond=handshake.beyond(state.candidates_seen))
+                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
             self._warn_if_barren()
         finally:
@@ -363,7 +365,7 @@ class SelectiveLoader:
 
     def _sum_up(self, first: Rows) -> None:
         """Say once what the first batch showed; a training that is resumed has heard it."""
-        if not self._quiet and self._state.fresh:
+        if self._state.fresh:
             model = self._options.model
             line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
             print(line, file=sys.stderr)

@@ -4,49 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from selective_backprop._pipeline.cursor import EpochStart, Waits
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import Leftovers, Shape
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
-
-
-class EpochStart(NamedTuple):
-    """Where an epoch starts from.
-
-    Attributes:
-        epoch: its number.
-        cadence: the count by which unselective batches are dealt out.
-        index_buffer: indices that wait, of examples that were drawn before loading.
-        row_buffer: loaded rows that wait.
-        unscored: how many indices wait to be loaded and scored.
-        held: rows of a batch that goes first, since another rank had none when it was full.
-    """
-
-    epoch: int
-    cadence: tuple[int, int]
-    index_buffer: BufferState = BufferState()
-    row_buffer: BufferState = BufferState()
-    unscored: int = 0
-    held: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many examples wait for anything."""
-        queues = sum(f.candidates + f.rows for f in (self.index_buffer, self.row_buffer))
-        return queues + self.unscored + self.held
-
-    @property
-    def dropped(self) -> int:
-        """How many examples were let go so far."""
-        return self.index_buffer.dropped + self.row_buffer.dropped
-
-
-def holding(candidates: int, rows: int) -> BufferState:
-    """Return a funnel that holds so many candidates and chosen rows, of which no more is known."""
-    return BufferState((Rows(None, candidates),), (Rows(None, rows),))
 
 
 @dataclass(frozen=True)
@@ -127,7 +92,7 @@ class LengthPlanner:
             candidate_batches,
             start.index_buffer if self.selects_before_loading else start.row_buffer,
         )
-        left = holding(waits.waiting, waits.chosen)
+        left = Waits(waits.waiting, waits.chosen)
         index_buffer, row_buffer = (
             (left, start.row_buffer) if self.selects_before_loading else (start.index_buffer, left)
         )
@@ -135,9 +100,7 @@ class LengthPlanner:
             cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
         )
 
-    def _fill(
-        self, candidate_batches: Iterable[tuple[Phase, int]], buffer: BufferState
-    ) -> "Filled":
+    def _fill(self, candidate_batches: Iterable[tuple[Phase, int]], buffer: Waits) -> "Filled":
         return fill_batches(
             candidate_batches,
             self.shape,

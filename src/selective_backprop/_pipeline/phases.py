@@ -32,19 +32,20 @@ class Progress:
         return min(1.0, (epoch + part) / self.epochs)
 
 
-@dataclass(frozen=True)
 class PhasePlanner:
     """Say which phase each candidate batch falls into.
 
-    Attributes:
+    Args:
         schedule: when selection acts.
         cadence: deals out unselective batches while it does.
         progress: how far training has come.
     """
 
-    schedule: Schedule
-    cadence: PlainBatchCadence
-    progress: Progress
+    def __init__(self, schedule: Schedule, cadence: PlainBatchCadence, progress: Progress) -> None:
+        self.schedule = schedule
+        self.cadence = cadence
+        self.progress = progress
+        self._by_fraction = schedule.uses_fractions
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
         """Return the phase of the next candidate batch.
@@ -54,10 +55,12 @@ class PhasePlanner:
             drawn: candidate batches of the epoch that were drawn before it.
             candidates: its rows.
         """
-        done = self.progress.at(epoch, drawn) if self.schedule.uses_fractions else None
+        done = self.progress.at(epoch, drawn) if self._by_fraction else None
         if not self.schedule.selects(epoch, done):
             return Phase.PLAIN
-        return Phase.PLAIN_IN_SELECTION if self.cadence.next_is_plain(candidates) else Phase.SELECT
+        if self.cadence.active and self.cadence.next_is_plain(candidates):
+            return Phase.PLAIN_IN_SELECTION
+        return Phase.SELECT
 
     def standing_at(self, cadence: tuple[int, int]) -> "PhasePlanner":
         """Return another planner of the same phases, whose cadence stands at `cadence`."""

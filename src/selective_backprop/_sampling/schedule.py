@@ -107,9 +107,9 @@ class Schedule:
         """
         if epoch < self.warmup_epochs:
             return False
-        return not self.uses_fractions or (
-            progress is not None and self.start <= progress < self.end
-        )
+        if self.start == 0.0 and self.end == 1.0:
+            return True
+        return progress is not None and self.start <= progress < self.end
 
 
 class PlainBatchCadence:
@@ -122,17 +122,16 @@ class PlainBatchCadence:
         every: as `Schedule.plain_every`.
         batch_size: rows of a training batch, b.
         window: candidates that a selected training batch is made from, W.
+
+    Attributes:
+        active: whether any batch is dealt out.
     """
 
     def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
         self._batch = batch_size
         self._cycle = None if every is None else (every - 1) * window + batch_size
+        self.active = every is not None
         self.state = (0, 0)
-
-    @property
-    def active(self) -> bool:
-        """Whether any batch is dealt out."""
-        return self._cycle is not None
 
     def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
         """Return another count of the same deal, standing at `state`."""
