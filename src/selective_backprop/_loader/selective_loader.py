@@ -162,7 +162,7 @@ class SelectiveLoader:
         self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
-        self._state = LoaderState(self._parts, self._built(), options.device, options.layout)
+        self._state = LoaderState(self._parts, self._built())
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -260,9 +260,7 @@ class SelectiveLoader:
             ConfigurationError: if it is no whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
-        if epoch != self._state.next_epoch:
-            self._state.mid_epoch = None
-        self._state.next_epoch = epoch
+        self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -303,7 +301,7 @@ class SelectiveLoader:
         if not known:
             check_use(self._strategy)
         if self._parts.feed is not None:
-            self._parts.feed.taken, self._parts.feed.expected = self._loss is not None, known
+            self._parts.feed.watch(taken=self._loss is not None, expected=known)
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -361,7 +359,7 @@ class SelectiveLoader:
             state.note_ties()
             self._warn_if_barren()
         finally:
-            state.start = None
+            state.end()
 
     def _sum_up(self, first: Rows) -> None:
         """Say once what the first batch showed; a training that is resumed has heard it."""
@@ -403,7 +401,7 @@ class SelectiveLoader:
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
-        return self._state.pack()
+        return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
@@ -413,7 +411,7 @@ class SelectiveLoader:
                 otherwise, or damaged; what differs is named. The loader then goes on as if it had
                 not been asked, in the middle of an epoch too.
         """
-        self._state.unpack(state, lambda: self._begin(None))
+        self._state.load_state_dict(state, lambda: self._begin(None))
 
     def _built(self) -> dict[str, Any]:
         return {

@@ -132,7 +132,6 @@ class CandidateLoader:
         if stream is not None and isinstance(self._candidates, Stateful):
             with Saved(stream, '["mid_epoch"]["stream"]').inside():
                 self._candidates.load_state_dict(stream)
-        self._clock.cadence.state = cursor.cadence
         if self._draw is not None:
             self._draw.open(cursor, epoch_scores, mid_epoch)
 
@@ -157,6 +156,9 @@ class CandidateLoader:
             if arrived is None:
                 break
             first = False
+            if not self._ahead:  # nor is any copy under way
+                yield arrived[0]
+                continue
             waiting.append(arrived)
             if len(waiting) > self._ahead:
                 yield _take(waiting)

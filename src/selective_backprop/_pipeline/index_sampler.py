@@ -120,7 +120,6 @@ class IndexSampler:
         """
         self.epoch = cursor.epoch
         self._drawn = self._candidates = self._digest = 0
-        self._clock.cadence.state = cursor.cadence
         self._unscored = list(cursor.unscored)
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
@@ -132,7 +131,7 @@ class IndexSampler:
         self.plans.clear()
         self._gathered, self._together = [], self._how_many_together()
         if self.buffer is not None:
-            self.buffer.state = cursor.buffer
+            self.buffer.go_on(cursor.buffer)
             past = None if epoch_scores is None else epoch_scores.past
             self.buffer.open(cursor.epoch, past, anew=mid_epoch is None)
 

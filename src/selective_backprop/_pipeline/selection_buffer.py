@@ -66,6 +66,10 @@ class SelectionBuffer:
         """Derive the draws' seeds from another one, and from this rank as before."""
         self.seed = (seed, *self.seed[1:])
 
+    def go_on(self, state: BufferState) -> None:
+        """Hold what this buffer or another one held."""
+        self.state = state
+
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
         """Begin an epoch, or go on in it.
 

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.mixed_targets import warn_of_mixtures
-from selective_backprop._core.stats import Tally
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
@@ -30,6 +31,24 @@ from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
+
+
+class PipelineState(NamedTuple):
+    """Where a pipeline stands between two batches.
+
+    Attributes:
+        cursor: where the consumer stands.
+        waits: what the row buffer holds.
+        held: a batch that goes first, since another rank had none when it was full.
+        skipped: rows left out so far for losses that were not finite.
+        counted: what was counted so far.
+    """
+
+    cursor: Cursor
+    waits: BufferState
+    held: Rows | None
+    skipped: int
+    counted: Stats
 
 
 @dataclass(eq=False)
@@ -93,16 +112,60 @@ class Pipeline:
         if self.lockstep is not None and self.lockstep.cut:
             self._let_go(self.lockstep)
 
-    def go_on(self, cursor: Cursor, waits: BufferState, skipped: int) -> None:
-        """Stand where another training stood.
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer stands, and what waits, in plain containers.
+
+        Raises:
+            BatchError: if rows wait that cannot be saved.
+        """
+        held = None if self.lockstep is None else self.lockstep.held
+        return {
+            "cursor": self.cursor.state_dict(),
+            "row_buffer": self.buffer.state.pack(),
+            "held": BufferState(chosen=() if held is None else (held,)).pack(),
+            "skipped": self.finite.skipped,
+        }
+
+    def read(
+        self, cursor: Saved, row_buffer: Saved, held: Saved, skipped: Saved, counted: Stats
+    ) -> PipelineState:
+        """Return the state whose `state_dict()` was saved; nothing is changed.
 
         Args:
-            cursor: where its consumer did.
-            waits: what its row buffer held.
-            skipped: how many rows it had left out for losses that were not finite.
+            cursor: as saved, like what follows.
+            row_buffer: what waited.
+            held: what ranks held back.
+            skipped: rows left out.
+            counted: what was counted by then.
+
+        Raises:
+            ConfigurationError: if it is damaged.
         """
-        self.cursor, self.buffer.state = cursor, waits
-        self.clock.cadence.state, self.finite.skipped = cursor.cadence, skipped
+        examples = None if self.memory is None else self.memory.examples
+        waits, first = (
+            BufferState.unpack(
+                rows,
+                examples=examples,
+                layout=self.options.layout if self.candidate_loader.counts else None,
+                device=self.options.device,
+            )
+            for rows in (row_buffer, held)
+        )
+        if first.waiting or len(first.chosen) > (self.lockstep is not None):
+            raise held.refuse("no more than the one batch that ranks hold back")
+        back = first.chosen[0] if first.chosen else None
+        return PipelineState(
+            Cursor.read(cursor, counted, examples), waits, back, skipped.whole(), counted
+        )
+
+    def go_on(self, state: PipelineState) -> None:
+        """Stand where another training stood."""
+        self.cursor = state.cursor
+        self.tally.update(vars(state.counted))
+        self.buffer.go_on(state.waits)
+        self.finite.go_on(state.skipped)
+        if self.lockstep is not None:
+            self.lockstep.go_on(state.held)
 
     def _let_go(self, lockstep: LockstepBatches) -> None:
         """Do with what is left as is asked for, after another rank has ended the epoch."""
@@ -136,6 +199,7 @@ class Pipeline:
         if mid_epoch is None:
             self.cursor = self.cursor._replace(candidates=0, drawn=0)
         self.cursor = self.cursor._replace(epoch=epoch)
+        self.clock.cadence.go_on(self.cursor.cadence)
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         # A selector that is paced was told where the epoch began when it did.
         if mid_epoch is None and isinstance(self.selector, Paced):

@@ -136,8 +136,12 @@ class PlainBatchCadence:
     def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
         """Return another count of the same deal, standing at `state`."""
         other = copy.copy(self)
-        other.state = state
+        other.go_on(state)
         return other
+
+    def go_on(self, state: tuple[int, int]) -> None:
+        """Count on from `state`."""
+        self.state = state
 
     def next_is_plain(self, candidates: int) -> bool:
         """Return whether the next candidate batch, of this many rows, passes unselected."""
