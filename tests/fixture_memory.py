@@ -102,7 +102,7 @@ class Loop:
     def waiting(self) -> Counter[int]:
         """The indices of all that waits, wherever it does."""
         state = self.door.state_dict()
-        drawing = state["position"]["draw"]
+        drawing = state["cursor"]
         found = Counter(drawing["unscored"].tolist())
         for stage in (drawing["index_buffer"], state["row_buffer"]):
             for kind in ("waiting", "chosen"):

@@ -176,11 +176,11 @@ def _epoch(
     state = door.state_dict()
     report.waiting = [
         number
-        for stage in (state["position"]["draw"]["index_buffer"], state["row_buffer"], state["held"])
+        for stage in (state["cursor"]["index_buffer"], state["row_buffer"], state["held"])
         for kind in ("waiting", "chosen")
         for rows in stage[kind]
         for number in (rows[0] if rows[2] is None else rows[2]).tolist()
-    ] + state["position"]["draw"]["unscored"].tolist()
+    ] + state["cursor"]["unscored"].tolist()
     return report
 
 

@@ -140,7 +140,7 @@ def test_a_pass_that_breaks_off_forgets_what_it_took_in_ahead(workers):
                 break
     assert door.stats == plain.stats
     assert door.state_dict().keys() == plain.state_dict().keys()
-    assert door.state_dict()["position"]["drawn"] == plain.state_dict()["position"]["drawn"]
+    assert door.state_dict()["cursor"]["drawn"] == plain.state_dict()["cursor"]["drawn"]
     for _ in range(2):
         assert numbers(door) == numbers(plain)
     assert door.stats == plain.stats

@@ -165,7 +165,7 @@ class Run:
         waiting = Counter(
             flat(
                 (rows[0] if rows[2] is None else rows[2]).tolist()
-                for stage in (state["position"]["draw"]["index_buffer"], state["row_buffer"])
+                for stage in (state["cursor"]["index_buffer"], state["row_buffer"])
                 for kind in ("waiting", "chosen")
                 for rows in stage[kind]
             )

@@ -13,7 +13,7 @@ from torch import nn
 
 import selective_backprop as sb
 
-ROWS = ("position", "row_buffer", "mid_epoch", "parts")
+ROWS = ("cursor", "row_buffer", "mid_epoch", "parts")
 ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
 PLACES = {"traditional": ALL, "random, cadence": ROWS, "selective": ROWS, "auto": ROWS}
 KINDS = {
@@ -53,7 +53,7 @@ def is_row(path: tuple) -> bool:
 
 def is_content(path: tuple) -> bool:
     """Whether a state may hold there what no loader can judge: weights, rates, features, keys."""
-    keys = path[0] == "position" and path[-1] == 0
+    keys = path[0] == "cursor" and path[-1] == 0
     return keys or is_row(path) or any(name in path for name in ("param_groups", *CONTENT))
 
 

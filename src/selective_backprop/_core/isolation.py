@@ -66,18 +66,6 @@ class _Slot(NamedTuple):
         """Identifies the place in the model, whichever tensor is there."""
         return id(self.module), self.name
 
-    @property
-    def content(self) -> tuple[int, int]:
-        """Identifies the tensor and its memory."""
-        buffer = self.buffer
-        # Only strided tensors have a data pointer.
-        return id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the place now has another tensor, or none."""
-        return self.module._buffers.get(self.name) is not self.buffer
-
 
 class KeptBuffers:
     """Save the buffers of a model before a forward pass, and put back those that it changed.
@@ -113,7 +101,8 @@ class KeptBuffers:
             buffers.restore_small(small)
             moved = set()
             for slot, version, value in zip(buffers.others, versions, saved, strict=True):
-                changed = slot.replaced or _version(slot.buffer) != version
+                replaced = slot.module._buffers.get(slot.name) is not slot.buffer
+                changed = replaced or _version(slot.buffer) != version
                 if value is not None and (changed or _differ(slot.buffer, value)):
                     slot.buffer.copy_(value)
                     changed = True
@@ -123,7 +112,7 @@ class KeptBuffers:
                         self._warn(slot)
             # A module may also put a new tensor in the place instead of writing into the old one.
             for slot in buffers.slots:
-                if slot.replaced:
+                if slot.module._buffers.get(slot.name) is not slot.buffer:
                     slot.module._buffers[slot.name] = slot.buffer
             # A pass that raised may have ended before it changed a buffer.
             if whole or known is not None:
@@ -151,7 +140,7 @@ class _Buffers:
         self._model = model
         self.slots = list(_slots_of(model))
         self.others = [slot for slot in self.slots if not _is_small(slot.buffer)]
-        self._known = [(slot.key, slot.content) for slot in self.slots]
+        self._known = _places(model)
         self._views: dict[torch.device, list[Tensor]] = {}
         for _, _, buffer in self.slots:
             if _is_small(buffer):
@@ -163,7 +152,7 @@ class _Buffers:
     @property
     def outdated(self) -> bool:
         """Whether the model has other buffers by now, or these in other memory."""
-        return [(slot.key, slot.content) for slot in _slots_of(self._model)] != self._known
+        return _places(self._model) != self._known
 
     def read_small(self) -> list[Tensor]:
         """Return a copy of the small buffers' bytes, one tensor per device."""
@@ -187,6 +176,17 @@ def _slots_of(model: nn.Module) -> Iterator[_Slot]:
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 yield _Slot(module, name, buffer)
+
+
+def _places(model: nn.Module) -> list[tuple[int, str, int, int]]:
+    """Return what tells the buffers of a model, where they hang and their memory from others."""
+    found = []
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                memory = buffer.data_ptr() if buffer.layout is torch.strided else 0
+                found.append((id(module), name, id(buffer), memory))
+    return found
 
 
 def large_buffers(model: nn.Module) -> list[str]:

@@ -1,6 +1,7 @@
 """How many examples went where: one frozen snapshot, read by the lab, the adapters and logs."""
 
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
@@ -75,6 +76,18 @@ class Stats:
         return replace(
             self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}
         )
+
+
+class Tally(dict[str, Any]):
+    """Counts by the names of `Stats`, which grow."""
+
+    def __init__(self) -> None:
+        super().__init__(vars(Stats()))
+
+    def count(self, **increments: int) -> None:
+        """Add to what was counted."""
+        for name, more in increments.items():
+            self[name] += more
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ class Stopwatch:
             self._since = now
 
 
+NOBODY = nullcontext()
+
+
 def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
     """Charge the body to a phase of a stopwatch, if there is one."""
-    return nullcontext() if stopwatch is None else stopwatch.phase(phase)
+    return NOBODY if stopwatch is None else stopwatch.phase(phase)

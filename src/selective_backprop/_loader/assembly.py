@@ -1,15 +1,9 @@
 """Put the stages between a data loader and a training loop together."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import nn
-
-from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
+from selective_backprop._batches.losses import find_losses, find_outputs
 from selective_backprop._batches.structure import Layout
-from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import EpochHandshake
@@ -19,12 +13,14 @@ from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
 from selective_backprop._memory.shared_history import SharedHistory
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
-from selective_backprop._pipeline.epoch_length import LengthPlanner, Progress
+from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.gate_feed import GateFeed, feed_of
-from selective_backprop._pipeline.index_sampler import IndexSampler, PhasePlanner
+from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
-from selective_backprop._pipeline.rows import Leftovers, Rows, Shape
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner, Progress
+from selective_backprop._pipeline.rows import Rows, Shape
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
@@ -41,36 +37,12 @@ from selective_backprop.strategies._collective import has_collective_forward
 
 
 @dataclass(frozen=True)
-class LoaderOptions:
-    """What the user asked of a loader, checked and in the package's own types.
-
-    Attributes are as the arguments of `SelectiveLoader`.
-    """
-
-    model: nn.Module | None
-    loss_fn: LossFunction | None
-    losses: LossesOf | None
-    outputs: OutputsOf | None
-    batch_size: int | None
-    leftovers: Leftovers
-    with_selection: bool
-    layout: Layout
-    device: torch.device | None
-    seed: int
-    nonfinite: NonFinite
-    stopwatch: Stopwatch | None
-    process_group: Any
-
-
-@dataclass(frozen=True)
 class LoaderParts:
     """The stages, and what looks at them.
 
     Attributes:
         shape: the sizes that the stages work with.
-        clock: says which phase a batch falls into.
-        selector: stage three.
-        index_buffer: the funnel of what is drawn before loading.
+        index_buffer: the buffer of what is drawn before loading.
         history: the recent scores, or None where none are ranked.
         pipeline: the stages themselves.
         length_planner: what can be known ahead.
@@ -79,14 +51,17 @@ class LoaderParts:
     """
 
     shape: Shape
-    clock: PhasePlanner
-    selector: RunningSelector
     index_buffer: SelectionBuffer
     history: History | None
     pipeline: Pipeline
     length_planner: LengthPlanner
     ranks: Ranks
     handshake: EpochHandshake | None
+
+    @property
+    def selector(self) -> RunningSelector:
+        """Stage three."""
+        return self.pipeline.selector
 
     @property
     def scorer(self) -> RunningScorer | None:
@@ -134,92 +109,65 @@ def assemble(
     """
     terms, schedule = strategy.selector.terms, strategy.schedule
     needs = strategy.needs or Needs(passes=False)
-    batch = full_batch(source, options.batch_size, terms)
-    window = full_window(batch or 1, terms)
-    shape = Shape(
-        batch,
-        window if terms.draw is Draw.EXACT else None,
-        unchanged=batch is None or batch == source.batch_size,
-        keeps_everything=terms.keeps_everything,
-    )
+    shape, window = _sizes(source, strategy, options)
     ranks = find_ranks(options.process_group, options.device)
-    collective_forward = has_collective_forward(
-        strategy, options.model, options.nonfinite is NonFinite.SKIP, ranks
-    )
-    context = Context(
-        batch_size=batch or 1,
-        window=shape.window,
-        model=options.model,
-        losses=find_losses(options.loss_fn, options.losses, options.outputs)
-        if strategy.scores
-        else None,
-        outputs=find_outputs(options.losses, options.outputs),
-        device=options.device,
-        examples=source.examples,
-        rate=terms.rate,
-    )
+    skips = options.nonfinite is NonFinite.SKIP
+    collective_forward = has_collective_forward(strategy, options.model, skips, ranks)
+    context = _context(source, strategy, shape, options)
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
+    gate = None if schedule.gate is None else schedule.gate.start(context)
+    memory = None
+    if scorer is not None and needs.remembers and source.examples is not None:
+        memory = _remember(source.examples, scorer, needs, ranks)
     history = History(max(terms.history, window) * ranks.size) if terms.history else None
     lockstep, filing = None, None
     if isinstance(ranks, Group):
         ranked = history is not None and needs.passes
         filing = SharedHistory(history, window, options.device) if ranked else None
         lockstep = LockstepBatches(Exchange(ranks, window if ranked else 0), filing)
-    cadence = PlainBatchCadence(schedule.plain_every, batch_size=batch or 1, window=window)
-    clock = PhasePlanner(schedule, cadence, progress.at)
+
     seed = options.seed, ranks.rank
     index_buffer = SelectionBuffer(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
     row_buffer = SelectionBuffer(
         selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
     )
-    memory = None
-    if scorer is not None and needs.remembers and source.examples is not None:
-        memory = _remember(source.examples, scorer, needs, ranks)
+    cadence = PlainBatchCadence(schedule.plain_every, batch_size=context.batch_size, window=window)
+    clock = PhasePlanner(schedule, cadence, progress)
     draw = None
     if source.indexed:
         first = index_buffer if scorer is None or memory is not None else None
-        size = source.batch_size or batch or 1
-        draw = IndexSampler(source.indices(), clock, first, options.leftovers, batch_size=size)
-    probe_first_batch = needs.passes
-    counts = options.with_selection or scorer is not None
+        size = source.batch_size or context.batch_size
+        draw = IndexSampler(source.indices(), clock, first, options, batch_size=size)
+    passes_unseen = terms.keeps_everything and shape.unchanged and scorer is None
     candidate_loader = CandidateLoader(
         source.copy_with(draw),
         draw,
         clock,
         scorer if needs.defers else None,
-        layout=options.layout,
-        counts=counts or not (terms.keeps_everything and shape.unchanged),
-        device=options.device,
-        stopwatch=options.stopwatch,
+        options,
+        counts=options.with_selection or not passes_unseen,
     )
-    gate = None if schedule.gate is None else schedule.gate.start(context)
     pipeline = Pipeline(
         candidate_loader=candidate_loader,
         clock=clock,
         selector=selector,
         scorer=scorer,
+        needs=needs,
         gate=gate,
         feed=feed_of(gate, strategy.scorer),
         memory=memory,
         finite=FiniteGuard(options.nonfinite, options.layout),
         buffer=row_buffer,
-        leftovers=options.leftovers,
         lockstep=lockstep,
-        probe_first_batch=probe_first_batch,
-        files_by_index=needs.indices or needs.remembers,
-        learns=needs.learns,
-        device=options.device,
-        stopwatch=options.stopwatch,
+        options=options,
     )
     length_planner = LengthPlanner(
         source,
-        schedule,
-        cadence,
-        progress,
+        clock,
         shape,
-        options.leftovers,
-        skips=scorer is not None and options.nonfinite is NonFinite.SKIP,
+        options,
+        scores=scorer is not None,
         selects_before_loading=scorer is None and draw is not None,
         memory=memory,
     )
@@ -235,8 +183,37 @@ def assemble(
             length_planner=length_planner,
             collective_forward=collective_forward,
         )
-    return LoaderParts(
-        shape, clock, selector, index_buffer, history, pipeline, length_planner, ranks, handshake
+    return LoaderParts(shape, index_buffer, history, pipeline, length_planner, ranks, handshake)
+
+
+def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:
+    """Return what the buffers fill, and the candidates that a full batch is drawn from."""
+    terms = strategy.selector.terms
+    batch = full_batch(source, options.batch_size, terms)
+    window = full_window(batch or 1, terms)
+    shape = Shape(
+        batch,
+        window if terms.draw is Draw.EXACT else None,
+        unchanged=batch is None or batch == source.batch_size,
+        keeps_everything=terms.keeps_everything,
+    )
+    return shape, window
+
+
+def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOptions) -> Context:
+    """Return what scorers, selectors and gates may know."""
+    losses = None
+    if strategy.scores:
+        losses = find_losses(options.loss_fn, options.losses, options.outputs)
+    return Context(
+        batch_size=shape.batch_size or 1,
+        window=shape.window,
+        model=options.model,
+        losses=losses,
+        outputs=find_outputs(options.losses, options.outputs),
+        device=options.device,
+        examples=source.examples,
+        rate=strategy.selector.terms.rate,
     )
 
 

@@ -1,22 +1,16 @@
 """Where a loader stands: what was counted, which epoch comes, and what a saved state holds."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
-import torch
-
 from selective_backprop._batches.serialization import on_device
-from selective_backprop._batches.structure import Layout
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.epoch_length import EpochStart
+from selective_backprop._pipeline.cursor import EpochStart, Waits
 from selective_backprop._pipeline.resume_point import MidEpochState
-from selective_backprop._pipeline.rows import BufferState
-from selective_backprop._pipeline.stages import Position
 
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 
 class LoaderState:
@@ -25,11 +19,8 @@ class LoaderState:
     Args:
         parts: the stages, some of which have a state of their own.
         built: what the loader was built with, by name; a state is of a loader built alike.
-        device: where scores live, or None for anywhere.
-        layout: how rows that wait are counted.
 
     Attributes:
-        position: how far the consumer has come.
         next_epoch: the number of the epoch that the next iteration begins, or goes on with.
         start: where the epoch that runs started from; None while none does.
         counts_at_epoch_start: what was counted when that epoch began.
@@ -37,12 +28,9 @@ class LoaderState:
         fresh: whether no state was loaded.
     """
 
-    def __init__(
-        self, parts: LoaderParts, built: dict[str, Any], device: torch.device | None, layout: Layout
-    ) -> None:
-        self._parts, self._built, self._device, self._layout = parts, built, device, layout
-        self._tally: dict[str, Any] = asdict(Stats())
-        self.position = Position()
+    def __init__(self, parts: LoaderParts, built: dict[str, Any]) -> None:
+        self._parts, self._built = parts, built
+        self._tally = parts.pipeline.tally
         self.next_epoch = 0
         self.start: EpochStart | None = None
         self.counts_at_epoch_start: dict[str, Any] = {}
@@ -52,11 +40,11 @@ class LoaderState:
     @property
     def stats(self) -> Stats:
         """How many examples went where so far."""
-        stands = self.starts_at(self.next_epoch)
+        pipeline = self._parts.pipeline
         now = {
-            "waiting": stands.waiting,
-            "dropped": stands.dropped,
-            "nonfinite": self._parts.pipeline.finite.skipped,
+            "waiting": self.starts_at(self.next_epoch).waiting,
+            "dropped": pipeline.cursor.buffer.dropped + pipeline.buffer.state.dropped,
+            "nonfinite": pipeline.finite.skipped,
         }
         return Stats(**self._tally | now)
 
@@ -64,11 +52,6 @@ class LoaderState:
     def candidates_seen(self) -> int:
         """How many candidates came up in the epoch that runs."""
         return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
-
-    def count(self, **increments: int) -> None:
-        """Add to what was counted, by the names of `Stats`."""
-        for name, more in increments.items():
-            self._tally[name] += more
 
     def note_ties(self) -> None:
         """Note which share of the recent scores are ties."""
@@ -78,10 +61,10 @@ class LoaderState:
 
     def starts_at(self, epoch: int) -> EpochStart:
         """Return where an epoch would start from now."""
-        draw, row_buffer = self.position.draw, self._parts.pipeline.buffer.state
-        held = self._parts.held
+        cursor, held = self._parts.pipeline.cursor, self._parts.held
+        index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(epoch, draw.cadence, draw.buffer, row_buffer, draw.gathered, count)
+        return EpochStart(epoch, cursor.cadence, index_buffer, row_buffer, cursor.gathered, count)
 
     @property
     def runs(self) -> EpochStart | None:
@@ -102,7 +85,17 @@ class LoaderState:
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
         return number, mid_epoch
 
-    def pack(self) -> dict[str, Any]:
+    def end(self) -> None:
+        """Note that no epoch runs any more."""
+        self.start = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number the next epoch; the rest of another one that was to go on is left out."""
+        if epoch != self.next_epoch:
+            self.mid_epoch = None
+        self.next_epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
         """Return all of it, and what the parts must remember, in plain containers.
 
         Raises:
@@ -110,25 +103,20 @@ class LoaderState:
         """
         parts, mid_epoch = self._parts, self.mid_epoch
         if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
-            mid_epoch = parts.pipeline.mid_epoch(
-                self.start, self.counts_at_epoch_start, self.position
-            )
+            mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
         return {
             "version": STATE_VERSION,
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
-            "mid_epoch": None if mid_epoch is None else mid_epoch.pack(),
-            "position": self.position.pack(),
-            "row_buffer": parts.pipeline.buffer.state.pack(),
-            "held": BufferState(chosen=() if parts.held is None else (parts.held,)).pack(),
-            "skipped": parts.pipeline.finite.skipped,
+            "mid_epoch": None if mid_epoch is None else mid_epoch.state_dict(),
+            **parts.pipeline.state_dict(),
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful()},
         }
 
-    def unpack(self, state: Any, close: Callable[[], object]) -> None:
-        """Go on from what `pack()` returned.
+    def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
+        """Go on from what `state_dict()` returned.
 
         Everything is read before anything is changed.
 
@@ -141,58 +129,37 @@ class LoaderState:
                 nothing has changed.
         """
         check_state("loader", state, STATE_VERSION, self._built)
-        parts, candidate_loader = self._parts, self._parts.pipeline.candidate_loader
-        _, _, seed, epoch, mid_epoch, position, row_buffer, held, skipped, stats, own = Saved(
-            state
-        ).fields(
-            *("version", "built", "seed", "next_epoch", "mid_epoch", "position"),
-            *("row_buffer", "held", "skipped", "stats", "parts"),
+        pipeline = self._parts.pipeline
+        _, _, seed, epoch, mid_epoch, *stages, stats, own = Saved(state).fields(
+            *("version", "built", "seed", "next_epoch", "mid_epoch"),
+            *("cursor", "row_buffer", "held", "skipped", "stats", "parts"),
         )
-        memory = parts.pipeline.memory
-        examples = None if memory is None else memory.examples
-        tally = stats.record(Stats, **STATS_RANGES)
-        reached = Position.unpack(position, tally, examples)
-        number = epoch.whole(0, LAST_EPOCH)
+        counted = stats.record(Stats, **STATS_RANGES)
+        stands = pipeline.read(*stages, counted=counted)
+        number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
+        sampler = pipeline.candidate_loader.sampler
         goes_on = mid_epoch.maybe(
-            lambda saved: MidEpochState.unpack(
-                saved, tally, reached.drawn, candidate_loader.sampler, memory
+            lambda saved: MidEpochState.read(
+                saved, counted, stands.cursor.drawn, sampler, pipeline.memory
             )
         )
         if goes_on is not None and goes_on.start.epoch != number:
             raise epoch.refuse(f"{goes_on.start.epoch}, the epoch that is to go on,")
-        waits, first = (
-            BufferState.unpack(
-                rows,
-                examples=examples,
-                layout=self._layout if candidate_loader.counts else None,
-                device=self._device,
-            )
-            for rows in (row_buffer, held)
-        )
-        if first.waiting or len(first.chosen) > (parts.handshake is not None):
-            raise held.refuse("no more than the one batch that ranks hold back")
-        drawn_from, counted = seed.whole(0, SEEDS - 1), skipped.whole()
         names, stateful = zip(*self._stateful(), strict=True)
         moved = map(self._moved, own.fields(*names))
         with loaded(zip(stateful, moved, strict=True)):
             close()
-        for buffer in (parts.index_buffer, parts.pipeline.buffer):
-            buffer.seed = (drawn_from, *buffer.seed[1:])
-        self.fresh = False
-        self.next_epoch, self.mid_epoch, self.position = number, goes_on, reached
-        self._tally = asdict(tally)
-        parts.clock.cadence.state = reached.draw.cadence
-        parts.pipeline.buffer.state = waits
-        parts.pipeline.finite.skipped = counted
-        if parts.handshake is not None:
-            parts.handshake.lockstep.held = next(iter(first.chosen), None)
+        for buffer in (self._parts.index_buffer, pipeline.buffer):
+            buffer.seed_with(drawn_from)
+        pipeline.go_on(stands)
+        self.fresh, self.next_epoch, self.mid_epoch = False, number, goes_on
 
     def _moved(self, part: Saved) -> Saved:
         """Return a part's state, on the scores' device where it lives with the scores."""
         if not part.path.endswith(('["history"]', '["ledger"]')):
             return part
         with part.inside():
-            return Saved(on_device(part.value, self._device), part.path)
+            return Saved(on_device(part.value, self._parts.pipeline.options.device), part.path)
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
         """Yield what has a state of its own, by name; what may be expensive to put back is last."""

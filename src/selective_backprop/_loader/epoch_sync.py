@@ -10,7 +10,8 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.handshake import compare
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.epoch_length import EpochStart, LengthPlanner
+from selective_backprop._pipeline.cursor import EpochStart
+from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
@@ -118,7 +119,7 @@ class EpochHandshake:
         openings = self._compare(start, begun)
         self._met = True
         for buffer in self._buffers:
-            buffer.seed = (openings[0].seed % 2**64, *buffer.seed[1:])
+            buffer.seed_with(openings[0].seed % 2**64)
         failure = None
         if self._memory is not None and not begun:
             sizes = [(each.scored, each.recorded, each.counted) for each in openings]

@@ -1,5 +1,6 @@
 """The door: a data loader that yields full batches of the examples worth training on."""
 
+import inspect
 import sys
 import threading
 import weakref
@@ -25,9 +26,8 @@ from selective_backprop._core.options import (
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import LoaderOptions, assemble
+from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._loader.epoch_iterator import Epoch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
@@ -38,8 +38,9 @@ from selective_backprop._loader.validation import (
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._pipeline.epoch_length import Progress
 from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
@@ -161,7 +162,7 @@ class SelectiveLoader:
         self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
-        self._state = LoaderState(self._parts, self._built(), options.device, options.layout)
+        self._state = LoaderState(self._parts, self._built())
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -220,8 +221,8 @@ class SelectiveLoader:
     @property
     def progress(self) -> float | None:
         """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
-        position = self._state.position
-        return self._progress.at(max(0, position.epoch), position.drawn)
+        cursor = self._parts.pipeline.cursor
+        return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -259,9 +260,7 @@ class SelectiveLoader:
             ConfigurationError: if it is no whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
-        if epoch != self._state.next_epoch:
-            self._state.mid_epoch = None
-        self._state.next_epoch = epoch
+        self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -302,7 +301,7 @@ class SelectiveLoader:
         if not known:
             check_use(self._strategy)
         if self._parts.feed is not None:
-            self._parts.feed.taken, self._parts.feed.expected = self._loss is not None, known
+            self._parts.feed.watch(taken=self._loss is not None, expected=known)
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -327,12 +326,13 @@ class SelectiveLoader:
         """
         memory = self._parts.pipeline.memory
         if memory is not None:
-            epoch = max(0, self._state.position.epoch)
+            epoch = max(0, self._parts.pipeline.cursor.epoch)
             memory.record(selection, losses, self._options.nonfinite, epoch)
         if self._parts.feed is not None:
-            self._state.count(observed=self._parts.feed.take(selection, losses, outputs))
+            observed = self._parts.feed.take(selection, losses, outputs)
+            self._parts.pipeline.tally.count(observed=observed)
 
-    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
+    def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
         live = None if self._live is None else self._live()
         if live is not None:
@@ -349,20 +349,21 @@ class SelectiveLoader:
             if handshake is not None:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
-            for rows in pipeline.run(number, state.position, state.count, mid_epoch):
-                self._sum_up(rows)
-                state.count(kept=rows.count, batches=1)
+            for rows in pipeline.run(number, mid_epoch):
+                if not self._quiet:
+                    self._sum_up(rows)
+                pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if handshake is not None:
-                state.count(beyond=handshake.beyond(state.candidates_seen))
+                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
             self._warn_if_barren()
         finally:
-            state.start = None
+            state.end()
 
     def _sum_up(self, first: Rows) -> None:
         """Say once what the first batch showed; a training that is resumed has heard it."""
-        if not self._quiet and self._state.fresh:
+        if self._state.fresh:
             model = self._options.model
             line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
             print(line, file=sys.stderr)
@@ -400,7 +401,7 @@ class SelectiveLoader:
         Raises:
             BatchError: if rows wait that cannot be saved.
         """
-        return self._state.pack()
+        return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
@@ -410,7 +411,7 @@ class SelectiveLoader:
                 otherwise, or damaged; what differs is named. The loader then goes on as if it had
                 not been asked, in the middle of an epoch too.
         """
-        self._state.unpack(state, lambda: self._begin(None))
+        self._state.load_state_dict(state, lambda: self._begin(None))
 
     def _built(self) -> dict[str, Any]:
         return {
@@ -421,3 +422,60 @@ class SelectiveLoader:
             "ranks": self._parts.ranks.size,
             "leftovers": str(self._options.leftovers),
         }
+
+
+class Epoch(Iterator[Any]):
+    """An iterator over one epoch, which begins at the first `next`.
+
+    Args:
+        begin: called once, with this pass; returns its batches.
+        scores_in: the thread that alone may ask, since scoring changes the model's modes and
+            the random streams for a moment; None where nothing is scored, and the thread that
+            asks first is the one.
+    """
+
+    def __init__(
+        self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None = None
+    ) -> None:
+        self._begin = begin
+        self._batches: Generator[Any] | None = None
+        self._scores_in = scores_in
+        self._thread = 0
+        self._superseded = False
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            LoaderError: if another pass has begun since, another thread has asked before, or
+                this one must not.
+        """
+        if self._superseded:
+            raise LoaderError(
+                "another iteration of this SelectiveLoader has begun since; two at a time would "
+                "share rows that wait. Wrap the loader twice to iterate it twice."
+            )
+        thread = threading.get_ident()
+        if self._scores_in not in (None, thread):
+            raise LoaderError(
+                f"thread {threading.current_thread().name!r} asked for a batch, and the loader was "
+                "built in another one. This strategy scores with the model, which would switch "
+                "modes and random streams under the thread that trains. To read ahead, give the "
+                "data loader workers (num_workers=, prefetch_factor=) in place of a thread; to "
+                "train in another thread, build the SelectiveLoader in it."
+            )
+        if self._batches is None:
+            self._thread = thread
+            self._batches = self._begin(self)
+        elif thread != self._thread:
+            raise LoaderError(
+                "next() was called from a second thread; one thread takes all batches of an epoch"
+            )
+        return next(self._batches)
+
+    def close(self) -> None:
+        """End the pass, because another begins."""
+        if self._batches is not None:
+            # one that ended by itself stays ended, and is not complained about
+            self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
+            self._batches.close()

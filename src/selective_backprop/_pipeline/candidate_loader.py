@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.keys import plain_list
 from selective_backprop._batches.structure import (
-    Layout,
     check_layout,
     count_rows,
     map_tensors,
@@ -19,17 +18,14 @@ from selective_backprop._batches.structure import (
 )
 from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stopwatch import Stopwatch, charged
+from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
-from selective_backprop._pipeline.index_sampler import (
-    BatchPlan,
-    IndexSampler,
-    PhasePlanner,
-    ResumeFrom,
-    SamplerState,
-)
+from selective_backprop._pipeline.cursor import Cursor
+from selective_backprop._pipeline.index_sampler import IndexSampler
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
+from selective_backprop._pipeline.resume_point import MidEpochState, SamplerRngState
 from selective_backprop._pipeline.rows import Rows
-from selective_backprop._pipeline.sampler_rng import SamplerRngState
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer
@@ -51,27 +47,23 @@ class Stateful(Protocol):
 
 
 class CandidateBatch(NamedTuple):
-    """A loaded batch of candidates, and where the consumer stands who has taken it.
+    """A loaded batch of candidates.
 
     Attributes:
         phase: what happens to it.
         rows: its rows, where they are to be.
-        candidates: examples of this epoch that have come up.
-        drawn: the loader's own batches of this epoch that have been drawn.
-        state: where the drawing of indices stands.
+        cursor: where the consumer stands who has taken it.
         scores: waits for the scores, where scoring has begun; else None.
     """
 
     phase: Phase
     rows: Rows
-    candidates: int
-    drawn: int
-    state: SamplerState
+    cursor: Cursor
     scores: Callable[[], Scores] | None = None
 
 
 class CandidateLoader:
-    """A loader's batches, moved to where they are to be, and paired with their tickets.
+    """A loader's batches, moved to where they are to be, and paired with their plans.
 
     Some batches are taken in before they are asked for, where that lets work go on meanwhile:
     scoring that does not keep training waiting, and copies from pinned memory to a GPU. What a
@@ -83,10 +75,8 @@ class CandidateLoader:
         draw: stage one; None for a stream, whose phases are decided as batches arrive.
         clock: says which phase a batch of a stream falls into.
         scorer: begins to score batches ahead; None where scoring waits for its turn.
-        layout: how rows are counted.
+        options: the user's, such as the device where candidates go.
         counts: whether every batch's rows are counted against its indices.
-        device: where candidates go, or None to leave them.
-        stopwatch: charged with the seconds of loading and scoring, or None.
 
     Attributes:
         counts: as given.
@@ -98,22 +88,18 @@ class CandidateLoader:
         draw: IndexSampler | None,
         clock: PhasePlanner,
         scorer: RunningScorer | None,
+        options: LoaderOptions,
         *,
-        layout: Layout,
         counts: bool,
-        device: torch.device | None,
-        stopwatch: Stopwatch | None,
     ) -> None:
         self._candidates = candidates
         self._draw = draw
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
-        self._layout = layout
+        self._options = options
         self.counts = counts
-        self._device = device
-        self._stopwatch = stopwatch
-        self._epoch = 0
-        self._came = (0, 0)
+        device = self._device = options.device
+        self._cursor = Cursor()  # of a stream's last batch
         self._goes_on = False
         copies = None
         # A loader without workers draws an example's augmentation when it is asked for it, so
@@ -130,28 +116,24 @@ class CandidateLoader:
 
     def open(
         self,
-        epoch: int,
-        state: SamplerState,
+        cursor: Cursor,
         epoch_scores: EpochScores | None,
-        passed: ResumeFrom | None = None,
+        mid_epoch: MidEpochState | None = None,
     ) -> None:
         """Begin an epoch where the consumer stands.
 
         Args:
-            epoch: its number.
-            state: where the drawing of indices stands.
+            cursor: where the consumer stands.
             epoch_scores: the scores that are known; None where none are remembered.
-            passed: what of the epoch was drawn before it was broken off; None where it begins.
+            mid_epoch: how the epoch began that is to go on; None for a new one.
         """
-        self._epoch, self._came, self._goes_on = epoch, (0, 0), passed is not None
-        if passed is not None:
-            self._came = passed.candidates, passed.drawn
-            if passed.stream is not None and isinstance(self._candidates, Stateful):
-                with Saved(passed.stream, '["mid_epoch"]["stream"]').inside():
-                    self._candidates.load_state_dict(passed.stream)
-        self._clock.cadence.state = state.cadence
+        self._cursor, self._goes_on = cursor, mid_epoch is not None
+        stream = None if mid_epoch is None else mid_epoch.stream
+        if stream is not None and isinstance(self._candidates, Stateful):
+            with Saved(stream, '["mid_epoch"]["stream"]').inside():
+                self._candidates.load_state_dict(stream)
         if self._draw is not None:
-            self._draw.open(epoch, state, epoch_scores, passed)
+            self._draw.open(cursor, epoch_scores, mid_epoch)
 
     def run(self, *, first: bool, will_score: Callable[[Phase], bool]) -> Iterator[CandidateBatch]:
         """Yield the batches of the epoch.
@@ -160,16 +142,23 @@ class CandidateLoader:
             first: whether the first of them is the first of all, so that its layout is checked.
             will_score: asked whether a batch of a phase is going to be scored.
         """
+        # Each pass draws a seed for its workers, and this one began before.
+        with torch.random.fork_rng(devices=[], enabled=self._goes_on):
+            batches = iter(self._candidates)
         waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]] = deque()
         failure: Exception | None = None
-        loaded = self._load(first=first, will_score=will_score)
         while True:
             try:
-                arrived = next(loaded, None)
+                arrived = self._load(batches, first, will_score)
             except Exception as error:  # which comes in its turn, behind what arrived before it
-                failure, arrived = error, None
+                failure = error
+                break
             if arrived is None:
                 break
+            first = False
+            if not self._ahead:  # nor is any copy under way
+                yield arrived[0]
+                continue
             waiting.append(arrived)
             if len(waiting) > self._ahead:
                 yield _take(waiting)
@@ -204,101 +193,81 @@ class CandidateLoader:
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
-    def end(self) -> tuple[int, int, SamplerState] | None:
-        """Where the consumer stands at the epoch's end: candidates, batches and draw.
-
-        None where the last batch has told.
-        """
-        if self._draw is None or self._draw.unlisted:
-            return None
-        return (*self._draw.position, self._draw.state)
+    def end(self) -> Cursor | None:
+        """Where the consumer stands at the epoch's end; None where the last batch has told."""
+        return None if self._draw is None or self._draw.unlisted else self._draw.cursor
 
     def _load(
-        self, *, first: bool, will_score: Callable[[Phase], bool]
-    ) -> Iterator[tuple[CandidateBatch, Callable[[], None] | None]]:
-        """Yield batches as soon as they are loaded, each with what waits for its copy."""
-        # Each pass draws a seed for its workers, and this one began before.
-        with torch.random.fork_rng(devices=[], enabled=self._goes_on):
-            batches = iter(self._candidates)
-        while True:
-            with charged(self._stopwatch, "load"):
-                batch = self._next(batches)
-                if batch is END:
-                    return
-                batch, copied = self._move(batch)
-            if first:
-                check_layout(batch, self._layout)
-                first = False
-            candidate_batch = self._pair(batch)
-            if self._scorer is not None and will_score(candidate_batch.phase):
-                if copied is not None:
-                    copied()
-                    copied = None
-                with charged(self._stopwatch, "score"):
-                    rows = candidate_batch.rows
-                    candidate_batch = candidate_batch._replace(
-                        scores=self._scorer.begin(rows.batch, rows.indices)
-                    )
-            yield candidate_batch, copied
+        self, batches: Iterator[Any], first: bool, will_score: Callable[[Phase], bool]
+    ) -> tuple[CandidateBatch, Callable[[], None] | None] | None:
+        """Return the next batch and what waits for its copy; None where there is no more."""
+        copied = None
+        with charged(self._options.stopwatch, "load"):
+            try:
+                batch = next(batches, END)
+            except Exception as error:
+                self._note_keys(error)
+                raise
+            if batch is END:
+                return None
+            if self._copies is not None:
+                batch, copied = self._copies.send(batch)
+            elif self._device is not None:
+                batch = move_batch(batch, self._device)
+        if first:
+            check_layout(batch, self._options.layout)
+        candidate_batch = self._pair(batch)
+        if self._scorer is not None and will_score(candidate_batch.phase):
+            if copied is not None:
+                copied()
+                copied = None
+            with charged(self._options.stopwatch, "score"):
+                rows = candidate_batch.rows
+                candidate_batch = candidate_batch._replace(
+                    scores=self._scorer.begin(rows.batch, rows.indices)
+                )
+        return candidate_batch, copied
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        try:
-            return next(batches, END)
-        except Exception as error:
-            if self._draw is not None and self._draw.plans:
-                keys = plain_list(self._draw.plans[0].rows.batch)
-                more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-                error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
-            raise
-
-    def _move(self, batch: Any) -> tuple[Any, Callable[[], None] | None]:
-        if self._device is None:
-            return batch, None
-        if self._copies is None:
-            return move_batch(batch, self._device), None
-        return self._copies.send(batch)
+    def _note_keys(self, error: Exception) -> None:
+        if self._draw is not None and self._draw.plans:
+            keys = plain_list(self._draw.plans[0].rows.batch)
+            more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+            error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
 
     def _pair(self, batch: Any) -> CandidateBatch:
+        """Return a batch with what was decided when its indices were drawn."""
         if self._draw is None or self._draw.unlisted:
             return self._pair_stream(batch)
-        plan = self._next_plan(self._draw)
-        rows = plan.rows
-        if self.counts:
-            count_rows(batch, self._layout, rows.count)
-        indices = rows.batch if isinstance(rows.batch, Tensor) else None
-        rows = Rows(
-            batch,
-            rows.count,
-            indices=self._to_device(indices),
-            weights=self._to_device(rows.weights),
-        )
-        return CandidateBatch(plan.phase, rows, plan.candidates, plan.drawn, plan.state)
-
-    def _next_plan(self, draw: IndexSampler) -> BatchPlan:
-        if not draw.plans:
+        if not self._draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
                 "its indices, so the batch cannot be paired with them; a loader that overrides "
                 "iteration must draw from its batch_sampler"
             )
-        return draw.plans.popleft()
+        phase, keys, cursor = self._draw.plans.popleft()
+        if self.counts:
+            count_rows(batch, self._options.layout, keys.count)
+        indices = keys.batch if isinstance(keys.batch, Tensor) else None
+        weights = keys.weights
+        if indices is not None and self._device is not None:
+            indices = indices.to(self._device, non_blocking=True)
+        if weights is not None and self._device is not None:
+            weights = weights.to(self._device, non_blocking=True)
+        return CandidateBatch(
+            phase, Rows(batch, keys.count, indices=indices, weights=weights), cursor
+        )
 
     def _pair_stream(self, batch: Any) -> CandidateBatch:
         try:
-            rows = Rows(batch, count_rows(batch, self._layout))
+            rows = Rows(batch, count_rows(batch, self._options.layout))
         except BatchError:
             if self.counts:
                 raise
             rows = Rows(batch, 0)  # passed on unseen: nobody needs to know its rows
-        candidates, drawn = self._came
-        phase = self._clock.phase(self._epoch, drawn, rows.count)
-        self._came = candidates + rows.count, drawn + 1
-        return CandidateBatch(phase, rows, *self._came, SamplerState(self._clock.cadence.state))
-
-    def _to_device(self, column: Tensor | None) -> Tensor | None:
-        if column is None or self._device is None:
-            return column
-        return column.to(self._device, non_blocking=True)
+        epoch, candidates, drawn = self._cursor[:3]
+        phase = self._clock.phase(epoch, drawn, rows.count)
+        self._cursor = Cursor(epoch, candidates + rows.count, drawn + 1, self._clock.cadence.state)
+        return CandidateBatch(phase, rows, self._cursor)
 
 
 def _take(waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]]) -> CandidateBatch:

@@ -1,75 +1,17 @@
-"""What can be known ahead: how far training has come, and how many batches an epoch will yield."""
+"""What can be known ahead: how many batches an epoch will yield."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from selective_backprop._pipeline.index_sampler import PhasePlanner
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.cursor import EpochStart, Waits
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
+from selective_backprop._pipeline.rows import Leftovers, Shape
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.source import Source
-from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The fraction of training that is done.
-
-    Attributes:
-        source: knows how many candidate batches an epoch has.
-        epochs: how long training will be, or None if that is unknown.
-        told: returns the fraction, where something else than epochs ends training, or None.
-    """
-
-    source: Source
-    epochs: float | None
-    told: Callable[[], float] | None
-
-    def at(self, epoch: int, drawn: int) -> float | None:
-        """Return the fraction, in [0, 1], at so many candidate batches into an epoch."""
-        if self.told is not None:
-            return self.told()
-        if self.epochs is None:
-            return None
-        batches = self.source.batches
-        part = drawn / batches if batches else 0.0
-        return min(1.0, (epoch + part) / self.epochs)
-
-
-class EpochStart(NamedTuple):
-    """Where an epoch starts from.
-
-    Attributes:
-        epoch: its number.
-        cadence: the count by which unselective batches are dealt out.
-        index_buffer: indices that wait, of examples that were drawn before loading.
-        row_buffer: loaded rows that wait.
-        unscored: how many indices wait to be loaded and scored.
-        held: rows of a batch that goes first, since another rank had none when it was full.
-    """
-
-    epoch: int
-    cadence: tuple[int, int]
-    index_buffer: BufferState = BufferState()
-    row_buffer: BufferState = BufferState()
-    unscored: int = 0
-    held: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """How many examples wait for anything."""
-        queues = sum(f.candidates + f.rows for f in (self.index_buffer, self.row_buffer))
-        return queues + self.unscored + self.held
-
-    @property
-    def dropped(self) -> int:
-        """How many examples were let go so far."""
-        return self.index_buffer.dropped + self.row_buffer.dropped
-
-
-def holding(candidates: int, rows: int) -> BufferState:
-    """Return a funnel that holds so many candidates and chosen rows, of which no more is known."""
-    return BufferState((Rows(None, candidates),), (Rows(None, rows),))
+from selective_backprop._sampling.schedule import Phase
 
 
 @dataclass(frozen=True)
@@ -78,23 +20,19 @@ class LengthPlanner:
 
     Attributes:
         source: knows the sizes of the candidate batches.
-        schedule: when selection acts.
-        cadence: deals out unselective batches while it does.
-        progress: how far training will have come.
+        clock: says which phase a batch falls into.
         shape: the funnel's sizes.
-        leftovers: what becomes of an incomplete window or batch.
-        skips: whether rows may be left out for losses that are not finite.
+        options: the user's, of which `leftovers` and `nonfinite` matter.
+        scores: whether anything is scored.
         selects_before_loading: whether all selection is.
         memory: what is remembered of each example; None where nothing is.
     """
 
     source: Source
-    schedule: Schedule
-    cadence: PlainBatchCadence
-    progress: Progress
+    clock: PhasePlanner
     shape: Shape
-    leftovers: Leftovers
-    skips: bool
+    options: LoaderOptions
+    scores: bool
     selects_before_loading: bool
     memory: ScoreMemory | None
 
@@ -109,7 +47,8 @@ class LengthPlanner:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
-        candidate_batches = list(self._phases(sizes, start.epoch, self.cadence.copy(start.cadence)))
+        clock = self.clock.standing_at(start.cadence)
+        candidate_batches = list(self._phases(sizes, start.epoch, clock))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
         if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
             raise TypeError("unselected rows fill batches apart from those that are scored")
@@ -147,29 +86,27 @@ class LengthPlanner:
             return later
         if self.memory is not None:
             raise TypeError("what is remembered decides how many batches later epochs yield")
-        cadence = self.cadence.copy(start.cadence)
-        candidate_batches = self._phases(self.source.sizes() or iter(()), start.epoch, cadence)
+        clock = self.clock.standing_at(start.cadence)
+        candidate_batches = self._phases(self.source.sizes() or iter(()), start.epoch, clock)
         waits = self._fill(
             candidate_batches,
             start.index_buffer if self.selects_before_loading else start.row_buffer,
         )
-        left = holding(waits.waiting, waits.chosen)
+        left = Waits(waits.waiting, waits.chosen)
         index_buffer, row_buffer = (
             (left, start.row_buffer) if self.selects_before_loading else (start.index_buffer, left)
         )
         return later._replace(
-            cadence=cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
+            cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
         )
 
-    def _fill(
-        self, candidate_batches: Iterable[tuple[Phase, int]], buffer: BufferState
-    ) -> "Filled":
+    def _fill(self, candidate_batches: Iterable[tuple[Phase, int]], buffer: Waits) -> "Filled":
         return fill_batches(
             candidate_batches,
             self.shape,
             waiting=buffer.candidates,
             chosen=buffer.rows,
-            leftovers=self.leftovers,
+            leftovers=self.options.leftovers,
         )
 
     def _draws_early(self, epoch: int) -> bool:
@@ -182,20 +119,19 @@ class LengthPlanner:
         return known
 
     def _phases(
-        self, sizes: Iterator[int], epoch: int, cadence: PlainBatchCadence
+        self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
     ) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
-        if self.progress.told is not None and self.schedule.uses_fractions:
+        if clock.progress.told is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
-        clock = PhasePlanner(self.schedule, cadence, self.progress.at)
         for drawn, size in enumerate(sizes):
             phase = clock.phase(epoch, drawn, size)
-            if phase is Phase.SELECT and self.schedule.gate is not None:
+            if phase is Phase.SELECT and clock.schedule.gate is not None:
                 raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
                 if self.shape.window is None:
                     raise TypeError("draw='bernoulli' yields a random number of batches")
-                if self.skips:
+                if self.scores and self.options.nonfinite is NonFinite.SKIP:
                     raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
             yield phase, size
 

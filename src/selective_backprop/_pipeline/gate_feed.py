@@ -53,6 +53,10 @@ class GateFeed:
         self._gate = gate
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
+    def watch(self, *, taken: bool, expected: bool) -> None:
+        """Note how a loop that begins is going to record; as the attributes."""
+        self.taken, self.expected = taken, expected
+
     def hand_out(self, weights: Tensor) -> None:
         """Take note of a batch from which nothing was selected, by its selection's weights."""
         self._handed.append(_Handed(weights))

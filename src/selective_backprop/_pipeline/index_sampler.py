@@ -2,7 +2,7 @@
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -11,103 +11,19 @@ from torch import Tensor
 
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._core.saved_state import MOST, Saved
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
-from selective_backprop._pipeline.sampler_rng import SamplerRngState
+from selective_backprop._pipeline.cursor import Cursor
+from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.phases import PhasePlanner
+from selective_backprop._pipeline.resume_point import MidEpochState, SamplerRngState
+from selective_backprop._pipeline.rows import BufferState, Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import count_items
-from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
+from selective_backprop._sampling.schedule import Phase
 
 MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
 LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
-
-
-class SamplerState(NamedTuple):
-    """Where the drawing of indices stands.
-
-    Attributes:
-        cadence: the count by which unselective batches are dealt out.
-        buffer: the indices that wait, where examples are selected before they are loaded.
-        unscored: indices that wait to be loaded and scored, in pieces.
-        phase: of the rows that the funnel is handing out.
-        digest: of the indices that have come up in the epoch.
-        settled: pieces of the epoch whose examples need no scoring at its end.
-    """
-
-    cadence: tuple[int, int] = (0, 0)
-    buffer: BufferState = BufferState()
-    unscored: tuple[Tensor, ...] = ()
-    phase: Phase = Phase.PRESELECTED
-    digest: int = 0
-    settled: int = 0
-
-    @property
-    def gathered(self) -> int:
-        """How many indices wait to be loaded and scored."""
-        return sum(map(len, self.unscored))
-
-    def pack(self) -> dict[str, Any]:
-        """Return the state in plain containers, which any file format can hold."""
-        return {
-            "cadence": self.cadence,
-            "index_buffer": self.buffer.pack(),
-            "unscored": torch.cat([torch.empty(0, dtype=torch.int64), *self.unscored]),
-            "phase": self.phase.value,
-            "digest": self.digest,
-        }
-
-    @classmethod
-    def unpack(cls, saved: Saved, examples: int | None) -> "SamplerState":
-        """Return the state that `pack()` was called on, but for what was settled by then.
-
-        Args:
-            saved: what it returned.
-            examples: in the data set, of which all indices must be; None where any may be.
-
-        Raises:
-            ConfigurationError: if the state is damaged.
-        """
-        cadence, early, unscored, phase, digest = saved.fields(
-            "cadence", "index_buffer", "unscored", "phase", "digest"
-        )
-        most = MOST if examples is None else examples - 1
-        waits = unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu()
-        return cls(
-            unpack_count(cadence),
-            BufferState.unpack(early, examples=examples, keys=True, device=torch.device("cpu")),
-            (waits,) if len(waits) else (),
-            phase.choice(Phase),
-            digest.whole(0, 2**32 - 1),
-        )
-
-
-def unpack_count(saved: Saved) -> tuple[int, int]:
-    """Return the count by which unselective batches are dealt out.
-
-    Raises:
-        ConfigurationError: if it is damaged.
-    """
-    seen, passed = saved.items(2)
-    return seen.whole(), passed.whole(0, seen.whole())
-
-
-class ResumeFrom(NamedTuple):
-    """What of an epoch had been drawn when it was broken off.
-
-    Attributes:
-        candidates: examples that had come up.
-        drawn: the loader's own batches that had been drawn.
-        digest: of the indices in them.
-        streams: where the random streams stood when the first of them was drawn; None if none was.
-        stream: where a stream stood that can tell; None for what has indices.
-    """
-
-    candidates: int
-    drawn: int
-    digest: int
-    streams: SamplerRngState | None
-    stream: dict[str, Any] | None
+EMPTY = BufferState()
 
 
 class BatchPlan(NamedTuple):
@@ -116,48 +32,12 @@ class BatchPlan(NamedTuple):
     Attributes:
         phase: what happens to it.
         rows: its keys, with weights if it was selected before loading.
-        candidates: examples of this epoch that had come up when it was drawn.
-        drawn: the loader's own batches of this epoch that had been drawn.
-        state: what to go back to if this is the last batch that is consumed.
+        cursor: where the consumer stands who has taken it.
     """
 
     phase: Phase
     rows: Rows
-    candidates: int
-    drawn: int
-    state: SamplerState
-
-
-class PhasePlanner:
-    """Say which phase each candidate batch falls into.
-
-    Args:
-        schedule: when selection acts.
-        cadence: deals out unselective batches while it does.
-        progress: returns the fraction of training done at `(epoch, candidate batches drawn)`,
-            or None if that is unknown.
-    """
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        cadence: PlainBatchCadence,
-        progress: Callable[[int, int], float | None],
-    ) -> None:
-        self._schedule = schedule
-        self.progress = progress
-        self.cadence = cadence
-
-    @property
-    def deals_out(self) -> bool:
-        """Whether unselective batches are dealt out, which are counted one by one."""
-        return self.cadence.active
-
-    def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
-        """Return the phase of the next candidate batch, of `candidates` rows."""
-        if not self._schedule.selects(epoch, self.progress(epoch, drawn)):
-            return Phase.PLAIN
-        return Phase.PLAIN_IN_SELECTION if self.cadence.next_is_plain(candidates) else Phase.SELECT
+    cursor: Cursor
 
 
 class IndexSampler:
@@ -174,7 +54,7 @@ class IndexSampler:
         source: yields the indices of each candidate batch.
         clock: says which phase a batch falls into.
         buffer: draws before loading; None where batches are loaded as they come.
-        leftovers: what becomes of indices that are left at the end of an epoch.
+        options: the user's, of which `leftovers` goes for indices.
         batch_size: rows of a batch to be scored, where scores are remembered.
 
     Attributes:
@@ -186,130 +66,126 @@ class IndexSampler:
         source: Iterable[Any],
         clock: PhasePlanner,
         buffer: SelectionBuffer | None,
-        leftovers: Leftovers,
+        options: LoaderOptions,
         *,
         batch_size: int = 1,
     ) -> None:
         self.sampler = source
         self._clock = clock
         self.buffer = buffer
-        self._leftovers = leftovers
+        self._options = options
         self._batch_size = batch_size
         self._epoch_scores: EpochScores | None = None
         self._unscored: list[Tensor] = []
         self._together = 1
         self._gathered: list[Tensor] = []
         self.epoch = 0
-        self.position = (0, 0)
         self._drawn = self._candidates = 0
         self.plans: deque[BatchPlan] = deque()
         self.unlisted = False
         self.streams: SamplerRngState | None = None
-        self._passed: ResumeFrom | None = None
+        self._passed: Cursor | None = None
         self._phase, self._digest = Phase.PRESELECTED, 0
 
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
 
     @property
-    def state(self) -> SamplerState:
+    def cursor(self) -> Cursor:
         """The sampler's own position, ahead of the consumer's."""
-        waits = BufferState() if self.buffer is None else self.buffer.state
-        return SamplerState(
+        return Cursor(
+            self.epoch,
+            self._candidates,
+            self._drawn,
             self._clock.cadence.state,
-            waits,
+            EMPTY if self.buffer is None else self.buffer.state,
             tuple(self._unscored),
             self._phase,
             self._digest,
             0 if self._epoch_scores is None else self._epoch_scores.settled,
         )
 
-    @state.setter
-    def state(self, state: SamplerState) -> None:
-        self._clock.cadence.state = state.cadence
-        if self.buffer is not None:
-            self.buffer.state = state.buffer
-        self._unscored = list(state.unscored)
-
     def open(
         self,
-        epoch: int,
-        state: SamplerState,
-        epoch_scores: EpochScores | None = None,
-        passed: ResumeFrom | None = None,
+        cursor: Cursor,
+        epoch_scores: EpochScores | None,
+        mid_epoch: MidEpochState | None = None,
     ) -> None:
         """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
 
         Args:
-            epoch: its number.
-            state: where the consumer stands.
+            cursor: where the consumer stands.
             epoch_scores: the scores that are known; None where none are remembered.
-            passed: what of the epoch was drawn before it was broken off; None where it begins.
+            mid_epoch: how the epoch began that is to go on; None for a new one.
         """
-        self.epoch, self.state, self.position = epoch, state, (0, 0)
-        self._epoch_scores, self._passed = epoch_scores, passed
+        self.epoch = cursor.epoch
+        self._drawn = self._candidates = self._digest = 0
+        self._unscored = list(cursor.unscored)
+        self._epoch_scores = epoch_scores
+        self._passed = None if mid_epoch is None else cursor
         # Rows that wait are handed out before an order is drawn: a state of then has the old one.
-        self.streams = None if passed is None else passed.streams
+        self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PRESELECTED
-        if passed is not None and state.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
-            self._phase = state.phase
+        if mid_epoch is not None and cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
+            self._phase = cursor.phase
         self.plans.clear()
         self._gathered, self._together = [], self._how_many_together()
         if self.buffer is not None:
+            self.buffer.go_on(cursor.buffer)
             past = None if epoch_scores is None else epoch_scores.past
-            self.buffer.open(epoch, past, anew=passed is None)
+            self.buffer.open(cursor.epoch, past, anew=mid_epoch is None)
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
         passed, self._passed = self._passed, None
-        batches = self._begin() if passed is None else self._pass_over(passed)
-        if self.buffer is not None:
-            yield from self._issue(self._phase, self.buffer.resume())
+        batches: Iterable[Any] | None = None
+        if passed is not None and self.streams is not None:
+            batches = self._pass_over(passed, self.streams)
+        buffer = self.buffer
+        if buffer is not None:
+            yield from self._issue(self._phase, buffer.resume())
             if passed is not None:
                 least = self._batch_size
                 yield from self._issue(Phase.SELECT, self._take_batches(least=least))
+        if batches is None:
+            self.streams = SamplerRngState.of(self.sampler)
+            batches = self.sampler
         for indices in batches:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
                 yield self._pass_single(indices)
                 continue
             phase = self._clock.phase(self.epoch, self._drawn, len(keys))
-            if phase is not Phase.SELECT:
+            if self._gathered and phase is not Phase.SELECT:
                 yield from self._draw_gathered()
             self._note(keys)
             rows = Rows(keys, len(keys))
-            if self.buffer is None:
-                yield from self._issue(phase, iter([rows]), rows, indices)
+            if buffer is None:
+                self._plan(phase, rows)
+                yield indices
             elif phase is Phase.SELECT and self._together > 1 and isinstance(keys, Tensor):
                 self._gathered.append(keys)
                 if len(self._gathered) == self._together:
                     yield from self._draw_gathered()
             elif phase is Phase.SELECT and self._epoch_scores is not None:
-                yield from self._split_by_known_score(
-                    self.buffer, self._epoch_scores, rows, indices
-                )
+                yield from self._split_by_known_score(buffer, self._epoch_scores, rows, indices)
             else:
-                if phase is Phase.PLAIN:
-                    self.buffer.adopt(self._take_unscored())
+                if phase is Phase.PLAIN and self._unscored:
+                    buffer.adopt(self._take_unscored())
                 sent = Phase.PRESELECTED if phase is Phase.SELECT else phase
-                yield from self._issue(sent, self.buffer.route(phase, rows), rows, indices)
+                for out in buffer.route(phase, rows):
+                    self._plan(sent, out)
+                    yield indices if out is rows else plain_list(out.batch)
         yield from self._draw_gathered()
-        if self.buffer is not None:
+        if buffer is not None:
             yield from self._issue(Phase.SELECT, self._take_batches(least=1))
-            yield from self._issue(Phase.PRESELECTED, self.buffer.close(self._leftovers))
-            yield from self._rescore(self.buffer)
+            yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
+            yield from self._rescore(buffer)
 
-    def _begin(self) -> Iterator[Any]:
-        """Yield the batches of a new epoch, noting what their order is drawn from."""
-        self.streams = SamplerRngState.of(self.sampler)
-        yield from self.sampler
-
-    def _pass_over(self, passed: ResumeFrom) -> Iterator[Any]:
+    def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
         """Draw what was drawn before the epoch was broken off, and return what follows it."""
-        if passed.streams is None:
-            return self._begin()
         batches = iter(self.sampler)
-        with passed.streams.again(self.sampler):
+        with streams.again(self.sampler):
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
@@ -318,8 +194,11 @@ class IndexSampler:
                         self._epoch_scores.look_up(keys)
             # A sampler that was asked for nothing yet draws its order here all the same.
             begun = [] if passed.drawn else list(islice(batches, 1))
-        self.streams = passed.streams
-        if (*self.position, self._digest) != (passed.candidates, passed.drawn, passed.digest):
+        if (self._candidates, self._drawn, self._digest) != (
+            passed.candidates,
+            passed.drawn,
+            passed.digest,
+        ):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self.epoch}, and the "
                 "sampler does not draw these again, so that some examples would be trained on "
@@ -333,13 +212,16 @@ class IndexSampler:
         """Count a batch that has been drawn."""
         self._drawn += 1
         self._candidates += len(keys)
-        self.position = (self._candidates, self._drawn)
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
         self._digest = zlib.crc32(content, self._digest)
 
     def _how_many_together(self) -> int:
         """Return how many candidate batches of the epoch are drawn from together."""
-        if self._epoch_scores is None or not self._epoch_scores.complete or self._clock.deals_out:
+        if (
+            self._epoch_scores is None
+            or not self._epoch_scores.complete
+            or self._clock.cadence.active
+        ):
             return 1
         batches = count_items(self.sampler) or 0  # one by one where nobody knows
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
@@ -359,7 +241,8 @@ class IndexSampler:
         keys, scores = epoch_scores.look_up(rows.batch)
         if scores is None:
             if not self._unscored:
-                yield from self._issue(Phase.SELECT, iter([rows]), rows, indices)
+                self._plan(Phase.SELECT, rows)
+                yield indices
                 return
             self._unscored.append(keys)
         else:
@@ -371,16 +254,18 @@ class IndexSampler:
             yield from self._issue(Phase.PRESELECTED, buffer.route(Phase.SELECT, known))
         yield from self._issue(Phase.SELECT, self._take_batches(least=self._batch_size))
 
-    def _issue(
-        self, phase: Phase, batches: Iterator[Rows], rows: Rows | None = None, indices: Any = None
-    ) -> Iterator[Any]:
-        """Yield keys as a data loader takes them, each with a ticket; `rows` as they came."""
-        self._phase = phase
+    def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
+        """Yield keys as a data loader takes them, each with a plan."""
         for out in batches:
-            if self._epoch_scores is not None:
-                self._epoch_scores.keep(out.batch)
-            self.plans.append(BatchPlan(phase, out, self._candidates, self._drawn, self.state))
-            yield indices if out is rows else plain_list(out.batch)
+            self._plan(phase, out)
+            yield plain_list(out.batch)
+
+    def _plan(self, phase: Phase, rows: Rows) -> None:
+        """Note what was decided about rows whose keys are yielded next."""
+        self._phase = phase
+        if self._epoch_scores is not None:
+            self._epoch_scores.keep(rows.batch)
+        self.plans.append(BatchPlan(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
         """Take batches of examples to be scored, as long as there are at least so many."""

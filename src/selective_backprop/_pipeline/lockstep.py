@@ -100,6 +100,15 @@ class LockstepBatches:
                 self.held = None
                 yield rows
 
+    def go_on(self, held: Rows | None) -> None:
+        """Hold a batch that was ready when a state was saved."""
+        self.held = held
+
+    def let_go(self) -> int:
+        """Let go of the batch that is held, if there is one; return how many rows it has."""
+        held, self.held = self.held, None
+        return 0 if held is None else held.count
+
     def _attempt(self, work: Callable[[], Done]) -> Done:
         try:
             return work()

@@ -61,6 +61,10 @@ class FiniteGuard:
             raise LossError(_describe(rows))
         return rows
 
+    def go_on(self, skipped: int) -> None:
+        """Count on from so many rows that were skipped."""
+        self.skipped = skipped
+
     def settle(self) -> None:
         """Wait for the checks that are still under way on the device.
 

@@ -1,17 +1,87 @@
-"""What the rest of an epoch needs to know of its beginning, besides where the loader stands."""
+"""What the rest of an epoch needs to know of its beginning, besides where the consumer stands."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from selective_backprop._core.saved_state import FLOATS, LAST_EPOCH, Saved
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._pipeline.epoch_length import EpochStart, holding
-from selective_backprop._pipeline.index_sampler import unpack_count
-from selective_backprop._pipeline.sampler_rng import SamplerRngState
+from selective_backprop._pipeline.cursor import EpochStart
 from selective_backprop._pipeline.score_memory import Known, ScoreMemory
+
+
+class SamplerRngState:
+    """Where torch's global stream and a sampler's own generators stand at one moment.
+
+    Args:
+        stream: state of the global stream.
+        own: states of the sampler's generators.
+    """
+
+    def __init__(self, stream: Tensor, own: tuple[Tensor, ...]) -> None:
+        self.stream = stream
+        self.own = own
+
+    @classmethod
+    def of(cls, sampler: Any) -> "SamplerRngState":
+        """Note where they stand now."""
+        own = tuple(generator.get_state() for generator in generators_of(sampler))
+        return cls(torch.get_rng_state(), own)
+
+    @contextmanager
+    def again(self, sampler: Any) -> Generator[None]:
+        """Let the sampler draw from here in the body; its generators stay where that leaves them.
+
+        It has as many of them as when this was noted.
+        """
+        for generator, state in zip(generators_of(sampler), self.own, strict=True):
+            generator.set_state(state)
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.stream)
+            yield
+
+    def pack(self) -> dict[str, Any]:
+        """Return the states in plain containers."""
+        return {"stream": self.stream, "own": list(self.own)}
+
+    @classmethod
+    def unpack(cls, saved: Saved, sampler: Any) -> "SamplerRngState":
+        """Return what `pack()` was called on.
+
+        Raises:
+            ConfigurationError: if it is damaged, or the sampler has another number of generators.
+        """
+        stream, own = saved.fields("stream", "own")
+        generators, states = generators_of(sampler), own.items()
+        if len(generators) != len(states):
+            raise ConfigurationError(
+                f"the state is of a loader whose sampler draws from {len(states)} generators of "
+                f"its own, this one's has {len(generators)}. Build the loader as it was."
+            )
+        return cls(
+            stream.random_state(),
+            tuple(
+                state.random_state(generator.device)
+                for generator, state in zip(generators, states, strict=True)
+            ),
+        )
+
+
+def generators_of(sampler: Any) -> list[torch.Generator]:
+    """Return the generators that a sampler holds, or that the samplers inside it hold."""
+    found: list[torch.Generator] = []
+    while sampler is not None:
+        held = vars(sampler).values() if hasattr(sampler, "__dict__") else ()
+        for value in held:
+            if isinstance(value, torch.Generator) and not any(value is each for each in found):
+                found.append(value)
+        sampler = getattr(sampler, "sampler", None)
+    return found
 
 
 @dataclass(frozen=True)
@@ -19,7 +89,7 @@ class MidEpochState:
     """How an epoch began that is to go on.
 
     Attributes:
-        start: where it started from; of rows that waited then, only their number is known.
+        start: what it started with.
         counted: what was counted until then, by the names of `Stats`.
         streams: what its order was drawn from; None where nothing of it was drawn.
         stream: where a stream stands that can tell; None for what has indices.
@@ -34,11 +104,11 @@ class MidEpochState:
     known: Known | None
     settled: Tensor
 
-    def pack(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return it in plain containers."""
-        index_buffer, row_buffer = ((state.candidates, state.rows) for state in self.start[2:4])
+        buffers = map(tuple, self.start[2:4])
         return {
-            "start": (*self.start[:2], index_buffer, row_buffer, *self.start[4:]),
+            "start": (*self.start[:2], *buffers, *self.start[4:]),
             "counted": dict(self.counted),
             "streams": None if self.streams is None else self.streams.pack(),
             "stream": self.stream,
@@ -47,10 +117,10 @@ class MidEpochState:
         }
 
     @classmethod
-    def unpack(
+    def read(
         cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: ScoreMemory | None
     ) -> "MidEpochState":
-        """Return what `pack()` was called on.
+        """Return the one whose `state_dict()` was saved.
 
         Args:
             saved: what it returned.
@@ -65,7 +135,6 @@ class MidEpochState:
         start, counted, streams, stream, known, settled = saved.fields(
             "start", "counted", "streams", "stream", "known", "settled"
         )
-        epoch, cadence, index_buffer, row_buffer, unscored, held = start.items(6)
         before = counted.record(Stats, **STATS_RANGES)
         for name, least in vars(before).items():
             if name != "ties" and least > getattr(tally, name):
@@ -83,18 +152,8 @@ class MidEpochState:
 
         if memory is None:
             known.nothing()
-        waits = (
-            holding(*(each.whole() for each in both.items(2)))
-            for both in (index_buffer, row_buffer)
-        )
         return cls(
-            EpochStart(
-                epoch.whole(0, LAST_EPOCH),
-                unpack_count(cadence),
-                *waits,
-                unscored.whole(),
-                held.whole(),
-            ),
+            EpochStart.read(start),
             asdict(before),
             streams.maybe(lambda each: SamplerRngState.unpack(each, sampler)),
             stream.value,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from selective_backprop._batches.serialization import (
 )
 from selective_backprop._batches.structure import Layout, count_rows, cut_rows
 from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
+
+COUNT = attrgetter("count")
 
 
 class Leftovers(StrEnum):
@@ -51,12 +54,18 @@ class Rows:
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
         """Return some of the rows in a row, without copying tensors."""
-        columns = (self.indices, self.scores, self.weights)
+        rows = slice(start, stop)
         return Rows(
             cut_rows(self.batch, layout, start, stop),
             stop - start,
-            *(None if column is None else column[start:stop] for column in columns),
+            None if self.indices is None else self.indices[rows],
+            None if self.scores is None else self.scores[rows],
+            None if self.weights is None else self.weights[rows],
         )
+
+    def scored(self, scores: Tensor | None) -> "Rows":
+        """Return the rows with other scores, or none."""
+        return Rows(self.batch, self.count, self.indices, scores, self.weights)
 
 
 @dataclass(frozen=True)
@@ -94,12 +103,12 @@ class BufferState(NamedTuple):
     @property
     def candidates(self) -> int:
         """How many candidates wait."""
-        return sum(rows.count for rows in self.waiting)
+        return sum(map(COUNT, self.waiting))
 
     @property
     def rows(self) -> int:
         """How many chosen rows wait."""
-        return sum(rows.count for rows in self.chosen)
+        return sum(map(COUNT, self.chosen))
 
     def pack(self) -> dict[str, Any]:
         """Return the state in plain containers, which any file format can hold."""

@@ -3,7 +3,6 @@
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
@@ -63,6 +62,14 @@ class SelectionBuffer:
         """Whether nothing is ever selected."""
         return self._shape.keeps_everything
 
+    def seed_with(self, seed: int) -> None:
+        """Derive the draws' seeds from another one, and from this rank as before."""
+        self.seed = (seed, *self.seed[1:])
+
+    def go_on(self, state: BufferState) -> None:
+        """Hold what this buffer or another one held."""
+        self.state = state
+
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
         """Begin an epoch, or go on in it.
 
@@ -83,61 +90,70 @@ class SelectionBuffer:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
     def resume(self) -> Iterator[Rows]:
-        """Yield what a pass that was broken off left complete, so that it cannot pile up."""
-        yield from self._fill(Rows(None, 0))
-        yield from self._draw_windows()
+        """Return what a pass that was broken off left complete, so that it cannot pile up."""
+        return self._release()
 
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
-        """Take in some rows, and yield the training batches that they complete."""
-        if phase is Phase.SELECT and not self._shape.keeps_everything:
-            yield from self._consider(rows)
-            return
-        if phase is Phase.PLAIN and self.state.waiting:
+        """Take in some rows, and return the training batches that they complete."""
+        state, shape = self.state, self._shape
+        if phase is Phase.SELECT and not shape.keeps_everything:
+            if shape.window is None:
+                return self._release(pieces=(rows,))
+            self.state = state._replace(waiting=(*state.waiting, rows))
+            return self._release() if self.state.candidates >= shape.window else iter(())
+        if phase is Phase.PLAIN and state.waiting:
             # waiting candidates need no draw any more, and go first
-            waiting, chosen = self.state.waiting, self.state.chosen
-            self.state = self.state._replace(waiting=(), chosen=chosen + waiting)
-        if self._shape.unchanged and not self.state.chosen:
-            yield rows
-        else:
-            yield from self._fill(rows)
+            self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
+        if shape.unchanged and not self.state.chosen:
+            return iter((rows,))
+        return self._release(rows)
 
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
         """End an epoch, and yield what its leftovers are trained on in it."""
         if leftovers is Leftovers.DROP:
-            lost = self.state.candidates + self.state.rows
-            dropped = self.state.dropped + lost
-            self.state = self.state._replace(waiting=(), chosen=(), dropped=dropped)
+            self.drop()
         elif leftovers is Leftovers.FLUSH:
             if waiting := self.state.waiting:
                 self.state = self.state._replace(waiting=())
-                yield from self._fill(self._draw(waiting))
+                yield from self._release(pieces=waiting)
             if self.state.chosen:
                 yield self._take_chosen(self.state.rows)
 
-    def _consider(self, rows: Rows) -> Iterator[Rows]:
-        if self._shape.window is None:
-            yield from self._fill(self._draw((rows,)))
-            return
-        self.state = self.state._replace(waiting=(*self.state.waiting, rows))
-        yield from self._draw_windows()
+    def drop(self, more: int = 0) -> None:
+        """Let go of what waits.
 
-    def _draw_windows(self) -> Iterator[Rows]:
-        window = self._shape.window
-        while window is not None and self.state.candidates >= window:
+        Args:
+            more: rows that are let go elsewhere, and counted here.
+        """
+        state = self.state
+        dropped = state.dropped + state.candidates + state.rows + more
+        self.state = state._replace(waiting=(), chosen=(), dropped=dropped)
+
+    def _release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
+        """Yield the full batches that can be had.
+
+        Args:
+            rows: new chosen ones.
+            pieces: a window to be drawn from at once.
+        """
+        while True:
+            if pieces:
+                rows = self._draw(pieces)
+            count = 0 if rows is None else rows.count
+            size = self._shape.batch_size or count
+            if rows is not None and 0 < count == size and not self.state.chosen:
+                yield rows
+            else:
+                if rows is not None and count:
+                    chosen = (*self.state.chosen, rows.scored(None))
+                    self.state = self.state._replace(chosen=chosen)
+                while self.state.rows >= size > 0:
+                    yield self._take_chosen(size)
+            window = self._shape.window
+            if window is None or self.state.candidates < window:
+                return
             pieces, rest = self._split(self.state.waiting, window)
             self.state = self.state._replace(waiting=rest)
-            yield from self._fill(self._draw(pieces))
-
-    def _fill(self, rows: Rows) -> Iterator[Rows]:
-        size = self._shape.batch_size or rows.count
-        if not self.state.chosen and 0 < rows.count == size:
-            yield rows
-            return
-        if rows.count:
-            chosen = (*self.state.chosen, replace(rows, scores=None))
-            self.state = self.state._replace(chosen=chosen)
-        while self.state.rows >= size > 0:
-            yield self._take_chosen(size)
 
     def _take_chosen(self, count: int) -> Rows:
         pieces, rest = self._split(self.state.chosen, count)
@@ -184,29 +200,31 @@ class SelectionBuffer:
         if len(pieces) == 1:
             parts = [rows]
         else:
-            *starts, _ = accumulate((piece.count for piece in pieces), initial=0)
+            *starts, _ = accumulate(map(COUNT, pieces), initial=0)
             bounds = rows.numpy().searchsorted(starts[1:]).tolist()
             parts = [
                 part - start for part, start in zip(rows.tensor_split(bounds), starts, strict=True)
             ]
-        return replace(self._join(pieces, parts), weights=weights, scores=None)
+        return self._join(pieces, parts, weights)
 
-    def _join(self, pieces: tuple[Rows, ...], rows: list[Tensor] | None = None) -> Rows:
-        if len(pieces) == 1 and rows is None:
+    def _join(
+        self,
+        pieces: tuple[Rows, ...],
+        rows: list[Tensor] | None = None,
+        drawn: Tensor | None = None,
+    ) -> Rows:
+        """Return pieces as one; of each its `rows`, with the weights of which they were drawn."""
+        batches, indices, weights = [], [], []
+        for piece in pieces:
+            batches.append(piece.batch)
+            indices.append(piece.indices)
+            weights.append(piece.weights)
+        if rows is not None:
+            count = sum(map(len, rows))
+            joined = join_rows(batches, self._layout, rows)
+            return Rows(joined, count, indices=_join_column(indices, rows), weights=drawn)
+        if len(pieces) == 1:
             return pieces[0]
-
-        def column(values: list[Tensor | None]) -> Tensor | None:
-            known = [value for value in values if value is not None]
-            if len(known) < len(values):
-                return None
-            parts = (
-                known
-                if rows is None
-                else [value[take] for value, take in zip(known, rows, strict=True)]
-            )
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-        weights = [piece.weights for piece in pieces]
         template = next((weight for weight in weights if weight is not None), None)
         if template is not None:  # rows that nobody weighed weigh 1
             weights = [
@@ -214,11 +232,21 @@ class SelectionBuffer:
                 for piece, weight in zip(pieces, weights, strict=True)
             ]
         return Rows(
-            join_rows([piece.batch for piece in pieces], self._layout, rows),
-            sum(piece.count for piece in pieces) if rows is None else sum(map(len, rows)),
-            indices=column([piece.indices for piece in pieces]),
-            weights=column(list(weights)),
+            join_rows(batches, self._layout),
+            sum(map(COUNT, pieces)),
+            indices=_join_column(indices),
+            weights=_join_column(weights),
         )
+
+
+def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
+    """Return the pieces of a column as one, or None where one of them is not known."""
+    parts: list[Tensor] = []
+    for place, value in enumerate(values):
+        if value is None:
+            return None
+        parts.append(value if rows is None else value[rows[place]])
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _is_column(batch: Any) -> bool:
@@ -227,5 +255,5 @@ def _is_column(batch: Any) -> bool:
 
 def _mix(*numbers: int) -> int:
     """Return one 63-bit seed for a tuple of numbers; near tuples give unrelated seeds."""
-    data = struct.pack(f"<{len(numbers)}Q", *(number & (2**64 - 1) for number in numbers))
+    data = struct.pack(f"<{len(numbers)}Q", *[number & (2**64 - 1) for number in numbers])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1

@@ -108,9 +108,9 @@ class Schedule:
         """
         if epoch < self.warmup_epochs:
             return False
-        return not self.uses_fractions or (
-            progress is not None and self.start <= progress < self.end
-        )
+        if self.start == 0.0 and self.end == 1.0:
+            return True
+        return progress is not None and self.start <= progress < self.end
 
 
 class PlainBatchCadence:
@@ -123,23 +123,26 @@ class PlainBatchCadence:
         every: as `Schedule.plain_every`.
         batch_size: rows of a training batch, b.
         window: candidates that a selected training batch is made from, W.
+
+    Attributes:
+        active: whether any batch is dealt out.
     """
 
     def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
         self._batch = batch_size
         self._cycle = None if every is None else (every - 1) * window + batch_size
+        self.active = every is not None  # whether any batch passes unselected
         self.state = (0, 0)  # candidates seen, and how many of them passed unselected
-
-    @property
-    def active(self) -> bool:
-        """Whether any batch passes unselected."""
-        return self._cycle is not None
 
     def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
         """Return another count with the same settings, which goes on from `state`."""
         other = copy.copy(self)
-        other.state = state
+        other.go_on(state)
         return other
+
+    def go_on(self, state: tuple[int, int]) -> None:
+        """Count on from `state`."""
+        self.state = state
 
     def next_is_plain(self, candidates: int) -> bool:
         """Return whether the next candidate batch, of this many rows, passes unselected."""

@@ -16,7 +16,7 @@ from selective_backprop._batches.structure import Layout, count_rows, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, SelectiveBackpropError
 from selective_backprop._core.isolation import kept_random_streams, unwrapped
 from selective_backprop._core.types import LossesOf, Scores
-from selective_backprop._pipeline.sampler_rng import generators_of
+from selective_backprop._pipeline.resume_point import generators_of
 from selective_backprop._pipeline.source import Source
 from selective_backprop.guide._gradients import trained
 
