@@ -111,11 +111,11 @@ def measure(name: str, rounds: int, budget: float, tell: Callable[[str], None]) 
     data = made_up(shape, examples)
     loader = make_loader(data, batch_size=batch_size, seed=0)
     model = make_model(name, data, seed=0)
-    advices: list[sb.Advice] = []
+    advices: list[sb.guide.Advice] = []
     seconds: dict[str, list[float]] = {}
     trained: dict[str, Trained] = {}
     for number in range(rounds):
-        advice = sb.advise(
+        advice = sb.guide.advise(
             model, loader, LOSS, optimizer=optimizer_of(model), rate=RATE, budget=budget
         )
         advices.append(advice)

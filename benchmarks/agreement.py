@@ -31,25 +31,28 @@ RATE = 1 / 3
 
 
 @dataclass(frozen=True)
-class Beside(sb.AbstractScorer):
+class Beside(sb.scorers.AbstractScorer):
     """Score as a cheap scorer does, and note for each batch how far an exact one agrees."""
 
-    scorer: sb.AbstractScorer
-    found: list[sb.Agreement] = field(default_factory=list, repr=False)
+    scorer: sb.scorers.AbstractScorer
+    found: list[sb.scorers.Agreement] = field(default_factory=list, repr=False)
 
     @property
-    def needs(self) -> sb.Needs:
+    def needs(self) -> sb.scorers.Needs:
         """What the cheap scorer needs."""
         return self.scorer.needs
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         """Return both at work."""
-        return _Both(self.scorer.start(context), sb.Forward().start(context), self.found)
+        return _Both(self.scorer.start(context), sb.scorers.Forward().start(context), self.found)
 
 
 class _Both(sb.scorers.Delegating):
     def __init__(
-        self, cheap: sb.RunningScorer, exact: sb.RunningScorer, found: list[sb.Agreement]
+        self,
+        cheap: sb.scorers.RunningScorer,
+        exact: sb.scorers.RunningScorer,
+        found: list[sb.scorers.Agreement],
     ) -> None:
         super().__init__(cheap)
         self._exact, self._found = exact, found
@@ -57,11 +60,11 @@ class _Both(sb.scorers.Delegating):
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
         scores = self.inner.score(batch, indices)
         exact = self._exact.score(batch, indices)
-        self._found.append(sb.Agreement.between(scores, exact, rate=RATE))
+        self._found.append(sb.scorers.Agreement.between(scores, exact, rate=RATE))
         return scores
 
 
-def scorers(recipe: Recipe, classes: int) -> dict[str, sb.AbstractScorer]:
+def scorers(recipe: Recipe, classes: int) -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers to look at, by name."""
 
     def make_head() -> nn.Module:
@@ -70,19 +73,21 @@ def scorers(recipe: Recipe, classes: int) -> dict[str, sb.AbstractScorer]:
     def make_optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return recipe.make_optimizer(parameters)
 
-    inner = sb.Forward()
+    inner = sb.scorers.Forward()
     return {
-        "Int8": sb.Int8(inner, check=None),
-        "LowResolution": sb.LowResolution(inner, check=None),
-        "Synced, every=6": sb.Synced(inner, every=6, check=None),
-        "Synced, every=24": sb.Synced(inner, every=24, check=None),
-        "EarlyExit, after the first residual block": sb.EarlyExit(
+        "Int8": sb.scorers.Int8(inner, check=None),
+        "LowResolution": sb.scorers.LowResolution(inner, check=None),
+        "Synced, every=6": sb.scorers.Synced(inner, every=6, check=None),
+        "Synced, every=24": sb.scorers.Synced(inner, every=24, check=None),
+        "EarlyExit, after the first residual block": sb.scorers.EarlyExit(
             "3", make_head, make_optimizer, check=None
         ),
     }
 
 
-def train(scorer: sb.AbstractScorer, data: datasets.ImageData, recipe: Recipe) -> list[list[float]]:
+def train(
+    scorer: sb.scorers.AbstractScorer, data: datasets.ImageData, recipe: Recipe
+) -> list[list[float]]:
     """Return the overlap in each candidate batch, epoch by epoch, from the second on."""
     torch.manual_seed(0)
     model = make_model(recipe.model, data, seed=0)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.guide import look_at
+from selective_backprop.guide._doubts import look_at
 from selective_backprop.lab import datasets
 from selective_backprop.lab._files import forced_to_disk
 from selective_backprop.lab.loaders import make_loader
@@ -51,7 +51,7 @@ class Looks:
     def __init__(self, labels: Tensor, epochs: int) -> None:
         examples = len(labels)
         self.labels = labels
-        self.doubts, self.trained = sb.Doubts(examples), sb.Doubts(examples)
+        self.doubts, self.trained = sb.guide.Doubts(examples), sb.guide.Doubts(examples)
         names = ("loss", "late", "margin", "doubt", "other", "wrong", "count", "selected")
         self.sums = {name: torch.zeros(examples, dtype=torch.float64) for name in names}
         self.last = torch.full((examples,), torch.nan)
@@ -95,7 +95,7 @@ def rank_mean(by_epoch: np.ndarray) -> np.ndarray:
     return np.nansum(ranks, 0) / count
 
 
-def in_order(suspects: sb.Suspects) -> np.ndarray:
+def in_order(suspects: sb.guide.Suspects) -> np.ndarray:
     """Return a list as one number per example."""
     found = np.full(suspects.examples, -np.inf)
     found[suspects.indices] = suspects.suspicion
@@ -109,8 +109,8 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     last = np.nan_to_num(looks.last.numpy(), nan=-1.0)
     weight = (count + 1) / 2  # of a look in the mean, where the k-th weighs k
     return {
-        "audit": in_order(sb.audit(looks.doubts)),
-        "audit, training alone": in_order(sb.audit(looks.trained)),
+        "audit": in_order(sb.guide.audit(looks.doubts)),
+        "audit, training alone": in_order(sb.guide.audit(looks.trained)),
         "audit of losses": (sums["row_buffer"] / weight - 1) / (sums["count"] + 1),
         "audit, all looks alike": (sums["doubt"] - 1) / (sums["count"] + 1),
         "final loss": last,
@@ -191,7 +191,7 @@ def measure(data: datasets.ImageData, recipe: Recipe, arm: str, seed: int) -> di
     for name, scores in rules(looks, final).items():
         hits = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
         found[name] = [int(hits[round(share * len(wrong)) - 1]) for share in SHARES]
-    suspects = sb.audit(looks.doubts)
+    suspects = sb.guide.audit(looks.doubts)
     top = suspects.indices[: suspects.suspicious]
     return {
         "arm": arm,

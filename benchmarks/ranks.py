@@ -40,7 +40,7 @@ WIDTHS = (8, 16)
 
 def sharing(group: Group) -> Callable[[], None]:
     """Return what is done for each training batch: the exchange, and the filing of all scores."""
-    shared = SharedHistory(sb.History(1024 * group.size), WINDOW, None)
+    shared = SharedHistory(sb.selectors.History(1024 * group.size), WINDOW, None)
     exchange = Exchange(group, WINDOW)
     scores = torch.rand(WINDOW, generator=torch.Generator().manual_seed(group.rank))
 

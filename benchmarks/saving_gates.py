@@ -28,10 +28,10 @@ def int8_gates(width: int) -> Iterator[Gate]:
     def losses(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
-    context = sb.Context(
+    context = sb.scorers.Context(
         batch_size=BATCH, window=WINDOW, model=training.model, losses=losses, rate=RATE
     )
-    scorer = sb.Int8(sb.Forward(), check=None)
+    scorer = sb.scorers.Int8(sb.scorers.Forward(), check=None)
     running = scorer.start(context)
     weights = [weight.detach() for weight in training.model.parameters()]
     rounds = -(-scorer.recalibrate_every // len(batches))  # one calibration among them
@@ -59,7 +59,10 @@ def int8_gates(width: int) -> Iterator[Gate]:
 
 def cycle_gates(width: int) -> Iterator[Gate]:
     """A cycle of Stale-SB, its selection pass included, against as many traditional epochs."""
-    scorers = {"": (sb.Forward(), 0.45), " int8": (sb.Int8(sb.Forward(), check=None), 0.42)}
+    scorers = {
+        "": (sb.scorers.Forward(), 0.45),
+        " int8": (sb.scorers.Int8(sb.scorers.Forward(), check=None), 0.42),
+    }
     for name, (scorer, limit) in scorers.items():
         ours, bare = Training(width), Training(width)
         images = Shuffled(CYCLE * WINDOW)

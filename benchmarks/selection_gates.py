@@ -13,10 +13,12 @@ def selection_gates(width: int) -> Iterator[Gate]:
     """The cost of selecting alone: 128 candidates against 1,024 recent losses."""
     losses = torch.rand(4096).split(BATCH)
     listed = [part.tolist() for part in losses]
-    for draw in sb.Draw:
-        selector = sb.Percentile(beta=2, draw=draw, history=1024)
-        context = sb.Context(batch_size=43, window=BATCH if draw is sb.Draw.EXACT else None)
-        running, history = selector.start(context), sb.History(1024)
+    for draw in sb.selectors.Draw:
+        selector = sb.selectors.Percentile(beta=2, draw=draw, history=1024)
+        context = sb.selectors.Context(
+            batch_size=43, window=BATCH if draw is sb.selectors.Draw.EXACT else None
+        )
+        running, history = selector.start(context), sb.selectors.History(1024)
         plain = reference.PlainSelection(beta=2, history=1024, draw=str(draw), keep=43)
         generator = torch.Generator().manual_seed(0)
         for part in losses:  # a full history
@@ -25,8 +27,8 @@ def selection_gates(width: int) -> Iterator[Gate]:
             plain.select(part)
 
         def ours(
-            history: sb.History = history,
-            running: sb.RunningSelector = running,
+            history: sb.selectors.History = history,
+            running: sb.selectors.RunningSelector = running,
             generator: torch.Generator = generator,
         ) -> None:
             for part in losses:

@@ -9,7 +9,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-import selective_backprop
+import selective_backprop as sb
 
 sys.path.insert(0, str(Path(__file__).parent))  # for pictures and trials, beside this file
 
@@ -46,15 +46,20 @@ nitpick_ignore = [  # not public yet
 ]
 nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 
+PUBLIC = {  # `Context` is documented as the scorers'
+    name: f"{module.__name__}.{name}"
+    for module in (sb, sb.selectors, sb.scorers, sb.guide)
+    for name in module.__all__
+}
+
 
 def link_to_public_name(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node
 ) -> nodes.Node | None:
     """Point a private path of a public name to where the reference documents it."""
     target = node.get("reftarget", "")
-    name = target.rpartition(".")[2]
-    public = f"selective_backprop.{name}"
-    if name not in selective_backprop.__all__ or not target.startswith("selective_backprop."):
+    public = PUBLIC.get(target.rpartition(".")[2])
+    if public is None or not target.startswith("selective_backprop."):
         return None
     return env.get_domain("py").resolve_xref(
         env, node["refdoc"], app.builder, "obj", public, node, content

@@ -85,7 +85,9 @@ def draw_all(folder: Path = FOLDER) -> None:
 
 
 def _raster(
-    figure: Figure, colour: str, strategies: dict[str, Callable[[sb.AbstractScorer], sb.Strategy]]
+    figure: Figure,
+    colour: str,
+    strategies: dict[str, Callable[[sb.scorers.AbstractScorer], sb.Strategy]],
 ) -> None:
     """Draw what becomes of each of some examples in each epoch, one panel per strategy."""
     figure.set_figheight(0.45 + 1.75 * len(strategies))
@@ -145,7 +147,7 @@ def _selective_backprop(figure: Figure) -> None:
     looks = ((1, _BLUE, "½"), (2, _ORANGE, "⅓"), (3, _GREEN, "¼"))
     q = np.linspace(0, 1, 101)
     for beta, colour, rate in looks:
-        kept = trials.keep_odds(sb.Percentile(beta))
+        kept = trials.keep_odds(sb.selectors.Percentile(beta))
         axes.plot(q, q**beta, color=colour, linewidth=1.2, alpha=0.55)
         axes.plot(
             kept.ranks, kept.share, "o", ms=3.2, color=colour, label=f"rate {rate}: β = {beta}"
@@ -159,8 +161,8 @@ def _selective_backprop(figure: Figure) -> None:
 def _extremes(figure: Figure) -> None:
     axes = figure.subplots()
     for selector, colour, name in (
-        (sb.Top(_THIRD), _ORANGE, "top_k"),
-        (sb.Bottom(_THIRD), _BLUE, "low_k"),
+        (sb.selectors.Top(_THIRD), _ORANGE, "top_k"),
+        (sb.selectors.Bottom(_THIRD), _BLUE, "low_k"),
     ):
         for batch, dashes in ((128, "-"), (8, ":")):
             kept = trials.keep_odds(selector, batch=batch, windows=24_000 // batch)
@@ -170,7 +172,7 @@ def _extremes(figure: Figure) -> None:
     _by_rank(axes)
 
 
-def _weighed(figure: Figure, selector: sb.AbstractSelector) -> None:
+def _weighed(figure: Figure, selector: sb.selectors.AbstractSelector) -> None:
     """Draw odds and weights against the loss."""
     kept = trials.keep_odds(selector)
     left, right = figure.subplots(1, 2)
@@ -190,7 +192,7 @@ def _auto(figure: Figure) -> None:
     axes = figure.subplots()
     moments = (("young", 1.5, _ORANGE), ("later", 0.15, _BLUE), ("learned", 0.015, _GREEN))
     for moment, median, colour in moments:
-        kept = trials.keep_odds(sb.NoiseBudget(), median=median)
+        kept = trials.keep_odds(sb.selectors.NoiseBudget(), median=median)
         label = f"{moment}: {100 * kept.share.mean():.0f} % kept"
         axes.plot(kept.losses, kept.share, color=colour, label=label)
     _odds_axes(axes)
@@ -364,14 +366,14 @@ def _predicted_sb(figure: Figure) -> None:
             seen.append(trials.losses_of(model, data).numpy())
     scores = np.stack([seen[6], seen[3], seen[0]])
     epochs = np.repeat(np.array([[7], [4], [1]], dtype=np.int32), len(data), axis=1)
-    observed = sb.Observations(scores, epochs)
+    observed = sb.scorers.Observations(scores, epochs)
     left, right = figure.subplots(1, 2)
     example, ahead = int(scores[0].argsort()[450]), np.arange(8, 10)
     left.plot(range(1, 12), [s[example] for s in seen], color="#aaaaaa", lw=1.2, label="its loss")
     left.plot([1, 4, 7], scores[::-1, example], "o", color=_INK, ms=4, label="scored")
     for predictor, marker, colour in (
-        (sb.Average(), "^", "#cc79a7"),
-        (sb.GaussianProcess(points=64), "s", _GREEN),
+        (sb.scorers.Average(), "^", "#cc79a7"),
+        (sb.scorers.GaussianProcess(points=64), "s", _GREEN),
     ):
         told = [predictor.predict(observed, int(epoch))[example] for epoch in ahead]
         left.plot(ahead, told, marker, ms=4, color=colour, label=type(predictor).__name__)
@@ -380,7 +382,7 @@ def _predicted_sb(figure: Figure) -> None:
     left.set_xlabel("epoch")
     left.set_ylabel("loss of one example")
     left.legend(fontsize=9.5, labelspacing=0.1, handlelength=1.2, borderaxespad=0)
-    odds = sb.Crossing(_THIRD).predict(observed, 8)
+    odds = sb.scorers.Crossing(_THIRD).predict(observed, 8)
     right.plot(_ranks(torch.tensor(scores[0])), odds, "o", ms=2, mew=0, color=_BLUE)
     right.set_xticks([0, 1], ["lowest", "highest"])
     right.set_xlabel("last loss, by rank")
@@ -417,11 +419,11 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
     "pruned": _pruned,
     "diet-sb": _diet_sb,
     "kath18": _kath18,
-    "infobatch": partial(_weighed, selector=sb.BelowMean(0.5, longer_steps=True)),
+    "infobatch": partial(_weighed, selector=sb.selectors.BelowMean(0.5, longer_steps=True)),
     "kakurenbo": partial(
         _raster, colour=_ORANGE, strategies={"": lambda scorer: sb.kakurenbo(scorer=scorer)}
     ),
-    "easy-skip": partial(_weighed, selector=sb.Confident(0.25)),
+    "easy-skip": partial(_weighed, selector=sb.selectors.Confident(0.25)),
     "auto": _auto,
     "auto-given-up": _given_up,
     "rho-loss": _rho_loss,

@@ -36,22 +36,22 @@ class Diary:
 
 
 @dataclass(frozen=True)
-class Watched(sb.AbstractScorer):
+class Watched(sb.scorers.AbstractScorer):
     """Score as another scorer does, and note which examples were scored."""
 
-    inner: sb.AbstractScorer
+    inner: sb.scorers.AbstractScorer
     note: Callable[[Tensor], None] = field(compare=False)
 
     @property
-    def needs(self) -> sb.Needs:
+    def needs(self) -> sb.scorers.Needs:
         return self.inner.needs
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         return _RunningWatched(self.inner.start(context), self.note)
 
 
-class _RunningWatched(sb.RunningScorer):
-    def __init__(self, inner: sb.RunningScorer, note: Callable[[Tensor], None]) -> None:
+class _RunningWatched(sb.scorers.RunningScorer):
+    def __init__(self, inner: sb.scorers.RunningScorer, note: Callable[[Tensor], None]) -> None:
         self.inner, self.note = inner, note
 
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
@@ -67,18 +67,18 @@ class _RunningWatched(sb.RunningScorer):
 
 
 @dataclass(frozen=True)
-class WatchedGate(sb.AbstractGate):
+class WatchedGate(sb.selectors.AbstractGate):
     """Judge as another gate does, and note its running tau and whether it is open."""
 
-    inner: sb.AbstractGate
+    inner: sb.selectors.AbstractGate
     seen: list[tuple[float, bool]] = field(compare=False)
 
-    def start(self, context: sb.Context) -> sb.RunningGate:
+    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningGate:
         return _RunningWatchedGate(self.inner.start(context), self.seen)
 
 
-class _RunningWatchedGate(sb.RunningGate):
-    def __init__(self, inner: sb.RunningGate, seen: list[tuple[float, bool]]) -> None:
+class _RunningWatchedGate(sb.selectors.RunningGate):
+    def __init__(self, inner: sb.selectors.RunningGate, seen: list[tuple[float, bool]]) -> None:
         self.inner, self.seen = inner, seen
 
     @property
@@ -118,7 +118,7 @@ class _Noted(Dataset):
 
 
 def keep_odds(
-    selector: sb.AbstractSelector,
+    selector: sb.selectors.AbstractSelector,
     *,
     median: float = 0.3,
     batch: int = 32,
@@ -130,10 +130,10 @@ def keep_odds(
     ranks = (torch.arange(4000) + 0.5) / 4000
     losses = median * (1.2 * torch.special.ndtri(ranks)).exp()
     window = max(batch, round(batch / selector.terms.rate))
-    running = selector.start(sb.Context(batch_size=batch, window=window))
-    if isinstance(running, sb.Paced):
+    running = selector.start(sb.scorers.Context(batch_size=batch, window=window))
+    if isinstance(running, sb.selectors.Paced):
         running.begin(0.0)
-    history = sb.History(max(1024, window))
+    history = sb.selectors.History(max(1024, window))
     history.file(losses[torch.randperm(4000, generator=generator)[:1024]])
     seen, kept, weight = torch.zeros(bins), torch.zeros(bins), torch.zeros(bins)
     for _ in range(windows):
@@ -224,7 +224,7 @@ def finish(run: Iterable[Any]) -> None:
         pass
 
 
-def diary(strategy: Callable[[sb.AbstractScorer], sb.Strategy], epochs: int = 8) -> Diary:
+def diary(strategy: Callable[[sb.scorers.AbstractScorer], sb.Strategy], epochs: int = 8) -> Diary:
     """Train on a few examples, ordered from easy to hard, and note what became of each.
 
     Args:
@@ -237,7 +237,7 @@ def diary(strategy: Callable[[sb.AbstractScorer], sb.Strategy], epochs: int = 8)
     def note(indices: Tensor) -> None:
         scored[data.epoch, indices.numpy()] = True
 
-    chosen = strategy(Watched(sb.Forward(), note))
+    chosen = strategy(Watched(sb.scorers.Forward(), note))
     for epoch, indices in train(make_model(), data, chosen, epochs=epochs, batch_size=4, rate=0.1):
         trained[epoch, indices.numpy()] = True
     # The very first batch is scored even in a warm-up, to see at once whether its losses are fit.

@@ -27,6 +27,6 @@ def public_classes(kind: type) -> set[type]:
     """The classes of a kind that the package shows, but for the interface itself."""
     return {
         value
-        for value in vars(sb).values()
+        for value in (vars(sb.scorers) | vars(sb.selectors)).values()
         if inspect.isclass(value) and issubclass(value, kind) and value is not kind
     }

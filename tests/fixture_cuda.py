@@ -16,11 +16,11 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 BATCH, WINDOW, EXAMPLES = 8, 24, 96
 EXACT = {
-    "percentile": sb.Percentile(2.0),
-    "top": sb.Top(1 / 3),
-    "bottom": sb.Bottom(1 / 3),
-    "uniform": sb.Uniform(1 / 3),
-    "proportional": sb.Proportional(presample=3.0),
+    "percentile": sb.selectors.Percentile(2.0),
+    "top": sb.selectors.Top(1 / 3),
+    "bottom": sb.selectors.Bottom(1 / 3),
+    "uniform": sb.selectors.Uniform(1 / 3),
+    "proportional": sb.selectors.Proportional(presample=3.0),
 }
 LOSS = nn.CrossEntropyLoss()
 
@@ -72,8 +72,10 @@ def make_door(
     return sb.SelectiveLoader(loader, model, LOSS, strategy, **(defaults | options))
 
 
-def scored(selector: sb.AbstractSelector, scorer: sb.AbstractScorer | None = None) -> sb.Strategy:
-    return sb.Strategy("exact", scorer or sb.Forward(), selector)
+def scored(
+    selector: sb.selectors.AbstractSelector, scorer: sb.scorers.AbstractScorer | None = None
+) -> sb.Strategy:
+    return sb.Strategy("exact", scorer or sb.scorers.Forward(), selector)
 
 
 def take_step(

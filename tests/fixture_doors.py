@@ -81,27 +81,29 @@ class Net(nn.Module):
 
 
 @dataclass(frozen=True)
-class Noting(sb.AbstractSelector):
+class Noting(sb.selectors.AbstractSelector):
     """Selects as another selector does, and notes the windows, and how much was not chosen."""
 
-    inner: sb.AbstractSelector
+    inner: sb.selectors.AbstractSelector
     windows: list[int] = field(default_factory=list, repr=False)
     unselected: list[int] = field(default_factory=list, repr=False)
 
     @property
-    def terms(self) -> sb.Terms:
+    def terms(self) -> sb.selectors.Terms:
         return self.inner.terms
 
-    def start(self, context: sb.Context) -> sb.RunningSelector:
+    def start(self, context: sb.selectors.Context) -> sb.selectors.RunningSelector:
         running = self.inner.start(context)
 
-        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+        def rule(
+            scores: Tensor, history: sb.selectors.History, generator: torch.Generator
+        ) -> sb.selectors.Choice:
             choice = running.select(scores, history, generator)
             self.windows.append(len(scores))
             self.unselected.append(len(scores) - len(choice.rows))
             return choice
 
-        return sb.Stateless(rule)
+        return sb.selectors.Stateless(rule)
 
 
 def losses_by_number(model: nn.Module, batch: Any) -> Tensor:

@@ -33,17 +33,17 @@ def losses(model: nn.Module, batch: Any) -> Tensor:
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def early(**options: Any) -> sb.EarlyExit:
+def early(**options: Any) -> sb.scorers.EarlyExit:
     given = {"after": "layers.1", "make_head": make_head, "check": None} | options
-    return sb.EarlyExit(make_optimizer=momentum, **given)
+    return sb.scorers.EarlyExit(make_optimizer=momentum, **given)
 
 
-def start(scorer: sb.AbstractScorer, model: nn.Module, **options: Any) -> Any:
+def start(scorer: sb.scorers.AbstractScorer, model: nn.Module, **options: Any) -> Any:
     given: dict[str, Any] = {"losses": losses} | options
-    return scorer.start(sb.Context(6, 18, model, **given))
+    return scorer.start(sb.scorers.Context(6, 18, model, **given))
 
 
-def door(model: nn.Module, scorer: sb.AbstractScorer, **options: Any) -> sb.SelectiveLoader:
+def door(model: nn.Module, scorer: sb.scorers.AbstractScorer, **options: Any) -> sb.SelectiveLoader:
     rate, warmup = options.pop("rate", 1 / 2), options.pop("warmup_epochs", 1)
     loader = DataLoader(fixture_data(), 6, sampler=NotedSampler(40))
     strategy = options.pop("strategy", None) or sb.selective_backprop(

@@ -13,21 +13,21 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 
 NO_WARMUP = sb.Schedule()
-STALE = sb.Stale(sb.Forward(), 3)
-SPREAD = sb.Stale(sb.Forward(), 3, spread=True)
-MIXED = sb.Stale(sb.Forward(), 2, spread=True, recorded=True)
-PREDICTED = sb.Predicted(sb.Forward(), sb.Average(), 3)
-RECORDED = sb.Recorded()
-RESCORED = sb.Recorded(max_age=3, rescore=sb.Forward())
+STALE = sb.scorers.Stale(sb.scorers.Forward(), 3)
+SPREAD = sb.scorers.Stale(sb.scorers.Forward(), 3, spread=True)
+MIXED = sb.scorers.Stale(sb.scorers.Forward(), 2, spread=True, recorded=True)
+PREDICTED = sb.scorers.Predicted(sb.scorers.Forward(), sb.scorers.Average(), 3)
+RECORDED = sb.scorers.Recorded()
+RESCORED = sb.scorers.Recorded(max_age=3, rescore=sb.scorers.Forward())
 REMEMBERING = [STALE, SPREAD, MIXED, PREDICTED, RECORDED, RESCORED]
 
 
 def strategy(
-    scorer: sb.AbstractScorer,
-    selector: sb.AbstractSelector | None = None,
+    scorer: sb.scorers.AbstractScorer,
+    selector: sb.selectors.AbstractSelector | None = None,
     schedule: sb.Schedule = NO_WARMUP,
 ) -> sb.Strategy:
-    return sb.Strategy("noted", scorer, selector or sb.Percentile(2.0), schedule)
+    return sb.Strategy("noted", scorer, selector or sb.selectors.Percentile(2.0), schedule)
 
 
 @dataclass

@@ -21,8 +21,8 @@ BATCH = tuple(column[:16] for column in fixture_data().tensors)
 BATCHES = [tuple(column[i : i + 8] for column in fixture_data().tensors) for i in range(0, 33, 3)]
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module | None, losses=losses) -> Any:
-    return scorer.start(sb.Context(8, 16, model, losses, rate=1 / 2))
+def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module | None, losses=losses) -> Any:
+    return scorer.start(sb.scorers.Context(8, 16, model, losses, rate=1 / 2))
 
 
 def step(model: nn.Module) -> None:
@@ -33,7 +33,7 @@ def step(model: nn.Module) -> None:
     optimizer.step()
 
 
-def run_ahead(running: sb.RunningScorer, model: nn.Module, steps: int) -> list[list[float]]:
+def run_ahead(running: sb.scorers.RunningScorer, model: nn.Module, steps: int) -> list[list[float]]:
     """Scores of a training that begins as many batches ahead as the scorer asks for."""
     found, begun = [], deque()
     for batch in BATCHES[:steps]:
@@ -54,16 +54,16 @@ class Unpicklable(Exception):
 
 
 @dataclass(frozen=True)
-class Counting(sb.AbstractScorer):
+class Counting(sb.scorers.AbstractScorer):
     """Scores by how many batches came before; fails where it is told to."""
 
-    needs = sb.Needs()
+    needs = sb.scorers.Needs()
 
-    def start(self, context: sb.Context) -> "RunningCounting":
+    def start(self, context: sb.scorers.Context) -> "RunningCounting":
         return RunningCounting()
 
 
-class RunningCounting(sb.RunningScorer):
+class RunningCounting(sb.scorers.RunningScorer):
     def __init__(self) -> None:
         self.count = torch.zeros(())
 
@@ -88,4 +88,4 @@ def of(rows: int, name: str = "right") -> tuple[torch.Tensor, str]:
 
 def counting(**options: Any) -> Any:
     model = nn.Linear(1, 1)
-    return begin(sb.Pipelined(Counting(), 3, **({"check": None} | options)), model)
+    return begin(sb.scorers.Pipelined(Counting(), 3, **({"check": None} | options)), model)

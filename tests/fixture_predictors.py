@@ -18,7 +18,7 @@ def decaying(examples=400, *, depth=3, noise=0.0, same_epochs=False, seed=0):
     told = heights * np.exp(-paces * epochs)
     if noise:
         told *= chance.lognormal(0, noise, told.shape)
-    observed = sb.Observations(told.astype(np.float32), epochs.astype(np.int32))
+    observed = sb.scorers.Observations(told.astype(np.float32), epochs.astype(np.int32))
     return observed, heights * np.exp(-paces * NEXT)
 
 
@@ -26,4 +26,4 @@ def keep_newest(observed, examples, count):
     """Forget all but the newest few scores of some examples."""
     scores, epochs = (column.copy() for column in observed)
     scores[count:, examples], epochs[count:, examples] = np.nan, -1
-    return sb.Observations(scores, epochs)
+    return sb.scorers.Observations(scores, epochs)

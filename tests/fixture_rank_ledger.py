@@ -143,7 +143,7 @@ def go_on(
 
 def go_on_alone() -> None:
     """Load a state of the middle of an epoch on rank 0, and one of its beginning on the others."""
-    strategy = sb.Strategy("everything", None, sb.Everything())
+    strategy = sb.Strategy("everything", None, sb.selectors.Everything())
     loop, again = Loop(strategy), Loop(strategy)
     loop.epoch()
     states = [loop.door.state_dict()]
@@ -164,7 +164,11 @@ def pack_and_unpack(state: dict[str, Any]) -> dict[str, Any]:
 def fail_to_recall(rank: int, at_most: int) -> None:
     """Let one rank fail before its first candidate: what it remembers cannot be recalled."""
     with mock.patch("selective_backprop._memory.pending_updates.MOST_GATHERED", at_most):
-        loop = Loop(sb.Strategy("stale", sb.Stale(sb.Forward()), sb.Percentile(1.0)))
+        loop = Loop(
+            sb.Strategy(
+                "stale", sb.scorers.Stale(sb.scorers.Forward()), sb.selectors.Percentile(1.0)
+            )
+        )
     loop.epoch()
     if rank_now() == rank:
         loop.door._parts.pipeline.memory._scorer = None

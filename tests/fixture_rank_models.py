@@ -99,16 +99,16 @@ def _train_small(model: nn.Module, examples: int) -> int:
 
 @final
 @dataclass(frozen=True)
-class OfACopy(sb.AbstractScorer):
+class OfACopy(sb.scorers.AbstractScorer):
     """A user's scorer, which scores with a copy that only rank 0 brings up to date."""
 
     @property
-    def needs(self) -> sb.Needs:
-        return sb.Needs()
+    def needs(self) -> sb.scorers.Needs:
+        return sb.scorers.Needs()
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         twin = copy.deepcopy(context.model)
-        return sb.Forward().start(replace(context, model=twin))
+        return sb.scorers.Forward().start(replace(context, model=twin))
 
 
 def score_sharded(strategy: sb.Strategy, examples: tuple[int, int], options: Any) -> None:
@@ -200,7 +200,7 @@ def step_together(sizes: tuple[int, ...], steps: int) -> dict[str, Any]:
     }
 
 
-STEPPING = sb.Strategy("step", sb.Forward(), sb.Percentile(1.0, "exact", 8))
+STEPPING = sb.Strategy("step", sb.scorers.Forward(), sb.selectors.Percentile(1.0, "exact", 8))
 
 
 def fail_to_step(rank: int) -> None:

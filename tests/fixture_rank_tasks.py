@@ -17,7 +17,7 @@ import selective_backprop as sb
 
 warnings.simplefilter("ignore", sb.SelectionWarning)  # small numbers cannot come near a rate
 
-NO_WARMUP, FORWARD = sb.Schedule(), sb.Forward()
+NO_WARMUP, FORWARD = sb.Schedule(), sb.scorers.Forward()
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Case:
     """
 
     shards: tuple[int, ...]
-    selector: sb.AbstractSelector
-    scorer: sb.AbstractScorer | None = FORWARD
+    selector: sb.selectors.AbstractSelector
+    scorer: sb.scorers.AbstractScorer | None = FORWARD
     loads: int = 4
     trains: int = 4
     leftovers: str = "carry"
@@ -87,24 +87,26 @@ class EpochReport:
 
 
 @dataclass(frozen=True)
-class Drawing(sb.AbstractSelector):
+class Drawing(sb.selectors.AbstractSelector):
     """Selects as another selector does, and notes what it was given."""
 
-    inner: sb.AbstractSelector
+    inner: sb.selectors.AbstractSelector
     scores: list[float] = field(default_factory=list, repr=False)
 
     @property
-    def terms(self) -> sb.Terms:
+    def terms(self) -> sb.selectors.Terms:
         return self.inner.terms
 
-    def start(self, context: sb.Context) -> sb.RunningSelector:
+    def start(self, context: sb.selectors.Context) -> sb.selectors.RunningSelector:
         running = self.inner.start(context)
 
-        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+        def rule(
+            scores: Tensor, history: sb.selectors.History, generator: torch.Generator
+        ) -> sb.selectors.Choice:
             self.scores.extend(scores.tolist())
             return running.select(scores, history, generator)
 
-        return sb.Stateless(rule)
+        return sb.selectors.Stateless(rule)
 
 
 def rank_now() -> int:
@@ -128,7 +130,7 @@ def noted_messages() -> Iterator[list[int]]:
         distributed.all_gather = gather
 
 
-def door_of(case: Case, selector: sb.AbstractSelector) -> sb.SelectiveLoader:
+def door_of(case: Case, selector: sb.selectors.AbstractSelector) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(case.examples), case.loads, sampler=case.shard(rank_now()))
     return select(
         loader,
@@ -192,7 +194,9 @@ def length(door: sb.SelectiveLoader) -> int | None:
 
 
 def plain_case(**options: Any) -> Case:
-    return Case(**({"shards": (24, 24), "selector": sb.Percentile(1.0, "exact", 16)} | options))
+    return Case(
+        **({"shards": (24, 24), "selector": sb.selectors.Percentile(1.0, "exact", 16)} | options)
+    )
 
 
 def fail_while_scoring(rank: int, batches: int) -> list[list[int]]:
@@ -207,12 +211,14 @@ def fail_while_scoring(rank: int, batches: int) -> list[list[int]]:
         return scores * torch.nan if rank_now() == rank and calls > 2 * batches else scores
 
     loader = DataLoader(Numbered(case.examples), case.loads, sampler=case.shard(rank_now()))
-    return numbers(select(loader, sb.Strategy("noted", sb.Forward(), case.selector), losses=losses))
+    return numbers(
+        select(loader, sb.Strategy("noted", sb.scorers.Forward(), case.selector), losses=losses)
+    )
 
 
 def break_off_alone(rank: int) -> None:
     """Let one rank leave its loop, and begin another one."""
-    door = door_of(plain_case(), sb.Percentile(1.0))
+    door = door_of(plain_case(), sb.selectors.Percentile(1.0))
     for _ in door:
         if rank_now() == rank:
             break
@@ -226,14 +232,14 @@ def build_differently(options: dict[str, Any]) -> None:
 
 
 def number_differently() -> None:
-    door = door_of(plain_case(), sb.Percentile(1.0))
+    door = door_of(plain_case(), sb.selectors.Percentile(1.0))
     door.set_epoch(rank_now())
     list(door)
 
 
 def load_the_other_rank_s(rank: int) -> None:
     """Load what rank 0 saved."""
-    door = door_of(plain_case(), sb.Percentile(1.0))
+    door = door_of(plain_case(), sb.selectors.Percentile(1.0))
     state = [door.state_dict()]
     distributed.broadcast_object_list(state, src=rank)
     door.load_state_dict(state[0])
@@ -242,7 +248,7 @@ def load_the_other_rank_s(rank: int) -> None:
 def die(rank: int, batches: int) -> list[int]:
     """Let one rank be killed after so many batches."""
     seen: list[int] = []
-    for batch, _ in door_of(plain_case(shards=(80, 80)), sb.Percentile(1.0)):
+    for batch, _ in door_of(plain_case(shards=(80, 80)), sb.selectors.Percentile(1.0)):
         seen += batch[1].tolist()
         if rank_now() == rank and len(seen) == 4 * batches:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -251,7 +257,7 @@ def die(rank: int, batches: int) -> list[int]:
 
 def stay_away(rank: int) -> list[Any]:
     """Let one rank have a loader, and never ask it for a batch."""
-    door = door_of(plain_case(), sb.Percentile(1.0))
+    door = door_of(plain_case(), sb.selectors.Percentile(1.0))
     return [] if rank_now() == rank else list(door)
 
 

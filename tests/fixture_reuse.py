@@ -11,7 +11,7 @@ from torch.nn import functional
 import selective_backprop as sb
 
 CANDIDATES, CLASSES = 12, 3
-THIRD = sb.Strategy("sb", sb.Forward(training=True), sb.Percentile(beta=2))
+THIRD = sb.Strategy("sb", sb.scorers.Forward(training=True), sb.selectors.Percentile(beta=2))
 
 
 class Flat(nn.Module):

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 import selective_backprop as sb
 
 BATCH, WINDOW = 32, 64
-TOP = sb.Strategy("top", sb.Forward(), sb.Top(rate=BATCH / WINDOW))
+TOP = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=BATCH / WINDOW))
 TRAINED = 1400  # of scikit-learn's 1797 digits; the others are for tests
 
 Plain = Callable[[list[Any], list[Any]], float]  # one example's loss, from its output and target

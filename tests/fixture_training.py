@@ -37,15 +37,15 @@ STRATEGIES = {
     "selective, cadence": selective(1 / 2, plain_every=3),
     "selective, coins": selective(1 / 3, draw="bernoulli"),
     "selective, fractions": selective(1 / 2, start=0.3, end=0.8),
-    "selective, inference mode": selective(1 / 3, scorer=sb.Forward(inference_mode=True)),
+    "selective, inference mode": selective(1 / 3, scorer=sb.scorers.Forward(inference_mode=True)),
     "selective, pipelined": selective(
-        1 / 3, scorer=sb.Pipelined(sb.Forward(), every=2, ahead=2, check=None)
+        1 / 3, scorer=sb.scorers.Pipelined(sb.scorers.Forward(), every=2, ahead=2, check=None)
     ),
-    "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 3)),
+    "top": sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(1 / 3)),
     "stale": sb.stale_sb(1 / 3, epochs=2),
     "stale, spread, coins": sb.stale_sb(1 / 3, epochs=3, spread=True, draw="bernoulli"),
     "stale, recorded": sb.stale_sb(1 / 3, spread=True, recorded=True),
-    "predicted": sb.predicted_sb(1 / 3, predictor=sb.Average(depth=2)),
+    "predicted": sb.predicted_sb(1 / 3, predictor=sb.scorers.Average(depth=2)),
     "recorded": sb.recorded_sb(1 / 3, max_age=2),
     "recorded, rescored": sb.kakurenbo(0.5, confidence=0.5),
     "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
@@ -57,8 +57,8 @@ STRATEGIES = {
     ),
     "gated, paid": sb.Strategy(
         "gated",
-        sb.Excess(sb.ReferenceLosses(torch.zeros(40)), sb.Forward()),
-        sb.Proportional(2.0, 0.0),
+        sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(40)), sb.scorers.Forward()),
+        sb.selectors.Proportional(2.0, 0.0),
         sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.05)),
     ),
     "proxy": sb.proxy_sb(make_small_model, make_optimizer, rate=1 / 3),

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
-NOTHING = sb.Needs()
+NOTHING = sb.scorers.Needs()
 
 
-class Plain(sb.RunningScorer):
+class Plain(sb.scorers.RunningScorer):
     """A user's scorer, which needs no base but this one."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Plain(sb.RunningScorer):
 
 
 class Recalls(Plain):
-    def recall(self, ledger: sb.Ledger, epoch: int) -> Tensor | None:
+    def recall(self, ledger: sb.scorers.Ledger, epoch: int) -> Tensor | None:
         return None if epoch == 0 else torch.arange(float(ledger.examples))
 
 
@@ -49,36 +49,44 @@ class Defers(Plain):
 
 
 @dataclass(frozen=True, eq=False)
-class Spec(sb.AbstractScorer):
+class Spec(sb.scorers.AbstractScorer):
     """Says that it needs something, and starts something."""
 
     running: Any
-    needs: sb.Needs = NOTHING
+    needs: sb.scorers.Needs = NOTHING
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         return self.running
 
 
-def door(scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
-    strategy = sb.Strategy("own", scorer, sb.Top(1 / 4))
+def door(scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
+    strategy = sb.Strategy("own", scorer, sb.selectors.Top(1 / 4))
     return select(DataLoader(Numbered(32), 8), strategy, batch_size=2)
 
 
-MEMORY = sb.Needs(remembers=True)
+MEMORY = sb.scorers.Needs(remembers=True)
 CONTRADICTIONS = {
     "remembers without recall": (Plain, MEMORY, r"remembers=True.*Plain has no recall\(\)"),
-    "learns without learn": (Plain, sb.Needs(learns=True), r"learns=True.*Plain has no learn\(\)"),
-    "defers without begin": (Plain, sb.Needs(defers=True), r"defers=True.*Plain has no begin\(\)"),
-    "recall unsaid": (Recalls, sb.Needs(), r"Recalls has recall\(\).*add remembers=True"),
-    "learn unsaid": (Learns, sb.Needs(), r"Learns has learn\(\).*add learns=True"),
-    "begin unsaid": (Defers, sb.Needs(), r"Defers has begin\(\).*add defers=True"),
+    "learns without learn": (
+        Plain,
+        sb.scorers.Needs(learns=True),
+        r"learns=True.*Plain has no learn\(\)",
+    ),
+    "defers without begin": (
+        Plain,
+        sb.scorers.Needs(defers=True),
+        r"defers=True.*Plain has no begin\(\)",
+    ),
+    "recall unsaid": (Recalls, sb.scorers.Needs(), r"Recalls has recall\(\).*add remembers=True"),
+    "learn unsaid": (Learns, sb.scorers.Needs(), r"Learns has learn\(\).*add learns=True"),
+    "begin unsaid": (Defers, sb.scorers.Needs(), r"Defers has begin\(\).*add defers=True"),
 }
 
 
 @pytest.mark.parametrize(
     ("running", "needs", "message"), CONTRADICTIONS.values(), ids=CONTRADICTIONS
 )
-@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.Stale], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale], ids=["bare", "wrapped"])
 def test_a_contradiction_is_refused_when_the_loader_is_built(running, needs, message, wrap):
     try:
         scorer = wrap(Spec(running(), needs))
@@ -90,7 +98,7 @@ def test_a_contradiction_is_refused_when_the_loader_is_built(running, needs, mes
 
 
 def test_a_step_refuses_a_contradiction_too():
-    strategy = sb.Strategy("own", Spec(Learns()), sb.Top(1 / 4))
+    strategy = sb.Strategy("own", Spec(Learns()), sb.selectors.Top(1 / 4))
     with pytest.raises(sb.ConfigurationError, match="add learns=True"):
         sb.SelectiveStep(nn.Identity(), nn.CrossEntropyLoss(), strategy)
 
@@ -110,22 +118,24 @@ def test_a_scorer_that_remembers_is_asked_and_what_it_rules_out_is_never_loaded(
     assert kept == [6, 7, 14, 15, 22, 23, 30, 31]
 
 
-@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.Stale], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale], ids=["bare", "wrapped"])
 def test_a_scorer_that_learns_is_taught_each_training_batch(wrap):
     running = Learns()
-    handed = [numbers.tolist() for _, numbers in door(wrap(Spec(running, sb.Needs(learns=True))))]
+    handed = [
+        numbers.tolist() for _, numbers in door(wrap(Spec(running, sb.scorers.Needs(learns=True))))
+    ]
     assert len(handed) == 4
     assert running.taught == handed
 
 
 def test_a_scorer_that_defers_is_begun_ahead():
-    loader = door(Spec(Defers(), sb.Needs(defers=True)))
+    loader = door(Spec(Defers(), sb.scorers.Needs(defers=True)))
     next(iter(loader))
     assert loader.stats.scored == 8
     assert [len(numbers) for _, numbers in loader] == [2] * 4
 
 
 def test_a_scorer_that_remembers_refuses_a_stream():
-    strategy = sb.Strategy("own", Spec(Recalls(), MEMORY), sb.Top(1 / 4))
+    strategy = sb.Strategy("own", Spec(Recalls(), MEMORY), sb.selectors.Top(1 / 4))
     with pytest.raises(sb.LoaderError, match="knows examples by index"):
         select(DataLoader(NumberedStream(32), 8), strategy, batch_size=2)

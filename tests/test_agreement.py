@@ -35,7 +35,7 @@ def test_the_overlap_is_the_share_of_the_highest_that_both_have(pairs, share):
 @given(scores=st.lists(values, min_size=1, max_size=30), rate=st.floats(0.01, 1))
 def test_scores_agree_with_themselves_whatever_their_unit(scores, rate):
     exact = torch.tensor(scores, dtype=torch.float64)
-    found = sb.Agreement.between(exact * 4, exact, rate=rate)
+    found = sb.scorers.Agreement.between(exact * 4, exact, rate=rate)
     assert found.correlation == pytest.approx(1)
     assert found.overlap == pytest.approx(1)
     assert found.candidates == len(scores)
@@ -43,8 +43,8 @@ def test_scores_agree_with_themselves_whatever_their_unit(scores, rate):
 
 def test_scores_the_wrong_way_round_agree_on_nothing():
     scores = torch.arange(10.0)
-    found = sb.Agreement.between(scores, -scores, rate=0.5)
-    assert found == sb.Agreement(-1.0, 0.0, 0.5, batches=1, candidates=10)
+    found = sb.scorers.Agreement.between(scores, -scores, rate=0.5)
+    assert found == sb.scorers.Agreement(-1.0, 0.0, 0.5, batches=1, candidates=10)
 
 
 def test_a_constructed_pair_is_measured_right():
@@ -66,22 +66,22 @@ def test_a_scoring_without_order_agrees_with_nothing_but_its_like():
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
 def test_what_is_not_finite_ranks_highest_and_spoils_nothing(odd):
     exact = torch.tensor([1.0, 2.0, 3.0, odd])
-    found = sb.Agreement.between(torch.tensor([1.0, 2.0, 3.0, 4.0]), exact, rate=0.5)
+    found = sb.scorers.Agreement.between(torch.tensor([1.0, 2.0, 3.0, 4.0]), exact, rate=0.5)
     assert (found.correlation, found.overlap) == (1, 1)
 
 
 def test_scores_of_any_precision_are_compared():
     exact = torch.linspace(0, 1, 16, dtype=torch.float64)
-    assert sb.Agreement.between(exact.bfloat16(), exact, rate=1 / 3).correlation > 0.99
+    assert sb.scorers.Agreement.between(exact.bfloat16(), exact, rate=1 / 3).correlation > 0.99
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, 1.1, math.nan])
 def test_a_share_that_is_none_is_refused(rate):
     with pytest.raises(sb.ConfigurationError, match=r"rate=.* in \(0, 1\]"):
-        sb.Agreement.between(torch.ones(2), torch.ones(2), rate=rate)
+        sb.scorers.Agreement.between(torch.ones(2), torch.ones(2), rate=rate)
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (0, 0)])
 def test_scores_of_other_candidates_are_refused(sizes):
     with unhooked(), pytest.raises(sb.ConfigurationError, match="held against"):
-        sb.Agreement.between(torch.ones(sizes[0]), torch.ones(sizes[1]), rate=0.5)
+        sb.scorers.Agreement.between(torch.ones(sizes[0]), torch.ones(sizes[1]), rate=0.5)

@@ -23,7 +23,7 @@ import selective_backprop as sb
 
 
 @dataclass(frozen=True)
-class Elsewhere(sb.AbstractScorer):
+class Elsewhere(sb.scorers.AbstractScorer):
     """Scores by number, some batches ahead, and notes what was begun and what was waited for."""
 
     ahead: int
@@ -31,14 +31,14 @@ class Elsewhere(sb.AbstractScorer):
     waited: list[list[int]] = field(default_factory=list, repr=False)
 
     @property
-    def needs(self) -> sb.Needs:
-        return sb.Needs(defers=True)
+    def needs(self) -> sb.scorers.Needs:
+        return sb.scorers.Needs(defers=True)
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         return _RunningElsewhere(self)
 
 
-class _RunningElsewhere(sb.RunningScorer):
+class _RunningElsewhere(sb.scorers.RunningScorer):
     def __init__(self, spec: Elsewhere) -> None:
         self._spec = spec
 
@@ -190,7 +190,7 @@ def test_scoring_that_waits_its_turn_takes_nothing_in_ahead():
 def test_a_closed_gate_begins_only_what_it_probes():
     scorer = Elsewhere(2)
     gate = sb.VarianceGate(0.5, 2, threshold=1e9)
-    strategy = sb.Strategy("gated", scorer, sb.Percentile(1.0), sb.Schedule(gate=gate))
+    strategy = sb.Strategy("gated", scorer, sb.selectors.Percentile(1.0), sb.Schedule(gate=gate))
     door = select(DataLoader(Numbered(48), 4), strategy)
     assert flat(numbers(door)) == list(range(48))
     assert scorer.begun == scorer.waited

@@ -28,7 +28,7 @@ def losses_of(doubts):
 
 @given(st.lists(LOOKS, min_size=1, max_size=6))
 def test_the_ranking_is_the_plain_one_s(doubts):
-    suspects = sb.audit(losses_of(doubts))
+    suspects = sb.guide.audit(losses_of(doubts))
     assert suspects.indices.tolist() == ranking(doubts)
     expected = [suspicion(doubts[example]) for example in suspects.indices]
     np.testing.assert_allclose(suspects.suspicion, expected, atol=1e-12)
@@ -38,37 +38,37 @@ def test_the_ranking_is_the_plain_one_s(doubts):
 
 def test_an_example_that_is_looked_at_more_often_is_more_suspicious_at_equal_doubt():
     table = losses_of([[0.25], [0.25, 0.25, 0.25], []])
-    assert sb.audit(table).indices.tolist() == [1, 0]
+    assert sb.guide.audit(table).indices.tolist() == [1, 0]
 
 
 def test_later_looks_weigh_more():
-    assert sb.audit(losses_of([[1.0, -1.0], [-1.0, 1.0]])).indices.tolist() == [1, 0]
+    assert sb.guide.audit(losses_of([[1.0, -1.0], [-1.0, 1.0]])).indices.tolist() == [1, 0]
 
 
 def test_a_ledger_is_read_in_the_order_of_its_epochs():
-    ledger = sb.Ledger(2, depth=2)
+    ledger = sb.scorers.Ledger(2, depth=2)
     indices = torch.arange(2)
     ledger.scored.file(indices, torch.tensor([0.0, 9.0]), 1)
     ledger.scored.file(indices, torch.tensor([9.0, 0.0]), 3)
     ledger.recorded.file(indices, torch.tensor([1.0, 1.0]), 2)
-    suspects = sb.audit(ledger)
+    suspects = sb.guide.audit(ledger)
     assert suspects.indices.tolist() == [0, 1]
     assert suspects.looks.tolist() == [3, 3]
 
 
 def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
     losses = torch.tensor([0.1, 3.0, math.nan, 1.0], requires_grad=True)
-    assert sb.audit(losses).indices.tolist() == [1, 3, 0]
+    assert sb.guide.audit(losses).indices.tolist() == [1, 3, 0]
 
 
 def test_an_array_is_read_in_whatever_order_it_lies_in_memory():
     losses = np.array([[0.1, 3.0], [2.0, 0.2]])
-    expected = sb.audit(losses[::-1].copy())
-    assert sb.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
+    expected = sb.guide.audit(losses[::-1].copy())
+    assert sb.guide.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
 
 
 def test_a_share_of_the_list_is_one_of_the_data_set():
-    suspects = sb.audit(np.array([0.1, 3.0, np.nan, 1.0]))
+    suspects = sb.guide.audit(np.array([0.1, 3.0, np.nan, 1.0]))
     assert suspects.top(0.5).tolist() == [1, 3]
     assert suspects.top(1.0).tolist() == [1, 3, 0]
     with pytest.raises(sb.ConfigurationError, match="a twentieth"):
@@ -76,7 +76,7 @@ def test_a_share_of_the_list_is_one_of_the_data_set():
 
 
 def test_cuts_count_what_is_found_among_those_inspected():
-    suspects = sb.audit(np.array([5.0, 4.0, 3.0, 2.0, np.nan]))
+    suspects = sb.guide.audit(np.array([5.0, 4.0, 3.0, 2.0, np.nan]))
     wrong = np.array([True, False, True, False, True])
     half, all_of_it, none = suspects.cuts(wrong, (0.4, 1.0, 0.0))
     assert (half.inspected, half.found, half.precision, half.recall) == (2, 1, 0.5, 1 / 3)
@@ -99,13 +99,13 @@ def test_cuts_count_what_is_found_among_those_inspected():
 )
 def test_what_cannot_be_audited_is_refused(evidence, words):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
-        sb.audit(evidence)
+        sb.guide.audit(evidence)
 
 
 @given(st.integers(0, 2**31), st.integers(2, 4), st.integers(1, 3))
 def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
     random = torch.Generator().manual_seed(seed)
-    doubts, plain = sb.Doubts(5), [[] for _ in range(5)]
+    doubts, plain = sb.guide.Doubts(5), [[] for _ in range(5)]
     for _ in range(passes):
         indices = torch.randperm(4, generator=random)[:3]  # the last never
         outputs = 3 * torch.randn(3, classes, generator=random)
@@ -113,7 +113,7 @@ def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
         doubts.note(indices, outputs, labels)
         for index, logits, label in zip(indices, outputs.tolist(), labels, strict=True):
             plain[index].append(doubt(logits, int(label)))
-    suspects = sb.audit(doubts)
+    suspects = sb.guide.audit(doubts)
     looked = [index for index in range(5) if plain[index]]
     assert sorted(suspects.indices) == looked
     expected = [suspicion(plain[index]) for index in suspects.indices]
@@ -122,20 +122,20 @@ def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
 
 
 def test_rows_of_one_example_in_a_batch_weigh_the_same():
-    doubts = sb.Doubts(1)
+    doubts = sb.guide.Doubts(1)
     surely = torch.tensor([[99.0, 0.0], [0.0, 99.0]])
     doubts.note(torch.tensor([0, 0]), surely, torch.tensor([0, 0]))
-    assert sb.audit(doubts).suspicion.tolist() == [-1 / 3]
+    assert sb.guide.audit(doubts).suspicion.tolist() == [-1 / 3]
     doubts.note(torch.tensor([0]), surely[1:], torch.tensor([0]))
-    assert sb.audit(doubts).suspicion.tolist() == pytest.approx([(3 * (3 / 5) - 1) / 4])
+    assert sb.guide.audit(doubts).suspicion.tolist() == pytest.approx([(3 * (3 / 5) - 1) / 4])
 
 
 def test_the_last_prediction_and_its_confidence_are_noted():
-    doubts = sb.Doubts(3)
+    doubts = sb.guide.Doubts(3)
     outputs = torch.tensor([[0.0, 2.0], [2.0, 0.0]], requires_grad=True)
     doubts.note(torch.tensor([0, 2]), outputs.flip(0), torch.tensor([0, 0]))
     doubts.note(torch.tensor([0, 2]), outputs, torch.tensor([0, 0]))
-    suspects = sb.audit(doubts)
+    suspects = sb.guide.audit(doubts)
     assert suspects.indices.tolist() == [0, 2]
     assert suspects.predictions.tolist() == [1, 0]
     sure = 1 / (1 + math.exp(-2))
@@ -144,38 +144,38 @@ def test_the_last_prediction_and_its_confidence_are_noted():
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_looks_that_are_not_finite_are_not_noted(wrong):
-    doubts, plain = sb.Doubts(3), sb.Doubts(3)
+    doubts, plain = sb.guide.Doubts(3), sb.guide.Doubts(3)
     outputs, labels = torch.tensor([[0.0, 2.0], [-math.inf, 1.0]]), torch.tensor([0, 1])
     for each in (doubts, plain):
         each.note(torch.tensor([0, 1]), outputs, labels)
     doubts.note(torch.arange(3), torch.full((3, 2), wrong), torch.tensor([0, 1, 0]))
-    found, expected = sb.audit(doubts), sb.audit(plain)
+    found, expected = sb.guide.audit(doubts), sb.guide.audit(plain)
     for name in ("indices", "suspicion", "looks", "predictions", "confidences"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
 def test_what_earlier_versions_noted_as_not_finite_is_left_out():
-    doubts = sb.Doubts(2)
+    doubts = sb.guide.Doubts(2)
     doubts.note(torch.arange(2), torch.tensor([[0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 0]))
     state = doubts.state_dict()
     state["columns"]["total"][0] = math.nan
     doubts.load_state_dict(state)
-    assert sb.audit(doubts).indices.tolist() == [1]
+    assert sb.guide.audit(doubts).indices.tolist() == [1]
 
 
 def test_doubts_go_on_from_their_state(tmp_path):
     outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
-    whole, first = sb.Doubts(2), sb.Doubts(2)
+    whole, first = sb.guide.Doubts(2), sb.guide.Doubts(2)
     whole.note(torch.tensor([0, 1]), outputs, labels)
     first.note(torch.tensor([0, 1]), outputs, labels)
     torch.save(first.state_dict(), tmp_path / "state")
-    later = sb.Doubts(2)
+    later = sb.guide.Doubts(2)
     later.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
     for each in (whole, later):
         each.note(torch.tensor([1]), outputs[:1], labels[:1])
-    assert sb.audit(later).suspicion.tolist() == sb.audit(whole).suspicion.tolist()
+    assert sb.guide.audit(later).suspicion.tolist() == sb.guide.audit(whole).suspicion.tolist()
     with pytest.raises(sb.ConfigurationError, match="2 examples, this one has 3"):
-        sb.Doubts(3).load_state_dict(first.state_dict())
+        sb.guide.Doubts(3).load_state_dict(first.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,20 @@ def test_doubts_go_on_from_their_state(tmp_path):
 )
 def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
-        sb.Doubts(3).note(indices, outputs, labels)
+        sb.guide.Doubts(3).note(indices, outputs, labels)
 
 
 def test_a_data_set_of_no_examples_is_refused():
     with pytest.raises(sb.ConfigurationError, match="examples=0"):
-        sb.Doubts(0)
+        sb.guide.Doubts(0)
 
 
 def test_the_csv_names_the_most_suspicious_first(tmp_path):
-    doubts = sb.Doubts(3)
+    doubts = sb.guide.Doubts(3)
     outputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
     doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))
     path = tmp_path / "suspects.csv"
-    suspects = sb.audit(doubts)
+    suspects = sb.guide.audit(doubts)
     suspects.write_csv(path, limit=2, class_names=["cat", "dog, small"], extra={"image": "ab"})
     with path.open(encoding="utf-8", newline="") as file:
         first, second = csv.DictReader(file)
@@ -210,7 +210,7 @@ def test_the_csv_names_the_most_suspicious_first(tmp_path):
     assert (first["prediction"], first["image"]) == ("dog, small", "a")
     assert float(first["suspicion"]) == pytest.approx(suspects.suspicion[0], abs=1e-4)
     assert second["index"] == "2"
-    sb.audit(np.array([1.0, 2.0])).write_csv(path)
+    sb.guide.audit(np.array([1.0, 2.0])).write_csv(path)
     assert path.read_text(encoding="utf-8").splitlines()[0] == "rank,index,suspicion,looks"
 
 
@@ -247,9 +247,9 @@ def loop(strategy, note):
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.selective_backprop(rate=1 / 2)])
 def test_flipped_labels_are_found_in_a_loop_of_one_s_own(strategy):
-    doubts = sb.Doubts(160)
+    doubts = sb.guide.Doubts(160)
     _, wrong = loop(strategy, doubts.note)
-    suspects = sb.audit(doubts)
+    suspects = sb.guide.audit(doubts)
     (cut,) = suspects.cuts(wrong, (0.1,))
     assert cut.precision == cut.recall == 1.0
     assert abs(suspects.suspicious - 16) <= 2
@@ -257,8 +257,8 @@ def test_flipped_labels_are_found_in_a_loop_of_one_s_own(strategy):
 
 def test_a_loader_s_ledger_can_be_audited_and_one_that_remembers_nothing_has_none():
     loader, wrong = loop(sb.recorded_sb(rate=1 / 2), lambda *_: None)
-    assert isinstance(loader.ledger, sb.Ledger)
-    (cut,) = sb.audit(loader.ledger).cuts(wrong, (0.1,))
+    assert isinstance(loader.ledger, sb.scorers.Ledger)
+    (cut,) = sb.guide.audit(loader.ledger).cuts(wrong, (0.1,))
     assert cut.recall == 1.0
     loader, _ = loop(sb.random_backprop(rate=1 / 2), lambda *_: None)
     assert loader.ledger is None

@@ -14,14 +14,14 @@ import selective_backprop as sb
 SCORES = st.floats(-100, 100, width=32)
 
 
-def observed(columns: list[list[float]], depth: int) -> sb.Observations:
+def observed(columns: list[list[float]], depth: int) -> sb.scorers.Observations:
     """The last scores of some examples, newest first, at most `depth` of each."""
     scores = np.full((depth, len(columns)), np.nan, np.float32)
     epochs = np.full((depth, len(columns)), -1, np.int32)
     for example, column in enumerate(columns):
         scores[: len(column), example] = column
         epochs[: len(column), example] = range(len(column), 0, -1)
-    return sb.Observations(scores, epochs)
+    return sb.scorers.Observations(scores, epochs)
 
 
 @given(
@@ -29,7 +29,7 @@ def observed(columns: list[list[float]], depth: int) -> sb.Observations:
     st.sampled_from([0.0, 0.3, 0.9]),
 )
 def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
-    found = sb.Average(decay, depth=4).predict(observed(columns, 4), epoch=9)
+    found = sb.scorers.Average(decay, depth=4).predict(observed(columns, 4), epoch=9)
     assert found.dtype == np.float32
     for column, prediction in zip(columns, found.tolist(), strict=True):
         if column:
@@ -40,17 +40,17 @@ def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
 
 
 def test_without_decay_it_is_the_last_score():
-    found = sb.Average(0.0).predict(observed([[3.0, 9.0], [5.0]], 4), epoch=9)
+    found = sb.scorers.Average(0.0).predict(observed([[3.0, 9.0], [5.0]], 4), epoch=9)
     assert found.tolist() == [3.0, 5.0]
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, math.nan])
 def test_a_decay_out_of_range_is_refused(decay):
     with pytest.raises(sb.ConfigurationError, match=f"decay={decay}"):
-        sb.Average(decay)
+        sb.scorers.Average(decay)
 
 
 @pytest.mark.parametrize("depth", [0, -1, 1.5, math.nan, math.inf])
 def test_what_is_no_number_of_scores_is_refused(depth):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=f"depth={depth}.*at least 1"):
-        sb.Average(depth=depth)
+        sb.scorers.Average(depth=depth)

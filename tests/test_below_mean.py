@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 
-ANY = sb.Context(batch_size=4, window=None)
+ANY = sb.selectors.Context(batch_size=4, window=None)
 
 # halves, so that their sums are exact and it is certain what is below the mean
 halves = st.integers(-6, 12).map(lambda number: number / 2)
@@ -17,7 +17,7 @@ seeds = st.integers(0, 2**32)
 
 
 def prune(selector, scores, remembered, seed=0):
-    history = sb.History(64)
+    history = sb.selectors.History(64)
     history.file(torch.tensor(remembered))
     generator = torch.Generator().manual_seed(seed)
     return selector.start(ANY).select(torch.tensor(scores), history, generator)
@@ -31,13 +31,15 @@ def test_rows_and_weights_are_the_papers(scores, remembered, probability, seed):
         len(scores), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).tolist()
     expected, weights = reference.prune_below_mean(scores, remembered, probability, tosses)
-    published = prune(sb.BelowMean(probability, longer_steps=True), scores, remembered, seed)
+    published = prune(
+        sb.selectors.BelowMean(probability, longer_steps=True), scores, remembered, seed
+    )
     assert published.rows.tolist() == expected
     assert published.weights.tolist() == pytest.approx(weights)
 
     below = 0 if mean is None else sum(score < mean for score in remembered)
     kept_share = 1 - probability * below / max(1, len(remembered))
-    scaled = prune(sb.BelowMean(probability), scores, remembered, seed)
+    scaled = prune(sb.selectors.BelowMean(probability), scores, remembered, seed)
     assert scaled.rows.tolist() == expected
     assert scaled.weights.tolist() == pytest.approx([weight * kept_share for weight in weights])
 
@@ -45,7 +47,7 @@ def test_rows_and_weights_are_the_papers(scores, remembered, probability, seed):
 def test_what_is_not_below_the_mean_is_always_kept():
     scores = [0.0, 1.0, 2.0, 5.0, torch.inf]  # their finite mean is 2
     for seed in range(20):
-        rows, weights = prune(sb.BelowMean(0.9, longer_steps=True), scores, scores, seed)
+        rows, weights = prune(sb.selectors.BelowMean(0.9, longer_steps=True), scores, scores, seed)
         kept = dict(zip(rows.tolist(), weights.tolist(), strict=True))
         assert kept[2] == kept[3] == kept[4] == 1.0
         assert all(kept.get(row, 10.0) == pytest.approx(10.0) for row in (0, 1))
@@ -53,9 +55,13 @@ def test_what_is_not_below_the_mean_is_always_kept():
 
 def test_each_candidate_below_the_mean_is_pruned_by_a_coin_of_its_own():
     scores = torch.cat((torch.zeros(4000), torch.full((1000,), 5.0))).tolist()
-    history = sb.History(5000)
+    history = sb.selectors.History(5000)
     history.file(torch.tensor(scores))
-    choice = sb.BelowMean(0.3).start(ANY).select(torch.tensor(scores), history, torch.Generator())
+    choice = (
+        sb.selectors.BelowMean(0.3)
+        .start(ANY)
+        .select(torch.tensor(scores), history, torch.Generator())
+    )
     kept = int((choice.rows < 4000).sum())
     assert abs(kept / 4000 - 0.7) <= 4 * (0.3 * 0.7 / 4000) ** 0.5
     assert len(choice.rows) - kept == 1000
@@ -63,7 +69,7 @@ def test_each_candidate_below_the_mean_is_pruned_by_a_coin_of_its_own():
 
 @pytest.mark.parametrize("remembered", [[], [torch.inf, torch.inf]])
 def test_where_nothing_is_known_everything_is_kept_and_weighs_1(remembered):
-    rows, weights = prune(sb.BelowMean(0.9), [1.0, 2.0, torch.inf], remembered)
+    rows, weights = prune(sb.selectors.BelowMean(0.9), [1.0, 2.0, torch.inf], remembered)
     assert rows.tolist() == [0, 1, 2]
     assert weights.tolist() == [1.0, 1.0, 1.0]
 
@@ -71,9 +77,9 @@ def test_where_nothing_is_known_everything_is_kept_and_weighs_1(remembered):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_where_all_losses_are_equal_none_is_below_the_mean(dtype):
     scores = torch.full((1000,), 0.1, dtype=dtype)
-    history = sb.History(1000)
+    history = sb.selectors.History(1000)
     history.file(scores)
-    choice = sb.BelowMean(0.9).start(ANY).select(scores, history, torch.Generator())
+    choice = sb.selectors.BelowMean(0.9).start(ANY).select(scores, history, torch.Generator())
     if dtype is not torch.float64:  # whose mean is as exact as its scores, and no more
         assert len(choice.rows) == 1000
     assert float(choice.weights.sum()) == pytest.approx(len(choice.rows), rel=0.05)
@@ -82,35 +88,37 @@ def test_where_all_losses_are_equal_none_is_below_the_mean(dtype):
 def test_what_equals_the_mean_in_its_own_precision_is_not_below_it():
     scores = torch.ones(1000)
     scores[0] += 2**-23
-    history = sb.History(1000)
+    history = sb.selectors.History(1000)
     history.file(scores)
     assert history.mean() > 1
-    choice = sb.BelowMean(0.9).start(ANY).select(scores, history, torch.Generator())
+    choice = sb.selectors.BelowMean(0.9).start(ANY).select(scores, history, torch.Generator())
     assert choice.weights.tolist() == [1.0] * 1000
 
 
 def test_candidates_need_not_be_remembered():
-    rows, _ = prune(sb.BelowMean(0.9), [3.0, 2.5], [1.0, 2.0])
+    rows, _ = prune(sb.selectors.BelowMean(0.9), [3.0, 2.5], [1.0, 2.0])
     assert rows.tolist() == [0, 1]
 
 
 def test_no_candidates_are_no_rows():
-    rows, weights = prune(sb.BelowMean(), [], [1.0, 2.0])
+    rows, weights = prune(sb.selectors.BelowMean(), [], [1.0, 2.0])
     assert rows.tolist() == weights.tolist() == []
 
 
 def test_the_terms_promise_no_rate_but_say_what_is_usual():
-    terms = sb.BelowMean(0.5, history=7).terms
-    assert terms == sb.Terms(0.75, sb.Draw.BERNOULLI, history=7, reweights=True, promises=False)
-    assert sb.BelowMean(0.5, longer_steps=True, history=7).terms == terms
+    terms = sb.selectors.BelowMean(0.5, history=7).terms
+    assert terms == sb.selectors.Terms(
+        0.75, sb.selectors.Draw.BERNOULLI, history=7, reweights=True, promises=False
+    )
+    assert sb.selectors.BelowMean(0.5, longer_steps=True, history=7).terms == terms
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0, torch.nan])
 def test_a_probability_that_leaves_nothing_to_weigh_is_refused(probability):
     with pytest.raises(sb.ConfigurationError, match=rf"prune={probability}: .* in \[0, 1\)"):
-        sb.BelowMean(probability)
+        sb.selectors.BelowMean(probability)
 
 
 def test_a_history_without_room_is_refused():
     with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
-        sb.BelowMean(history=0)
+        sb.selectors.BelowMean(history=0)

@@ -22,7 +22,7 @@ EXACT = torch.arange(float(ROWS))
 SWAPPED = EXACT[torch.tensor([0, 1, 2, 3, 4, 5, 6, 8, 7, 9, 10, 11])]  # across the highest third
 
 
-class Told(sb.RunningScorer):
+class Told(sb.scorers.RunningScorer):
     """Scores as it is told, and notes for which batches."""
 
     def __init__(self, tell: Callable[[int], Tensor]) -> None:
@@ -41,7 +41,10 @@ class Told(sb.RunningScorer):
 
 
 def begin(
-    check: sb.Check, cheap: Callable[[int], Tensor], rate: float | None = 1 / 3, stride: int = 1
+    check: sb.scorers.Check,
+    cheap: Callable[[int], Tensor],
+    rate: float | None = 1 / 3,
+    stride: int = 1,
 ) -> tuple[ApproximateScorer, Told]:
     exact = Told(lambda batch: EXACT)
     compared = Comparison(check, rate, name="Fixture", advice="Do better", stride=stride)
@@ -49,7 +52,7 @@ def begin(
 
 
 def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
-    running, exact = begin(sb.Check(4), lambda batch: SWAPPED if batch % 2 else EXACT)
+    running, exact = begin(sb.scorers.Check(4), lambda batch: SWAPPED if batch % 2 else EXACT)
     for batch in range(10):
         assert (running.agreement is not None) == (batch >= 4)
         scores = running.score(batch, None)
@@ -64,7 +67,7 @@ def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
 
 def test_checks_begin_again_as_often_as_asked_for():
     running, exact = begin(
-        sb.Check(2, every=5, least=0), lambda batch: EXACT if batch < 5 else SWAPPED
+        sb.scorers.Check(2, every=5, least=0), lambda batch: EXACT if batch < 5 else SWAPPED
     )
     for batch in range(13):
         running.score(batch, None)
@@ -74,14 +77,14 @@ def test_checks_begin_again_as_often_as_asked_for():
 
 
 def test_a_check_may_be_spread():
-    running, exact = begin(sb.Check(3), lambda batch: EXACT, stride=4)
+    running, exact = begin(sb.scorers.Check(3), lambda batch: EXACT, stride=4)
     for batch in range(15):
         running.score(batch, None)
     assert exact.asked == [0, 4, 8]
 
 
 def test_low_agreement_is_warned_of_with_numbers_and_advice():
-    running, _ = begin(sb.Check(2), lambda batch: SWAPPED)
+    running, _ = begin(sb.scorers.Check(2), lambda batch: SWAPPED)
     running.score(0, None)
     with pytest.warns(sb.SelectionWarning) as caught:
         running.score(1, None)
@@ -93,7 +96,7 @@ def test_low_agreement_is_warned_of_with_numbers_and_advice():
 
 @pytest.mark.parametrize("least", [0.0, 0.75])
 def test_agreement_that_is_no_less_than_asked_for_is_not_warned_of(least):
-    running, _ = begin(sb.Check(1, least=least), lambda batch: SWAPPED)
+    running, _ = begin(sb.scorers.Check(1, least=least), lambda batch: SWAPPED)
     running.score(0, None)
     assert running.agreement.overlap == 0.75
 
@@ -101,9 +104,9 @@ def test_agreement_that_is_no_less_than_asked_for_is_not_warned_of(least):
 @pytest.mark.parametrize(
     ("check", "known", "used"),
     [
-        (sb.Check(1, rate=0.5), 0.25, 0.5),
-        (sb.Check(1), 0.25, 0.25),
-        (sb.Check(1), None, 1 / 3),
+        (sb.scorers.Check(1, rate=0.5), 0.25, 0.5),
+        (sb.scorers.Check(1), 0.25, 0.25),
+        (sb.scorers.Check(1), None, 1 / 3),
     ],
 )
 def test_the_share_looked_at_is_the_checks_or_the_trainings_or_a_third(check, known, used):
@@ -113,7 +116,7 @@ def test_the_share_looked_at_is_the_checks_or_the_trainings_or_a_third(check, kn
 
 
 def test_batches_without_candidates_do_not_count():
-    running, exact = begin(sb.Check(1), lambda batch: EXACT if batch else EXACT[:0])
+    running, exact = begin(sb.scorers.Check(1), lambda batch: EXACT if batch else EXACT[:0])
     running.score(0, None)
     assert exact.asked == []
     running.score(1, None)
@@ -132,7 +135,7 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
     def tell(batch: int) -> Tensor:
         return torch.frac(EXACT * 0.618 + batch * 0.2)
 
-    check = sb.Check(3, every=6, least=0)
+    check = sb.scorers.Check(3, every=6, least=0)
     running, whole = begin(check, tell)
     run(running, 0, stop)
     torch.save(running.state_dict(), tmp_path / "state")
@@ -157,33 +160,38 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
 )
 def test_impossible_checks_are_refused(options, found):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
-        sb.Check(**options)
+        sb.scorers.Check(**options)
 
 
-WRAPPERS = [sb.LowPrecision, sb.LowResolution, sb.Compiled, lambda s, **o: sb.Synced(s, 2, **o)]
+WRAPPERS = [
+    sb.scorers.LowPrecision,
+    sb.scorers.LowResolution,
+    sb.scorers.Compiled,
+    lambda s, **o: sb.scorers.Synced(s, 2, **o),
+]
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS)
 def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
     with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):
-        wrap(sb.Stale(sb.Forward()))
+        wrap(sb.scorers.Stale(sb.scorers.Forward()))
     with unhooked(), pytest.raises(sb.ConfigurationError, match="is no scorer"):
         wrap("forward")
     with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8 is no Check"):
-        wrap(sb.Forward(), check=8)
+        wrap(sb.scorers.Forward(), check=8)
 
 
-@pytest.mark.parametrize("wrap", [sb.Compiled, lambda scorer: sb.Synced(scorer, 2)])
+@pytest.mark.parametrize("wrap", [sb.scorers.Compiled, lambda scorer: sb.scorers.Synced(scorer, 2)])
 def test_a_model_that_the_scorer_does_not_use_is_neither_compiled_nor_copied(wrap):
-    reference = sb.ReferenceLosses(torch.ones(4))
-    proxy = sb.Proxy(nn.Identity, torch.optim.SGD)
-    for scorer in (proxy, sb.Excess(reference, proxy)):
+    reference = sb.scorers.ReferenceLosses(torch.ones(4))
+    proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
+    for scorer in (proxy, sb.scorers.Excess(reference, proxy)):
         with pytest.raises(sb.ConfigurationError, match="a model of its own"):
             wrap(scorer)
 
 
 class Steps(Delegating):
-    def __init__(self, inner: sb.RunningScorer, steps: int) -> None:
+    def __init__(self, inner: sb.scorers.RunningScorer, steps: int) -> None:
         super().__init__(inner)
         self.steps = steps
 
@@ -191,36 +199,36 @@ class Steps(Delegating):
         return (self.inner.score(batch, indices) * self.steps).floor() / self.steps
 
 
-FORWARD = sb.Forward()
+FORWARD = sb.scorers.Forward()
 
 
 @dataclass(frozen=True)
-class Coarse(sb.AbstractScorer):
+class Coarse(sb.scorers.AbstractScorer):
     """Stands in for a forward pass: scores of few steps, in a context that notes its starts."""
 
     steps: int
-    check: sb.Check | None
-    inner: sb.AbstractScorer = FORWARD
+    check: sb.scorers.Check | None
+    inner: sb.scorers.AbstractScorer = FORWARD
 
     @property
-    def needs(self) -> sb.Needs:
+    def needs(self) -> sb.scorers.Needs:
         return self.inner.needs
 
-    def start(self, context: sb.Context) -> sb.RunningScorer:
-        def begin(context: sb.Context) -> Pair:
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
+        def begin(context: sb.scorers.Context) -> Pair:
             exact = self.inner.start(context)
             return Pair(Steps(exact, self.steps), exact, shared=True)
 
         return start_checked(self, self.check, context, begin, advice="Take more steps")
 
 
-def door(scorer: sb.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:
+def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(48), ROWS, sampler=NotedSampler(48))
     return select(loader, selective(rate, scorer=scorer, **options))
 
 
 def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
-    loader = door(Coarse(6, sb.Check(4)))
+    loader = door(Coarse(6, sb.scorers.Check(4)))
     batches = iter(loader)
     next(batches)
     assert loader.agreement is None
@@ -235,12 +243,12 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
 
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 def test_the_share_looked_at_is_the_strategys_for_every_draw(draw):
-    loader = door(Coarse(60, sb.Check(1)), rate=1 / 2, draw=draw)
+    loader = door(Coarse(60, sb.scorers.Check(1)), rate=1 / 2, draw=draw)
     list(loader)
     assert loader.agreement.rate == pytest.approx(1 / 2)
 
 
-@pytest.mark.parametrize("scorer", [sb.Forward(), Coarse(2, None)])
+@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), Coarse(2, None)])
 def test_without_a_check_nothing_is_said_and_nothing_scored_twice(scorer):
     loader = door(scorer)
     list(loader)
@@ -252,58 +260,68 @@ def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_o
     def indices(loader: sb.SelectiveLoader) -> list[list[int]]:
         return [batch[1].tolist() for batch in loader]
 
-    checked, unchecked = door(Coarse(6, sb.Check(3, least=0))), door(Coarse(6, None))
+    checked, unchecked = door(Coarse(6, sb.scorers.Check(3, least=0))), door(Coarse(6, None))
     assert indices(checked) == indices(unchecked)
-    resumed = door(Coarse(6, sb.Check(3, least=0)))
+    resumed = door(Coarse(6, sb.scorers.Check(3, least=0)))
     resumed.load_state_dict(checked.state_dict())
     assert resumed.agreement == checked.agreement
     assert resumed.stats == checked.stats
 
 
-def begin_on_numbers(scorer: sb.AbstractScorer) -> tuple[sb.RunningScorer, tuple, Tensor]:
+def begin_on_numbers(
+    scorer: sb.scorers.AbstractScorer,
+) -> tuple[sb.scorers.RunningScorer, tuple, Tensor]:
     numbers = torch.arange(ROWS)
     batch = (numbers, numbers * 0.25 + 0.1)
-    context = sb.Context(4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48)
+    context = sb.scorers.Context(
+        4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48
+    )
     return scorer.start(context), batch, batch[1]
 
 
 def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what_is_exact():
-    inner = Coarse(2, sb.Check(1, least=0))
-    outer = Coarse(1, sb.Check(1, rate=0.5, least=0), inner=inner)
+    inner = Coarse(2, sb.scorers.Check(1, least=0))
+    outer = Coarse(1, sb.scorers.Check(1, rate=0.5, least=0), inner=inner)
     running, batch, exact = begin_on_numbers(outer)
     scores = running.score(batch, None)
     assert running.checked == ROWS
-    assert running.agreement == sb.Agreement.between(scores, exact, rate=0.5)
-    assert running.agreement != sb.Agreement.between(scores, (exact * 2).floor(), rate=0.5)
+    assert running.agreement == sb.scorers.Agreement.between(scores, exact, rate=0.5)
+    assert running.agreement != sb.scorers.Agreement.between(scores, (exact * 2).floor(), rate=0.5)
 
 
 def test_where_the_outermost_is_not_checked_the_inner_one_is():
-    running, batch, exact = begin_on_numbers(Coarse(1, None, Coarse(2, sb.Check(1, rate=0.5))))
+    running, batch, exact = begin_on_numbers(
+        Coarse(1, None, Coarse(2, sb.scorers.Check(1, rate=0.5)))
+    )
     running.score(batch, None)
     assert running.checked == ROWS
-    assert running.agreement == sb.Agreement.between((exact * 2).floor(), exact, rate=0.5)
+    assert running.agreement == sb.scorers.Agreement.between((exact * 2).floor(), exact, rate=0.5)
 
 
 AROUND = [
-    lambda scorer: sb.Stale(scorer, 2),
-    lambda scorer: sb.Predicted(scorer),
-    lambda scorer: sb.Recorded(max_age=1, rescore=scorer),
-    lambda scorer: sb.Excess(sb.ReferenceLosses(torch.zeros(60)), scorer),
+    lambda scorer: sb.scorers.Stale(scorer, 2),
+    lambda scorer: sb.scorers.Predicted(scorer),
+    lambda scorer: sb.scorers.Recorded(max_age=1, rescore=scorer),
+    lambda scorer: sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), scorer),
 ]
 
 
 @pytest.mark.parametrize("around", AROUND)
 def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
-    loop = Loop(strategy(around(Coarse(40, sb.Check(3, least=0))))).epochs(3)
+    loop = Loop(strategy(around(Coarse(40, sb.scorers.Check(3, least=0))))).epochs(3)
     assert loop.door.agreement.batches == 3
     assert 0 < loop.door.stats.checked < loop.door.stats.scored
 
 
 def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():
     reference = torch.linspace(0, 3, 48)
-    excess = sb.Excess(sb.ReferenceLosses(reference), Coarse(2, sb.Check(1)))
-    running, batch, exact = begin_on_numbers(Coarse(1, sb.Check(1, rate=0.5, least=0), excess))
+    excess = sb.scorers.Excess(
+        sb.scorers.ReferenceLosses(reference), Coarse(2, sb.scorers.Check(1))
+    )
+    running, batch, exact = begin_on_numbers(
+        Coarse(1, sb.scorers.Check(1, rate=0.5, least=0), excess)
+    )
     scores = running.score(batch, batch[0])
     assert running.checked == ROWS
-    found = sb.Agreement.between(scores, exact - reference[:ROWS], rate=0.5)
+    found = sb.scorers.Agreement.between(scores, exact - reference[:ROWS], rate=0.5)
     assert running.agreement == found

@@ -48,7 +48,7 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
     ("strategy", "message"),
     [
         (sb.selective_backprop, r"a strategy is needed.*selective_backprop\(\.\.\.\), called"),
-        (sb.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
+        (sb.selectors.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
         ("selective-backprop", r"a strategy is needed, got 'selective-backprop'"),
     ],
 )

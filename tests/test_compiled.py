@@ -13,19 +13,19 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 BATCH = fixture_data().tensors
-COMPILED = sb.Compiled(sb.Forward(), backend="eager", check=None)
+COMPILED = sb.scorers.Compiled(sb.scorers.Forward(), backend="eager", check=None)
 
 
 def losses(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module | None) -> sb.RunningScorer:
-    return scorer.start(sb.Context(8, 16, model, losses))
+def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module | None) -> sb.scorers.RunningScorer:
+    return scorer.start(sb.scorers.Context(8, 16, model, losses))
 
 
 def exact_scores(model: nn.Module, batch=BATCH) -> list[float]:
-    return begin(sb.Forward(), model).score(batch, None).tolist()
+    return begin(sb.scorers.Forward(), model).score(batch, None).tolist()
 
 
 class Watched(nn.Module):
@@ -52,7 +52,9 @@ def forget_what_was_compiled():
 
 def test_scores_are_the_exact_ones_also_as_the_model_learns():
     model = fresh_net()
-    running = begin(sb.Compiled(sb.Forward(), backend="eager", check=sb.Check(2)), model)
+    running = begin(
+        sb.scorers.Compiled(sb.scorers.Forward(), backend="eager", check=sb.scorers.Check(2)), model
+    )
     for _ in range(3):
         assert running.score(BATCH, None).tolist() == exact_scores(model)
         losses(model, BATCH).mean().backward()
@@ -67,8 +69,8 @@ def test_the_pass_is_compiled_and_neither_training_nor_the_check_is():
         return model(batch[0])[:, 0] - plain.inner(batch[0])[:, 0]
 
     plain = Watched().eval()
-    context = sb.Context(8, 16, plain, told)
-    running = sb.Compiled(sb.Forward(), backend="eager").start(context)
+    context = sb.scorers.Context(8, 16, plain, told)
+    running = sb.scorers.Compiled(sb.scorers.Forward(), backend="eager").start(context)
     assert running.score(BATCH, None).tolist() == pytest.approx([1.0] * 40, abs=1e-6)
     assert running.score_exactly(BATCH, None).tolist() == pytest.approx([0.0] * 40, abs=1e-6)
     assert told(plain, BATCH).tolist() == pytest.approx([0.0] * 40, abs=1e-6)
@@ -87,7 +89,7 @@ def test_it_is_compiled_once_for_batches_of_one_size():
 @pytest.mark.parametrize("dynamic", [None, True, False])
 def test_batches_of_any_size_are_scored(dynamic):
     model = fresh_net()
-    running = begin(sb.Compiled(sb.Forward(), None, dynamic, "eager", None), model)
+    running = begin(sb.scorers.Compiled(sb.scorers.Forward(), None, dynamic, "eager", None), model)
     for rows in (40, 7, 12):
         batch = tuple(column[:rows] for column in BATCH)
         assert running.score(batch, None).tolist() == exact_scores(model, batch)
@@ -122,8 +124,12 @@ def test_a_model_that_is_compiled_already_is_compiled_anew_for_scoring():
 @pytest.mark.parametrize(
     "scorer",
     [
-        sb.Compiled(sb.Synced(sb.Forward(), 2), backend="eager", check=None),
-        sb.Synced(sb.Compiled(sb.Forward(), backend="eager"), 2, check=None),
+        sb.scorers.Compiled(
+            sb.scorers.Synced(sb.scorers.Forward(), 2), backend="eager", check=None
+        ),
+        sb.scorers.Synced(
+            sb.scorers.Compiled(sb.scorers.Forward(), backend="eager"), 2, check=None
+        ),
     ],
 )
 def test_with_a_copy_it_goes_in_either_order(scorer):
@@ -144,18 +150,18 @@ def test_with_a_copy_it_goes_in_either_order(scorer):
 )
 def test_what_torch_does_not_know_is_refused_before_training(options, found):
     with pytest.raises(sb.ConfigurationError, match=f"cannot be compiled: {found}"):
-        begin(sb.Compiled(sb.Forward(), **options), fresh_net())
+        begin(sb.scorers.Compiled(sb.scorers.Forward(), **options), fresh_net())
 
 
 def test_a_mode_that_would_be_ignored_is_refused():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="would be ignored"):
-        sb.Compiled(sb.Forward(), "max-autotune", backend="eager")
+        sb.scorers.Compiled(sb.scorers.Forward(), "max-autotune", backend="eager")
 
 
 def test_a_scorer_with_a_model_of_its_own_is_refused():
-    proxy = sb.Proxy(fresh_net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    proxy = sb.scorers.Proxy(fresh_net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     with unhooked(), pytest.raises(sb.ConfigurationError, match="a model of its own"):
-        sb.Compiled(proxy)
+        sb.scorers.Compiled(proxy)
 
 
 def test_without_a_model_there_is_nothing_to_compile():

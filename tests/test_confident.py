@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 
-ANY = sb.Context(batch_size=4, window=None)
-NOTHING = sb.History(1)
+ANY = sb.selectors.Context(batch_size=4, window=None)
+NOTHING = sb.selectors.History(1)
 losses = st.floats(-1, 4, width=32) | st.just(torch.inf)
 
 
@@ -30,7 +30,7 @@ def test_rows_and_weights_are_the_plain_rules(scores, floor, seed):
         len(scores), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).tolist()
     odds = [reference.skip_odds(loss, floor) for loss in scores]
-    rows, weights = skip(sb.Confident(floor), scores, seed)
+    rows, weights = skip(sb.selectors.Confident(floor), scores, seed)
     assert rows.tolist() == reference.toss_coins(odds, tosses)
     assert weights.dtype == torch.float32
     assert weights.tolist() == pytest.approx([odds[row] ** -0.5 for row in rows], rel=1e-6)
@@ -39,7 +39,7 @@ def test_rows_and_weights_are_the_plain_rules(scores, floor, seed):
 def test_odds_by_hand():
     sure = [0.99, 0.875, 0.75, 0.5, 0.1]
     scores = torch.tensor([-math.log(p) for p in sure]).repeat(4000, 1).flatten()
-    rows, weights = skip(sb.Confident(), scores.tolist())
+    rows, weights = skip(sb.selectors.Confident(), scores.tolist())
     kept = (rows % 5).bincount(minlength=5) / 4000
     expected = torch.tensor([0.25, 0.25, 0.5, 1.0, 1.0])
     assert kept.tolist() == pytest.approx(expected.tolist(), abs=0.035)
@@ -49,38 +49,43 @@ def test_odds_by_hand():
 
 @pytest.mark.parametrize("scores", [[torch.inf] * 50, [math.log(2) + 1e-6] * 50])
 def test_what_is_unknown_or_not_learned_is_always_kept_and_weighs_1(scores):
-    rows, weights = skip(sb.Confident(0.01), scores)
+    rows, weights = skip(sb.selectors.Confident(0.01), scores)
     assert rows.tolist() == list(range(50))
     assert weights.tolist() == [1.0] * 50
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, 1e-9])
 def test_what_is_surely_learned_is_kept_by_the_floors_odds(loss):
-    rows, weights = skip(sb.Confident(0.04), [loss] * 5000)
+    rows, weights = skip(sb.selectors.Confident(0.04), [loss] * 5000)
     assert abs(len(rows) / 5000 - 0.04) <= 4 * (0.04 * 0.96 / 5000) ** 0.5
     assert weights.tolist() == pytest.approx([5.0] * len(rows))
 
 
 def test_small_losses_keep_their_precision():
     scores = torch.full((1_000_000,), 1e-5)  # 1 - exp(-loss) in float32 would be 1.001e-5
-    running = sb.Confident(1e-9).start(ANY)
+    running = sb.selectors.Confident(1e-9).start(ANY)
     weights = running.select(scores, NOTHING, torch.Generator().manual_seed(0)).weights
     assert len(weights)
     assert weights.tolist() == pytest.approx([2e-5**-0.5] * len(weights), rel=1e-5)
 
 
 def test_no_candidates_are_no_rows():
-    rows, weights = skip(sb.Confident(), [])
+    rows, weights = skip(sb.selectors.Confident(), [])
     assert rows.tolist() == weights.tolist() == []
 
 
 def test_the_terms_promise_no_rate_and_need_no_history():
-    assert sb.Confident(0.5).terms == sb.Terms(
-        0.75, sb.Draw.BERNOULLI, history=0, reweights=True, promises=False, confidence=True
+    assert sb.selectors.Confident(0.5).terms == sb.selectors.Terms(
+        0.75,
+        sb.selectors.Draw.BERNOULLI,
+        history=0,
+        reweights=True,
+        promises=False,
+        confidence=True,
     )
 
 
 @pytest.mark.parametrize("floor", [0.0, 1.1, -0.1, math.nan])
 def test_odds_that_cannot_be_weighed_are_refused(floor):
     with pytest.raises(sb.ConfigurationError, match=rf"floor={floor}: .* in \(0, 1\]"):
-        sb.Confident(floor)
+        sb.selectors.Confident(floor)

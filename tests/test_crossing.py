@@ -27,7 +27,7 @@ def crowded(seed=0):
     starts, slopes = chance.uniform(4, 5, 1000), chance.uniform(0, 1, 1000)
     epochs = np.repeat([[12], [9], [6]], 1000, axis=1)
     scores = starts - slopes * epochs / 6 + chance.normal(0, 0.02, (3, 1000))
-    observed = sb.Observations(scores.astype(np.float32), epochs.astype(np.int32))
+    observed = sb.scorers.Observations(scores.astype(np.float32), epochs.astype(np.int32))
     return observed, starts - slopes * NEXT / 6
 
 
@@ -35,7 +35,7 @@ def crowded(seed=0):
 def test_what_will_cross_is_ranked_above_the_rest(rate):
     observed, truth = crowded()
     crosses = among_the_highest(truth, rate)
-    told = sb.Crossing(rate).predict(observed, NEXT)
+    told = sb.scorers.Crossing(rate).predict(observed, NEXT)
     last = observed.scores[0]
     missed = 1 - share_ranked_right(told, crosses)
     assert missed < 0.6 * (1 - share_ranked_right(last, crosses))
@@ -43,7 +43,7 @@ def test_what_will_cross_is_ranked_above_the_rest(rate):
 
 def test_probabilities_are_as_often_right_as_they_say():
     observed, truth = crowded()
-    told = sb.Crossing(1 / 3).predict(observed, NEXT)
+    told = sb.scorers.Crossing(1 / 3).predict(observed, NEXT)
     crosses = among_the_highest(truth, 1 / 3)
     assert told.mean() == pytest.approx(1 / 3, abs=0.02)
     for low, high in ((0, 0.2), (0.2, 0.8), (0.8, 1)):
@@ -60,7 +60,7 @@ def test_probabilities_are_those_of_the_plain_twin(rate, same_epochs, depth):
     wanted = reference.crossing_probabilities(
         observed.scores.T.tolist(), observed.epochs.T.tolist(), NEXT, rate
     )
-    told = sb.Crossing(rate, depth=depth).predict(observed, NEXT)
+    told = sb.scorers.Crossing(rate, depth=depth).predict(observed, NEXT)
     np.testing.assert_allclose(told, wanted, atol=2e-3)
 
 
@@ -68,7 +68,9 @@ def test_a_part_of_the_examples_teaches_about_as_much():
     observed, truth = crowded()
     crosses = among_the_highest(truth, 1 / 4)
     all_of_them, some = (
-        share_ranked_right(sb.Crossing(1 / 4, points=points).predict(observed, NEXT), crosses)
+        share_ranked_right(
+            sb.scorers.Crossing(1 / 4, points=points).predict(observed, NEXT), crosses
+        )
         for points in (1000, 100)
     )
     assert some == pytest.approx(all_of_them, abs=0.02)
@@ -76,8 +78,8 @@ def test_a_part_of_the_examples_teaches_about_as_much():
 
 def test_only_ranks_count():
     observed, _ = crowded()
-    bent = sb.Observations(observed.scores**3, observed.epochs)
-    predictor = sb.Crossing(1 / 4)
+    bent = sb.scorers.Observations(observed.scores**3, observed.epochs)
+    predictor = sb.scorers.Crossing(1 / 4)
     assert predictor.predict(bent, NEXT).tolist() == predictor.predict(observed, NEXT).tolist()
 
 
@@ -86,14 +88,14 @@ def test_an_example_with_one_score_lies_between_those_that_fell_and_those_that_r
     scores, epochs = (column.copy() for column in observed)
     scores[:, :3] = scores[:, 500:501]  # three of the same history, of which one is forgotten
     scores[1, 1], scores[1, 2] = scores[1].max(), scores[1].min()
-    observed = keep_newest(sb.Observations(scores, epochs), slice(0, 1), 1)
-    unknown, fell, rose = sb.Crossing(1 / 3).predict(observed, NEXT)[:3]
+    observed = keep_newest(sb.scorers.Observations(scores, epochs), slice(0, 1), 1)
+    unknown, fell, rose = sb.scorers.Crossing(1 / 3).predict(observed, NEXT)[:3]
     assert fell < unknown < rose
 
 
 def test_an_example_without_a_score_stays_unknown():
     observed = keep_newest(crowded()[0], slice(10, 20), 0)
-    unknown = np.isnan(sb.Crossing(1 / 3).predict(observed, NEXT))
+    unknown = np.isnan(sb.scorers.Crossing(1 / 3).predict(observed, NEXT))
     assert unknown.nonzero()[0].tolist() == list(range(10, 20))
 
 
@@ -108,9 +110,9 @@ def test_shares_of_lower_scores_are_told_where_fewer_than_eight_can_be_learned_f
     scores, epochs = decaying(40)[0]
     order = np.argsort(-scores[0])  # of those learned from, some have crossed and some have not
     order = np.concatenate((order[::6], np.delete(order, np.s_[::6])))
-    observed = sb.Observations(scores[:, order], epochs[:, order])
+    observed = sb.scorers.Observations(scores[:, order], epochs[:, order])
     observed = keep_newest(observed, slice(learnable, None), 2)
-    told = sb.Crossing(1 / 2).predict(observed, NEXT).tolist()
+    told = sb.scorers.Crossing(1 / 2).predict(observed, NEXT).tolist()
     shares = np.float32(shares_of_lower(observed.scores[0].tolist())).tolist()
     assert (told != shares) == learns
 
@@ -120,23 +122,23 @@ def test_shares_of_lower_scores_are_told_where_all_or_none_cross(rate, scores):
     observed, _ = decaying(40)
     if scores is not None:  # equal ones, none of which exceeds another
         observed = observed._replace(scores=np.full_like(observed.scores, scores))
-    told = sb.Crossing(rate).predict(observed, NEXT)
+    told = sb.scorers.Crossing(rate).predict(observed, NEXT)
     assert told.tolist() == np.float32(shares_of_lower(observed.scores[0].tolist())).tolist()
 
 
 @pytest.mark.parametrize("rate", [0, -0.5, 1.5, math.nan])
 def test_a_rate_that_is_no_share_is_refused(rate):
     with pytest.raises(sb.ConfigurationError, match=rf"rate={rate}: .*\(0, 1\]"):
-        sb.Crossing(rate)
+        sb.scorers.Crossing(rate)
 
 
 @pytest.mark.parametrize("points", [7, 0, 8.5, math.nan])
 def test_points_too_few_to_learn_from_are_refused(points):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"points={points}: .* at least 8"):
-        sb.Crossing(points=points)
+        sb.scorers.Crossing(points=points)
 
 
 @pytest.mark.parametrize("depth", [1, 2.5, math.nan])
 def test_a_depth_without_anything_to_learn_is_refused(depth):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* at least 2"):
-        sb.Crossing(depth=depth)
+        sb.scorers.Crossing(depth=depth)

@@ -71,7 +71,7 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
         passes.append(len(batch[0]))
         return by_rule(model, batch) * (1.0 if len(passes) <= EXAMPLES // WINDOW else torch.nan)
 
-    door = make_door(net(), scored(sb.Top(1 / 3)), losses=losses)
+    door = make_door(net(), scored(sb.selectors.Top(1 / 3)), losses=losses)
     list(door)
     with pytest.raises(sb.LossError, match=r"24 of 24 losses are not finite: examples \["):
         list(door)
@@ -79,7 +79,7 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
 
 def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     spec = sb.VarianceGate(0.0, threshold=1.2)
-    gate = spec.start(sb.Context(batch_size=BATCH, window=WINDOW))
+    gate = spec.start(sb.selectors.Context(batch_size=BATCH, window=WINDOW))
     gate.observe(torch.tensor([1.0, 1.0], device="cuda"))
     assert not gate.is_open
     scores = torch.tensor([1.0, 9.0], device="cuda")
@@ -92,7 +92,7 @@ def test_losses_that_are_not_finite_are_selected_first_without_waiting():
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return by_rule(model, batch).where(batch[1] != 0, torch.inf)
 
-    door = make_door(net(), scored(sb.Percentile(2.0)), losses=losses, nonfinite="select")
+    door = make_door(net(), scored(sb.selectors.Percentile(2.0)), losses=losses, nonfinite="select")
     list(door)
     batches = iter(door)
     first = next(batches)
@@ -105,7 +105,12 @@ def test_losses_that_are_not_finite_are_selected_first_without_waiting():
 
 @pytest.mark.parametrize(
     "strategy",
-    [sb.traditional(), sb.random_backprop(1 / 3), scored(sb.Top(1 / 3)), scored(sb.Bottom(1 / 3))],
+    [
+        sb.traditional(),
+        sb.random_backprop(1 / 3),
+        scored(sb.selectors.Top(1 / 3)),
+        scored(sb.selectors.Bottom(1 / 3)),
+    ],
     ids=["traditional", "random", "top", "bottom"],
 )
 def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cpu(strategy):
@@ -118,7 +123,9 @@ def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cp
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("selector", [sb.Percentile(2.0), sb.Proportional(3.0, 0.0)])
+@pytest.mark.parametrize(
+    "selector", [sb.selectors.Percentile(2.0), sb.selectors.Proportional(3.0, 0.0)]
+)
 def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selector):
     def run(device: str) -> list[list[float]]:
         door = make_door(nn.Identity(), scored(selector), device=device, losses=by_rule)
@@ -130,7 +137,7 @@ def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selecto
 
 
 def test_coins_keep_what_batches_are_filled_with():
-    strategy = scored(sb.BelowMean(0.5, longer_steps=True))
+    strategy = scored(sb.selectors.BelowMean(0.5, longer_steps=True))
     door = make_door(net(), strategy, with_selection=True)
     kept = [len(targets) for _ in range(2) for (_, targets), _ in door]
     assert set(kept) == {BATCH}
@@ -141,7 +148,7 @@ def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
     monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
     models = net().double(), net().double()
     steps = [
-        sb.SelectiveStep(model, LOSS, scored(sb.Top(1 / 4)), reuse_activations=reuse)
+        sb.SelectiveStep(model, LOSS, scored(sb.selectors.Top(1 / 4)), reuse_activations=reuse)
         for model, reuse in zip(models, (False, True), strict=True)
     ]
     inputs, targets = (column.cuda() for column in examples().tensors)
@@ -157,8 +164,13 @@ def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
 STRATEGIES = {
     "percentile": sb.selective_backprop(1 / 3, warmup_epochs=0),
     "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
-    "synced": scored(sb.Percentile(2.0), sb.Synced(sb.Forward(), 3, check=None)),
-    "pipelined": scored(sb.Percentile(2.0), sb.Pipelined(sb.Forward(), 3, ahead=1, check=None)),
+    "synced": scored(
+        sb.selectors.Percentile(2.0), sb.scorers.Synced(sb.scorers.Forward(), 3, check=None)
+    ),
+    "pipelined": scored(
+        sb.selectors.Percentile(2.0),
+        sb.scorers.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None),
+    ),
 }
 
 
@@ -218,22 +230,22 @@ def test_a_stale_epoch_makes_the_host_wait_at_its_start_alone():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_copies_of_pinned_batches_that_go_ahead_bring_the_same_numbers(workers):
     model = net()
-    door = make_door(model, scored(sb.Top(1 / 3)), losses=by_rule, workers=workers)
+    door = make_door(model, scored(sb.selectors.Top(1 / 3)), losses=by_rule, workers=workers)
     found = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in door]
-    plain = make_door(nn.Identity(), scored(sb.Top(1 / 3)), losses=by_rule, device="cpu")
+    plain = make_door(nn.Identity(), scored(sb.selectors.Top(1 / 3)), losses=by_rule, device="cpu")
     expected = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in plain]
     torch.testing.assert_close([each.cpu() for each in found], expected, rtol=0, atol=0)
 
 
 def test_with_workers_and_pinned_memory_no_host_waits():
     model = net()
-    door = make_door(model, scored(sb.Percentile(2.0)), workers=2)
+    door = make_door(model, scored(sb.selectors.Percentile(2.0)), workers=2)
     train_without_waiting(model, door)
 
 
 def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
     model = net()
-    door = make_door(model, scored(sb.Percentile(2.0)), workers=2)
+    door = make_door(model, scored(sb.selectors.Percentile(2.0)), workers=2)
     for _ in range(3):
         for inputs, _ in door:
             assert inputs.is_cuda
@@ -243,7 +255,9 @@ def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
 
 def test_autocast_around_the_loop_trains_in_bf16():
     model = net()
-    door = make_door(model, scored(sb.Percentile(2.0), sb.Forward(autocast=torch.bfloat16)))
+    door = make_door(
+        model, scored(sb.selectors.Percentile(2.0), sb.scorers.Forward(autocast=torch.bfloat16))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for inputs, targets in door:
         optimizer.zero_grad()
@@ -257,7 +271,7 @@ def test_autocast_around_the_loop_trains_in_bf16():
 def test_a_stopwatch_charges_the_device_with_what_it_did():
     stopwatch = sb.Stopwatch(torch.device("cuda"))
     model = net()
-    door = make_door(model, scored(sb.Percentile(2.0)), stopwatch=stopwatch)
+    door = make_door(model, scored(sb.selectors.Percentile(2.0)), stopwatch=stopwatch)
     stopwatch.start()
     train(model, door, epochs=1)
     stopwatch.stop()

@@ -38,21 +38,23 @@ def forget_what_was_compiled() -> Iterator[None]:
 
 
 SCORERS = {
-    "forward": sb.Forward(),
-    "error norm": sb.Forward(measure="error-norm"),
-    "bf16": sb.LowPrecision(sb.Forward(), check=None),
-    "compiled": sb.Compiled(sb.Forward(), check=None),
-    "compiled-bf16": sb.Compiled(sb.LowPrecision(sb.Forward(), check=None), check=None),
-    "graphs": sb.Compiled(sb.Forward(), mode="reduce-overhead", check=None),
-    "synced": sb.Synced(sb.Forward(), every=2, check=None),
-    "pipelined": sb.Pipelined(sb.Forward(), every=2, ahead=1, check=None),
-    "pipelined-bf16": sb.Pipelined(
-        sb.LowPrecision(sb.Forward(), check=None), every=2, ahead=1, check=None
+    "forward": sb.scorers.Forward(),
+    "error norm": sb.scorers.Forward(measure="error-norm"),
+    "bf16": sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
+    "compiled": sb.scorers.Compiled(sb.scorers.Forward(), check=None),
+    "compiled-bf16": sb.scorers.Compiled(
+        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None), check=None
+    ),
+    "graphs": sb.scorers.Compiled(sb.scorers.Forward(), mode="reduce-overhead", check=None),
+    "synced": sb.scorers.Synced(sb.scorers.Forward(), every=2, check=None),
+    "pipelined": sb.scorers.Pipelined(sb.scorers.Forward(), every=2, ahead=1, check=None),
+    "pipelined-bf16": sb.scorers.Pipelined(
+        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None), every=2, ahead=1, check=None
     ),
 }
 
 
-def start(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
+def start(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
@@ -61,13 +63,13 @@ def start(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
 
     device = torch.device("cuda", torch.cuda.current_device())
     return scorer.start(
-        sb.Context(BATCH, WINDOW, model, losses, outputs, device=device, rate=1 / 3)
+        sb.scorers.Context(BATCH, WINDOW, model, losses, outputs, device=device, rate=1 / 3)
     )
 
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_scores_on_the_device_are_those_of_the_cpu(name):
-    exact = SCORERS["error norm"] if name == "error norm" else sb.Forward()
+    exact = SCORERS["error norm"] if name == "error norm" else sb.scorers.Forward()
     columns = examples().tensors
     model = net()
     expected = torch.cat(
@@ -89,7 +91,7 @@ def test_scores_on_the_device_are_those_of_the_cpu(name):
     torch.testing.assert_close(found.cpu(), expected, rtol=close, atol=close)
 
 
-def score_on_host(scorer: sb.Forward, model: nn.Module, batch: Any) -> Tensor:
+def score_on_host(scorer: sb.scorers.Forward, model: nn.Module, batch: Any) -> Tensor:
     twin = Net()
     twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
 
@@ -99,7 +101,7 @@ def score_on_host(scorer: sb.Forward, model: nn.Module, batch: Any) -> Tensor:
     def outputs(model: nn.Module, batch: Any) -> Any:
         return model(batch[0]), batch[1]
 
-    return scorer.start(sb.Context(BATCH, WINDOW, twin, losses, outputs)).score(batch, None)
+    return scorer.start(sb.scorers.Context(BATCH, WINDOW, twin, losses, outputs)).score(batch, None)
 
 
 @pytest.mark.parametrize("name", SCORERS)
@@ -112,7 +114,7 @@ def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
 
 
 def test_an_early_exit_scores_and_learns():
-    scorer = sb.EarlyExit(
+    scorer = sb.scorers.EarlyExit(
         after="body",
         make_head=lambda: nn.LazyLinear(3),
         make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -127,10 +129,10 @@ def test_an_early_exit_scores_and_learns():
 
 
 def test_a_check_is_made_without_waiting_until_it_ends():
-    check = sb.Check(batches=4, least=0.0)
-    scorer = sb.LowPrecision(sb.Forward(), check=check)
+    check = sb.scorers.Check(batches=4, least=0.0)
+    scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), check=check)
     model = net()
-    door = make_door(model, scored(sb.Top(1 / 3), scorer))
+    door = make_door(model, scored(sb.selectors.Top(1 / 3), scorer))
     train(model, door, epochs=2)
     assert door.agreement is not None
     assert door.agreement.overlap > 0.5
@@ -139,10 +141,12 @@ def test_a_check_is_made_without_waiting_until_it_ends():
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
     plain, twin = net(), net()
-    expected = train(plain, make_door(plain, scored(sb.Top(1 / 3)), losses=None), epochs=4)
+    expected = train(
+        plain, make_door(plain, scored(sb.selectors.Top(1 / 3)), losses=None), epochs=4
+    )
     compiled = torch.compile(twin, mode=mode, dynamic=False)
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
-    door, found = make_door(compiled, scored(sb.Top(1 / 3))), []
+    door, found = make_door(compiled, scored(sb.selectors.Top(1 / 3))), []
     for _ in range(4):
         for batch in door:
             torch.compiler.cudagraph_mark_step_begin()
@@ -153,8 +157,10 @@ def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
 def test_scoring_and_training_by_graphs_make_no_host_wait():
     model = net()
     compiled = torch.compile(model, mode="reduce-overhead", dynamic=False)
-    scorer = sb.Compiled(sb.Forward(), mode="reduce-overhead", dynamic=False, check=None)
-    door = make_door(model, scored(sb.Percentile(2.0), scorer))
+    scorer = sb.scorers.Compiled(
+        sb.scorers.Forward(), mode="reduce-overhead", dynamic=False, check=None
+    )
+    door = make_door(model, scored(sb.selectors.Percentile(2.0), scorer))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):  # compiled in the first steps, and captured in those after them
         for batch in door:

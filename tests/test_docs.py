@@ -4,6 +4,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -20,13 +21,26 @@ CORE = [
 ]
 
 
-def documented_names() -> list[str]:
+PUBLIC = {
+    f"{module.__name__}.{name}"
+    for module in (sb, sb.scorers, sb.selectors, sb.guide)
+    for name in module.__all__
+}
+
+
+def documented_names() -> Iterator[str]:
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    return re.findall(r"^\.\. auto\w+:: (\S+)$", page, flags=re.MULTILINE)
+    module = None
+    for directive, name in re.findall(r"^\.\. (\w+):: (\S+)$", page, flags=re.MULTILINE):
+        if directive == "currentmodule":
+            module = name
+        else:
+            yield f"{module}.{name}"
 
 
 def test_the_reference_documents_every_public_name_once_and_no_other():
-    assert sorted(documented_names()) == sorted(sb.__all__)
+    twice = {"selective_backprop.selectors.Context"}  # documented as the scorers'
+    assert sorted(documented_names()) == sorted(PUBLIC - twice)
 
 
 def test_every_page_is_reached_from_the_index():
@@ -223,7 +237,7 @@ def test_exact_odds_stay_as_near_to_the_paper_s_as_is_documented(rate, size, of_
     batch = round(size * rate) if of_what == "window" else size
     window = size if of_what == "window" else round(size / rate)
     generator = torch.Generator().manual_seed(0)
-    history = sb.History(1024)
+    history = sb.selectors.History(1024)
     history.file(torch.rand(1024, generator=generator))
     excess = torch.zeros(10, dtype=torch.float64)
     count = torch.zeros(10)
@@ -232,6 +246,6 @@ def test_exact_odds_stay_as_near_to_the_paper_s_as_is_documented(rate, size, of_
         history.file(losses)
         wanted = history.percentiles(losses).pow(1 / rate - 1)
         tenth = (losses * 10).long()
-        excess.index_add_(0, tenth, sb.tilted_odds(wanted, batch) - wanted)
+        excess.index_add_(0, tenth, sb.selectors.tilted_odds(wanted, batch) - wanted)
         count += torch.bincount(tenth, minlength=10)
     assert 0.1 * documented < (excess / count).abs().max() < documented

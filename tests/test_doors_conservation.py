@@ -25,7 +25,7 @@ class Plan:
     loads: int
     trains: int | None
     scored: bool
-    selector: sb.AbstractSelector
+    selector: sb.selectors.AbstractSelector
     schedule: sb.Schedule
     leftovers: sb.Leftovers
     drop_last: bool
@@ -42,12 +42,14 @@ class Plan:
 
 RATES = st.sampled_from([1.0, 0.7, 1 / 2, 1 / 3, 0.1])
 DRAWS = st.sampled_from(["exact", "bernoulli"])
-UNSCORED = st.builds(sb.Uniform, RATES, DRAWS) | st.builds(sb.Everything)
+UNSCORED = st.builds(sb.selectors.Uniform, RATES, DRAWS) | st.builds(sb.selectors.Everything)
 SCORED = (
     UNSCORED
-    | st.builds(sb.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 40))
-    | st.builds(sb.Top, RATES)
-    | st.builds(sb.Bottom, RATES)
+    | st.builds(
+        sb.selectors.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 40)
+    )
+    | st.builds(sb.selectors.Top, RATES)
+    | st.builds(sb.selectors.Bottom, RATES)
 )
 
 
@@ -78,7 +80,7 @@ def test_everything_that_comes_up_is_accounted_for(plan):
 @given(plans(), st.integers(1, 3))
 @settings(max_examples=15)
 @example(
-    Plan(48, 16, 1, True, sb.Top(1.0), sb.Schedule(), sb.Leftovers.CARRY, False, (1,)), 1
+    Plan(48, 16, 1, True, sb.selectors.Top(1.0), sb.Schedule(), sb.Leftovers.CARRY, False, (1,)), 1
 )  # each candidate batch is many windows: what a break leaves must not pile up
 def test_nothing_piles_up_however_often_a_loop_breaks_off(plan, stop):
     run = Run(plan)
@@ -93,7 +95,7 @@ class Run:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.selector = Noting(plan.selector)
-        scorer = sb.Forward() if plan.scored else None
+        scorer = sb.scorers.Forward() if plan.scored else None
         self.sampler = NotedSampler(plan.examples)
         self.loader = DataLoader(
             Numbered(plan.examples), plan.loads, sampler=self.sampler, drop_last=plan.drop_last

@@ -33,13 +33,18 @@ KINDS = {
     "auto": sb.auto(),
     "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
     "synced": selective(
-        1 / 2, scorer=sb.Synced(sb.Forward(), every=2, check=sb.Check(2, least=0.0))
+        1 / 2,
+        scorer=sb.scorers.Synced(
+            sb.scorers.Forward(), every=2, check=sb.scorers.Check(2, least=0.0)
+        ),
     ),
-    "int8": selective(1 / 2, scorer=sb.Int8(sb.Forward(), check=sb.Check(3, least=0.0))),
+    "int8": selective(
+        1 / 2, scorer=sb.scorers.Int8(sb.scorers.Forward(), check=sb.scorers.Check(3, least=0.0))
+    ),
     "early exit": selective(
         1 / 2,
-        scorer=sb.EarlyExit(
-            "layers", lambda: nn.Linear(8, 3), make_optimizer, sb.Check(9, least=0.0)
+        scorer=sb.scorers.EarlyExit(
+            "layers", lambda: nn.Linear(8, 3), make_optimizer, sb.scorers.Check(9, least=0.0)
         ),
     ),
 }
@@ -129,25 +134,25 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
 
 
 @dataclass(frozen=True)
-class Careless(sb.AbstractSelector):
+class Careless(sb.selectors.AbstractSelector):
     """Somebody else's selector, which checks nothing and takes its state in one by one."""
 
     @property
-    def terms(self) -> sb.Terms:
-        return sb.Terms(1 / 2)
+    def terms(self) -> sb.selectors.Terms:
+        return sb.selectors.Terms(1 / 2)
 
-    def start(self, context: sb.Context) -> sb.RunningSelector:
+    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningSelector:
         return RunningCareless(context)
 
 
-class RunningCareless(sb.RunningSelector):
-    def __init__(self, context: sb.Context) -> None:
+class RunningCareless(sb.selectors.RunningSelector):
+    def __init__(self, context: sb.scorers.Context) -> None:
         self.quota, self.first, self.seen = context.quota, 0, [0]
 
-    def select(self, scores: torch.Tensor, history: Any, generator: Any) -> sb.Choice:
+    def select(self, scores: torch.Tensor, history: Any, generator: Any) -> sb.selectors.Choice:
         self.first = (self.first + 1) % 2
         self.seen[0] += 1
-        return sb.Choice(torch.arange(self.quota(len(scores))) + self.first)
+        return sb.selectors.Choice(torch.arange(self.quota(len(scores))) + self.first)
 
     def state_dict(self) -> dict[str, Any]:
         return {"first": self.first, "seen": self.seen}
@@ -162,7 +167,7 @@ class RunningCareless(sb.RunningSelector):
     [("selector", "seen", r"\"selector\"\] cannot be loaded: KeyError: 'seen'")],
 )
 def test_somebody_elses_part_that_fails_half_way_is_put_back(part, name, problem):
-    strategy = sb.Strategy("careless", sb.Forward(), Careless())
+    strategy = sb.Strategy("careless", sb.scorers.Forward(), Careless())
     torch.manual_seed(0)
     asked, other = Training(strategy), Training(strategy)
 
@@ -181,7 +186,9 @@ def test_somebody_elses_part_that_fails_half_way_is_put_back(part, name, problem
 
 
 def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
-    strategy = sb.Strategy("careless", sb.Proxy(make_small_model, make_optimizer), Careless())
+    strategy = sb.Strategy(
+        "careless", sb.scorers.Proxy(make_small_model, make_optimizer), Careless()
+    )
     asked, other = Training(strategy), Training(strategy, seed=2)
     for training in (asked, other):
         training.epoch()
@@ -194,7 +201,7 @@ def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
 
 
 def test_a_process_that_scores_ahead_stays_when_a_state_is_refused():
-    scorer = sb.Pipelined(sb.Forward(), every=3, ahead=2, check=None)
+    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), every=3, ahead=2, check=None)
     torch.manual_seed(0)
     asked, other = (Training(selective(1 / 2, scorer=scorer)) for _ in range(2))
 

@@ -27,7 +27,7 @@ import selective_backprop as sb
 
 EVERYTHING = {
     "traditional": sb.traditional(),
-    "everything, scored": sb.Strategy("scored", sb.Forward(), sb.Everything()),
+    "everything, scored": sb.Strategy("scored", sb.scorers.Forward(), sb.selectors.Everything()),
     "warm-up": sb.selective_backprop(1 / 3, warmup_epochs=2),
     "warm-up, drawn before loading": sb.random_backprop(
         1 / 3, schedule=sb.Schedule(warmup_epochs=2)

@@ -66,7 +66,7 @@ def test_scores_that_are_good_for_one_epoch_make_selective_backprop_bit_for_bit(
     [(SPREAD, "exact"), (STALE, "bernoulli"), (MIXED, "bernoulli"), (PREDICTED, "exact")],
 )
 def test_results_do_not_depend_on_how_far_workers_run_ahead(scorer, draw):
-    selecting = strategy(scorer, sb.Percentile(2.0, draw), sb.Schedule(1, plain_every=5))
+    selecting = strategy(scorer, sb.selectors.Percentile(2.0, draw), sb.Schedule(1, plain_every=5))
     alone, chosen = trained(selecting, epochs=6)
     ahead, others = trained(selecting, workers=2, epochs=6)
     assert others == chosen
@@ -93,8 +93,10 @@ def test_in_a_stale_epoch_what_is_not_selected_is_not_even_read(scorer, workers)
 
 @pytest.mark.parametrize(("epochs", "examples"), [(2, 26), (3, 24), (4, 29)])
 def test_a_stale_epoch_makes_as_many_updates_as_a_fresh_one(epochs, examples):
-    stale = Loop(strategy(sb.Stale(sb.Forward(), epochs)), examples, records=False).epochs(12)
-    fresh = Loop(strategy(sb.Forward()), examples, records=False).epochs(12)
+    stale = Loop(
+        strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs)), examples, records=False
+    ).epochs(12)
+    fresh = Loop(strategy(sb.scorers.Forward()), examples, records=False).epochs(12)
     assert all(abs(n - m) <= 1 for n, m in zip(stale.batches, fresh.batches, strict=True))
     assert abs(sum(stale.batches) - sum(fresh.batches)) <= 1
     if examples == 24:
@@ -104,7 +106,7 @@ def test_a_stale_epoch_makes_as_many_updates_as_a_fresh_one(epochs, examples):
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 @pytest.mark.parametrize("scorer", [STALE, SPREAD, MIXED], ids=["stale", "spread", "mixed"])
 def test_nothing_piles_up_over_many_epochs_with_and_without_breaks(scorer, draw):
-    loop = Loop(strategy(scorer, sb.Percentile(2.0, draw)), 26)
+    loop = Loop(strategy(scorer, sb.selectors.Percentile(2.0, draw)), 26)
     window, batch = 12, 4
     for epoch in range(20):
         loop.epoch(stop=1 if epoch % 3 == 2 else None)
@@ -114,7 +116,7 @@ def test_nothing_piles_up_over_many_epochs_with_and_without_breaks(scorer, draw)
 
 @pytest.mark.parametrize("epochs", [2, 3, 4])
 def test_spread_each_epoch_scores_an_equal_share(epochs):
-    loop = Loop(strategy(sb.Stale(sb.Forward(), epochs, spread=True)), 60).epochs(9)
+    loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread=True)), 60).epochs(9)
     assert len(loop.scored[0]) == 60
     for epoch, scored in enumerate(loop.scored[1:], start=1):
         due = [index for index in range(60) if (index + epoch) % epochs == 0]
@@ -124,7 +126,9 @@ def test_spread_each_epoch_scores_an_equal_share(epochs):
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("epochs", [2, 3])
 def test_no_score_is_ever_used_that_is_older_than_it_may_be(spread, epochs):
-    loop = Loop(strategy(sb.Stale(sb.Forward(), epochs, spread=spread)), 50, records=False)
+    loop = Loop(
+        strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread=spread)), 50, records=False
+    )
     for epoch in range(12):
         taken = loop.door._parts.ledger.scored.observe().epochs[0]
         waited = loop.waiting()  # with its rows an old score may wait
@@ -134,7 +138,7 @@ def test_no_score_is_ever_used_that_is_older_than_it_may_be(spread, epochs):
 
 
 def test_losses_that_training_recorded_refresh_the_scores_where_they_may():
-    scorer = sb.Stale(sb.Forward(), 3, recorded=True)
+    scorer = sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)
     loop = Loop(strategy(scorer), options={"leftovers": "drop"}).epochs(4)
     assert sorted(loop.scored[0]) == list(range(60))
     assert loop.scored[1] == loop.scored[2] == []
@@ -145,27 +149,29 @@ def test_losses_that_training_recorded_refresh_the_scores_where_they_may():
 
 
 @dataclass(frozen=True)
-class Seen(sb.AbstractSelector):
+class Seen(sb.selectors.AbstractSelector):
     """Ranks like Selective-Backprop, and notes the scores, what they rank against, and the odds."""
 
     notes: list[tuple[list[float], list[float], list[float]]] = field(
         default_factory=list, repr=False
     )
-    inner = sb.Percentile(2.0)
+    inner = sb.selectors.Percentile(2.0)
 
     @property
-    def terms(self) -> sb.Terms:
+    def terms(self) -> sb.selectors.Terms:
         return self.inner.terms
 
-    def start(self, context: sb.Context) -> sb.RunningSelector:
+    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningSelector:
         running = self.inner.start(context)
 
-        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+        def rule(
+            scores: Tensor, history: sb.selectors.History, generator: torch.Generator
+        ) -> sb.selectors.Choice:
             odds = history.percentiles(scores).pow(2.0).tolist()
             self.notes.append((scores.tolist(), history.recent.tolist(), odds))
             return running.select(scores, history, generator)
 
-        return sb.Stateless(rule)
+        return sb.selectors.Stateless(rule)
 
 
 def test_remembered_scores_rank_against_all_of_their_kind_by_the_papers_rule():
@@ -220,7 +226,7 @@ def test_how_often_each_example_was_trained_on_is_counted():
 
 
 def test_what_was_expired_is_counted():
-    loop = Loop(strategy(sb.Stale(sb.Forward(), 2)), records=False)
+    loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), 2)), records=False)
     expired = [loop.epoch().door.stats.expired for _ in range(4)]
     assert expired == [60, 60, 120, 120]
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWar
 class Plan:
     """A run of so many epochs, of which number `e` breaks off after `breaks[e]` batches."""
 
-    scorer: sb.AbstractScorer
-    selector: sb.AbstractSelector
+    scorer: sb.scorers.AbstractScorer
+    selector: sb.selectors.AbstractSelector
     schedule: sb.Schedule
     leftovers: sb.Leftovers
     examples: int
@@ -33,9 +33,9 @@ class Plan:
 RATES = st.sampled_from([1.0, 0.7, 1 / 2, 1 / 3])
 DRAWS = st.sampled_from(["exact", "bernoulli"])
 SELECTORS = (
-    st.builds(sb.Percentile, st.sampled_from([0.5, 2.0]), DRAWS, st.integers(1, 40))
-    | st.builds(sb.Uniform, RATES, DRAWS)
-    | st.builds(sb.Top, RATES)
+    st.builds(sb.selectors.Percentile, st.sampled_from([0.5, 2.0]), DRAWS, st.integers(1, 40))
+    | st.builds(sb.selectors.Uniform, RATES, DRAWS)
+    | st.builds(sb.selectors.Top, RATES)
 )
 
 

@@ -35,8 +35,8 @@ STRATEGIES: dict[str, sb.Strategy] = {
     "selective, cadence": selective(plain_every=2),
     "selective, warm-up": selective(warmup_epochs=1),
     "random, warm-up": sb.random_backprop(1 / 2, schedule=sb.Schedule(warmup_epochs=1)),
-    "top": sb.Strategy("top", sb.Forward(), sb.Top(1 / 2)),
-    "bottom": sb.Strategy("bottom", sb.Forward(), sb.Bottom(1 / 2)),
+    "top": sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(1 / 2)),
+    "bottom": sb.Strategy("bottom", sb.scorers.Forward(), sb.selectors.Bottom(1 / 2)),
 }
 
 
@@ -99,27 +99,31 @@ def test_a_collate_function_that_loses_rows_is_refused_where_rows_are_paired(str
 
 
 @dataclass(frozen=True)
-class Weighing(sb.AbstractSelector):
+class Weighing(sb.selectors.AbstractSelector):
     """Keeps every second candidate, which weighs what it scored; 3 where nothing is scored."""
 
     scored: bool
 
     @property
-    def terms(self) -> sb.Terms:
-        return sb.Terms(1 / 2, needs_scores=self.scored, reweights=True)
+    def terms(self) -> sb.selectors.Terms:
+        return sb.selectors.Terms(1 / 2, needs_scores=self.scored, reweights=True)
 
-    def start(self, context: sb.Context) -> sb.RunningSelector:
-        def rule(scores: Tensor, history: sb.History, generator: torch.Generator) -> sb.Choice:
+    def start(self, context: sb.selectors.Context) -> sb.selectors.RunningSelector:
+        def rule(
+            scores: Tensor, history: sb.selectors.History, generator: torch.Generator
+        ) -> sb.selectors.Choice:
             rows = torch.arange(0, len(scores), 2)[: context.quota(len(scores))]
-            return sb.Choice(rows, scores[rows] if self.scored else torch.full((len(rows),), 3.0))
+            return sb.selectors.Choice(
+                rows, scores[rows] if self.scored else torch.full((len(rows),), 3.0)
+            )
 
-        return sb.Stateless(rule)
+        return sb.selectors.Stateless(rule)
 
 
 @pytest.mark.parametrize("scored", [True, False], ids=["scored", "drawn before loading"])
 @pytest.mark.parametrize("trains", [4, 5, 11])
 def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trains):
-    scorer = sb.Forward() if scored else None
+    scorer = sb.scorers.Forward() if scored else None
     strategy = sb.Strategy(
         "weighing", scorer, Weighing(scored), sb.Schedule(plain_every=3, end=2 / 3)
     )

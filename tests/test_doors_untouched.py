@@ -202,7 +202,9 @@ class BurnedIn(nn.Module):
 @pytest.mark.parametrize("training", [False, True])
 def test_a_buffer_that_begins_to_move_late_is_as_it_was_when_a_batch_is_handed_out(training):
     model = BurnedIn()
-    strategy = sb.selective_backprop(1 / 2, scorer=sb.Forward(training=training), warmup_epochs=0)
+    strategy = sb.selective_backprop(
+        1 / 2, scorer=sb.scorers.Forward(training=training), warmup_epochs=0
+    )
     loader = sb.SelectiveLoader(
         DataLoader(fixture_data(), 5), model, nn.CrossEntropyLoss(), strategy, quiet=True
     )

@@ -66,8 +66,8 @@ class Watched:
 
     def windows(self) -> list[int]:
         """Return them for the third of four epochs, in which scores of all are known."""
-        noting = Noting(sb.NoiseBudget())
-        chosen = sb.Strategy("noted", sb.Recorded(), noting, self.schedule)
+        noting = Noting(sb.selectors.NoiseBudget())
+        chosen = sb.Strategy("noted", sb.scorers.Recorded(), noting, self.schedule)
         sampler = self.kind(SequentialSampler(range(4 * self.batches)), 4, False)
         loader = DataLoader(Numbered(4 * self.batches), batch_sampler=sampler)
         loss_fn = nn.CrossEntropyLoss()
@@ -106,7 +106,11 @@ def test_it_is_one_batch_at_a_time_where_more_would_disturb(watched):
 def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
     # Selection ends after 3/4 of two epochs: in the middle of the second one, and of a gathering.
     loop = Loop(
-        strategy(sb.Recorded(), sb.Percentile(2.0), sb.Schedule(warmup_epochs=1, end=0.78)),
+        strategy(
+            sb.scorers.Recorded(),
+            sb.selectors.Percentile(2.0),
+            sb.Schedule(warmup_epochs=1, end=0.78),
+        ),
         examples=400,
         options={"epochs": 2},
     ).epochs(2)
@@ -136,7 +140,7 @@ def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
     loader = DataLoader(
         Numbered(256), batch_sampler=Failing(SequentialSampler(range(256)), 4, False)
     )
-    chosen = sb.Strategy("noted", sb.Recorded(), sb.NoiseBudget(), WARM)
+    chosen = sb.Strategy("noted", sb.scorers.Recorded(), sb.selectors.NoiseBudget(), WARM)
     loss_fn = nn.CrossEntropyLoss()
     door = sb.SelectiveLoader(
         loader, nn.Linear(2, 3), loss_fn, chosen, leftovers="drop", with_selection=True
@@ -163,7 +167,7 @@ def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
         loader,
         nn.Linear(2, 3),
         nn.CrossEntropyLoss(),
-        strategy(sb.Recorded(), sb.Percentile(2.0), WARM),
+        strategy(sb.scorers.Recorded(), sb.selectors.Percentile(2.0), WARM),
         epochs=3,
         with_selection=True,
     )

@@ -141,7 +141,9 @@ def test_what_it_selects_comes_to_agree_with_the_whole_model_on_real_digits() ->
     def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
-    scorer = sb.EarlyExit("3", lambda: nn.Linear(64, 10), sgd, sb.Check(8, 16, least=0))
+    scorer = sb.scorers.EarlyExit(
+        "3", lambda: nn.Linear(64, 10), sgd, sb.scorers.Check(8, 16, least=0)
+    )
     loader = sb.SelectiveLoader(
         DataLoader(data, 64, shuffle=True),
         net,
@@ -162,7 +164,7 @@ def test_what_it_selects_comes_to_agree_with_the_whole_model_on_real_digits() ->
 
 
 def test_a_check_waits_for_the_heads_first_step() -> None:
-    running = start(early(check=sb.Check(1, least=0)), fresh_net())
+    running = start(early(check=sb.scorers.Check(1, least=0)), fresh_net())
     running.score(BATCHES[0], None)
     assert running.checked == 0
     running.learn(BATCHES[0])
@@ -173,7 +175,7 @@ def test_a_check_waits_for_the_heads_first_step() -> None:
 
 def test_a_head_that_says_nothing_is_warned_of() -> None:
     model = fresh_net()
-    deaf = early(make_head=lambda: nn.Linear(8, 3), check=sb.Check(1, least=1.0))
+    deaf = early(make_head=lambda: nn.Linear(8, 3), check=sb.scorers.Check(1, least=1.0))
     running = start(deaf, model)
     running.learn(BATCHES[0])
     with pytest.warns(sb.SelectionWarning, match="EarlyExit agrees.*Exit at a later block with"):
@@ -187,7 +189,7 @@ def test_training_goes_on_bit_for_bit_where_its_state_was_taken(
         torch.manual_seed(0)
         return [batch[0][:, 0].tolist() for batch in loader]
 
-    made, scorer = heads(monkeypatch), early(check=sb.Check(2, 5, least=0))
+    made, scorer = heads(monkeypatch), early(check=sb.scorers.Check(2, 5, least=0))
     whole, resumed = (door(fresh_net(), scorer, warmup_epochs=0) for _ in range(2))
     one, other = made
     list(whole)
@@ -314,19 +316,20 @@ def test_it_scores_by_the_users_own_losses() -> None:
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda inner: sb.Stale(inner, epochs=2),
-        lambda inner: sb.Predicted(inner, epochs=2),
-        lambda inner: sb.LowPrecision(inner, check=sb.Check(2, least=0)),
+        lambda inner: sb.scorers.Stale(inner, epochs=2),
+        lambda inner: sb.scorers.Predicted(inner, epochs=2),
+        lambda inner: sb.scorers.LowPrecision(inner, check=sb.scorers.Check(2, least=0)),
     ],
     ids=["stale", "predicted", "low precision"],
 )
 @pytest.mark.filterwarnings("ignore:.*has no fast path")
 def test_it_learns_inside_another_scorer_whether_that_scores_or_remembers(
-    wrap: Callable[[sb.AbstractScorer], sb.AbstractScorer], monkeypatch: pytest.MonkeyPatch
+    wrap: Callable[[sb.scorers.AbstractScorer], sb.scorers.AbstractScorer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = heads(monkeypatch)
     scorer = wrap(early())
-    strategy = sb.Strategy("early", scorer, sb.Percentile(beta=1))
+    strategy = sb.Strategy("early", scorer, sb.selectors.Percentile(beta=1))
     loader = door(fresh_net(), scorer, strategy=strategy)
     scored = []
     for _ in range(4):
@@ -337,12 +340,14 @@ def test_it_learns_inside_another_scorer_whether_that_scores_or_remembers(
     remembers = scorer.needs.remembers
     assert scored == [True, not remembers, True, not remembers]
     assert len(made) == 1
-    assert (loader.agreement is not None) == isinstance(scorer, sb.LowPrecision)
+    assert (loader.agreement is not None) == isinstance(scorer, sb.scorers.LowPrecision)
 
 
 def test_a_step_takes_it_and_goes_on_from_its_state() -> None:
     model = fresh_net().eval()
-    strategy = sb.Strategy("early", early(check=sb.Check(1, least=0)), sb.Percentile(beta=2))
+    strategy = sb.Strategy(
+        "early", early(check=sb.scorers.Check(1, least=0)), sb.selectors.Percentile(beta=2)
+    )
     steps = [sb.SelectiveStep(model, nn.CrossEntropyLoss(), strategy) for _ in range(2)]
     for batch in BATCHES[:3]:
         assert len(steps[0](batch).rows) == 2

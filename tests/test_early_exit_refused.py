@@ -15,14 +15,14 @@ import selective_backprop as sb
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda inner: sb.Synced(inner, 4),
-        lambda inner: sb.Synced(sb.LowPrecision(inner), 4),
-        sb.Int8,
-        lambda inner: sb.Compiled(inner, backend="eager"),
+        lambda inner: sb.scorers.Synced(inner, 4),
+        lambda inner: sb.scorers.Synced(sb.scorers.LowPrecision(inner), 4),
+        sb.scorers.Int8,
+        lambda inner: sb.scorers.Compiled(inner, backend="eager"),
     ],
 )
 def test_scorers_that_bring_another_form_of_the_model_refuse_it(
-    wrap: Callable[[sb.AbstractScorer], sb.AbstractScorer],
+    wrap: Callable[[sb.scorers.AbstractScorer], sb.scorers.AbstractScorer],
 ) -> None:
     expected = "another form of the model.*EarlyExit.*learns from the one in training"
     with pytest.raises(sb.ConfigurationError, match=expected):
@@ -60,7 +60,7 @@ def test_what_does_not_fit_the_training_is_refused_when_it_starts(
 
 def test_without_a_model_there_is_nothing_to_exit_from() -> None:
     with pytest.raises(sb.ConfigurationError, match="there is no model"):
-        early().start(sb.Context(6, 18, losses=losses))
+        early().start(sb.scorers.Context(6, 18, losses=losses))
 
 
 def test_losses_from_elsewhere_than_the_models_outputs_are_refused() -> None:

@@ -26,9 +26,9 @@ def head_of(*pooling: nn.Module) -> Callable[[], nn.Module]:
     return make_head
 
 
-def early(after: str, *pooling: nn.Module, check: sb.Check | None = None) -> sb.Strategy:
-    scorer = sb.EarlyExit(after, head_of(*pooling), sgd, check=check, training=True)
-    return sb.Strategy("early", scorer, sb.Percentile(beta=2))
+def early(after: str, *pooling: nn.Module, check: sb.scorers.Check | None = None) -> sb.Strategy:
+    scorer = sb.scorers.EarlyExit(after, head_of(*pooling), sgd, check=check, training=True)
+    return sb.Strategy("early", scorer, sb.selectors.Percentile(beta=2))
 
 
 POOLED = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -63,9 +63,11 @@ def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("check", [None, sb.Check(2, 3, least=0)], ids=["unchecked", "checked"])
+@pytest.mark.parametrize(
+    "check", [None, sb.scorers.Check(2, 3, least=0)], ids=["unchecked", "checked"]
+)
 def test_gradients_are_the_plain_steps_and_the_first_blocks_are_computed_once(
-    kind: str, check: sb.Check | None
+    kind: str, check: sb.scorers.Check | None
 ) -> None:
     make, shape, after, pooling, blocks = KINDS[kind]
     # Heads are made from the global stream, which no step moves: both steps' are alike.
@@ -119,8 +121,8 @@ def test_a_course_that_differs_before_the_exit_still_counts_as_straying() -> Non
 
 
 def test_the_blocks_score_in_the_modes_of_training_like_the_plain_step_that_is_told_to() -> None:
-    scorer = sb.EarlyExit("1", head_of(), sgd, check=None)
-    strategy = sb.Strategy("early", scorer, sb.Percentile(beta=2))
+    scorer = sb.scorers.EarlyExit("1", head_of(), sgd, check=None)
+    strategy = sb.Strategy("early", scorer, sb.selectors.Percentile(beta=2))
     net, modes = nets.mlp(), []
     net[0].register_forward_hook(lambda module, *_: modes.append(module.training))
     step = sb.SelectiveStep(net, nn.CrossEntropyLoss(), strategy, reuse_activations=True)

@@ -100,7 +100,7 @@ def make_door(strategy: sb.Strategy, model: nn.Module, loss_fn=None, **options):
     return sb.SelectiveLoader(loader, model, loss_fn, strategy, with_selection=True, **options)
 
 
-ERROR_NORM = sb.Strategy("norms", sb.Forward("error-norm"), sb.Top(1 / 2))
+ERROR_NORM = sb.Strategy("norms", sb.scorers.Forward("error-norm"), sb.selectors.Top(1 / 2))
 
 
 def test_the_loader_scores_by_it():
@@ -118,9 +118,9 @@ def test_the_loader_scores_by_it():
     [
         ERROR_NORM,
         sb.kath18(),
-        sb.stale_sb(1 / 2, scorer=sb.Forward("error-norm")),
-        sb.kakurenbo(scorer=sb.Forward("error-norm")),
-        sb.rho_loss(torch.ones(40), 1 / 2, scorer=sb.Forward("error-norm")),
+        sb.stale_sb(1 / 2, scorer=sb.scorers.Forward("error-norm")),
+        sb.kakurenbo(scorer=sb.scorers.Forward("error-norm")),
+        sb.rho_loss(torch.ones(40), 1 / 2, scorer=sb.scorers.Forward("error-norm")),
     ],
     ids=lambda strategy: strategy.name,
 )
@@ -134,10 +134,10 @@ def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
 
 def test_an_unknown_measure_is_refused_with_the_known_ones():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss', 'error-norm'"):
-        sb.Forward("norm")
+        sb.scorers.Forward("norm")
 
 
 def test_a_scorer_without_outputs_says_what_to_pass():
-    context = sb.Context(2, 4, nn.Identity(), losses=losses_by_number)
+    context = sb.scorers.Context(2, 4, nn.Identity(), losses=losses_by_number)
     with pytest.raises(sb.ConfigurationError, match="Pass outputs=callable"):
-        sb.Forward("error-norm").start(context)
+        sb.scorers.Forward("error-norm").start(context)

@@ -11,17 +11,19 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 
-REFERENCE = sb.ReferenceLosses(torch.arange(24.0) / 7)
+REFERENCE = sb.scorers.ReferenceLosses(torch.arange(24.0) / 7)
 
 
-def begin(scorer: sb.Excess, examples: int | None = 24) -> sb.RunningScorer:
+def begin(scorer: sb.scorers.Excess, examples: int | None = 24) -> sb.scorers.RunningScorer:
     return scorer.start(
-        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=examples)
+        sb.scorers.Context(
+            2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=examples
+        )
     )
 
 
 def test_each_row_is_compared_with_its_own_reference():
-    running = begin(sb.Excess(REFERENCE, sb.Forward()))
+    running = begin(sb.scorers.Excess(REFERENCE, sb.scorers.Forward()))
     indices = torch.tensor([5, 0, 23, 5])
     scores = running.score(torch.tensor([1.0, 2.0, 3.0, 4.0]), indices)
     expected = [loss - index / 7 for loss, index in zip((1, 2, 3, 4), (5, 0, 23, 5), strict=True)]
@@ -50,7 +52,7 @@ def test_references_of_another_data_set_are_refused(examples):
     with pytest.raises(
         sb.ConfigurationError, match=f"of 24 examples, and the data set has {examples}"
     ):
-        begin(sb.Excess(REFERENCE, sb.Forward()), examples)
+        begin(sb.scorers.Excess(REFERENCE, sb.scorers.Forward()), examples)
 
 
 def test_a_loader_refuses_them_when_it_is_built():
@@ -72,12 +74,12 @@ def test_a_loader_refuses_them_when_it_is_built():
 )
 def test_what_is_not_one_finite_loss_per_example_is_refused(losses, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
-        sb.ReferenceLosses(losses)
+        sb.scorers.ReferenceLosses(losses)
 
 
 def test_references_compare_by_value_and_are_a_copy():
     losses = torch.arange(24.0) / 7
-    one = sb.ReferenceLosses(losses)
+    one = sb.scorers.ReferenceLosses(losses)
     assert one == REFERENCE
     assert hash(one) == hash(REFERENCE)
     assert repr(one) == repr(REFERENCE)
@@ -85,7 +87,7 @@ def test_references_compare_by_value_and_are_a_copy():
     losses += 1
     one.losses.zero_()
     assert one == REFERENCE
-    other = sb.ReferenceLosses(losses)
+    other = sb.scorers.ReferenceLosses(losses)
     assert other != one
     assert repr(other) != repr(one)
 
@@ -94,7 +96,7 @@ def test_parts_that_are_something_else_are_refused():
     with unhooked():
         for reference in (None, torch.ones(3)):
             with pytest.raises(sb.ConfigurationError, match="is no ReferenceLosses"):
-                sb.Excess(reference, sb.Forward())
-        for scorer in (None, sb.Recorded(), sb.Stale(sb.Forward())):
+                sb.scorers.Excess(reference, sb.scorers.Forward())
+        for scorer in (None, sb.scorers.Recorded(), sb.scorers.Stale(sb.scorers.Forward())):
             with pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
-                sb.Excess(REFERENCE, scorer)
+                sb.scorers.Excess(REFERENCE, scorer)

@@ -1,7 +1,5 @@
 """What the documentation shows how to write is short, trains, and does what it says."""
 
-import ast
-
 import fixture_extend
 import fixture_tasks as tasks
 import pytest
@@ -17,11 +15,11 @@ Margin, Gentle = fixture_extend.NAMES["Margin"], fixture_extend.NAMES["Gentle"]
 
 def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
     scorer, _, selector = fixture_extend.EXAMPLES[:3]
-    for code, name in ((scorer, "Margin"), (selector, "Gentle")):
-        [shown] = [node for node in ast.parse(code).body if getattr(node, "name", "") == name]
-        assert code.splitlines()[shown.lineno - 1] == f"class {name}(sb.Abstract" + (
-            "Scorer):" if name == "Margin" else "Selector):"
-        )
+    for code, first in (
+        (scorer, "class Margin(sb.scorers.AbstractScorer):"),
+        (selector, "class Gentle(sb.selectors.AbstractSelector):"),
+    ):
+        assert first in code.splitlines()
         assert len(code.splitlines()) < 30
 
 
@@ -53,9 +51,13 @@ def test_a_strategy_of_both_trains() -> None:
 def test_a_margin_is_how_far_the_best_wrong_class_is_ahead() -> None:
     logits = torch.tensor([[3.0, 1.0, 0.5], [0.0, 2.0, 5.0], [1.0, 1.0, -4.0]])
     step = sb.SelectiveStep(
-        nn.Identity(), nn.CrossEntropyLoss(), sb.Strategy("margin", Margin(), sb.Top(2 / 3))
+        nn.Identity(),
+        nn.CrossEntropyLoss(),
+        sb.Strategy("margin", Margin(), sb.selectors.Top(2 / 3)),
     )
-    running = Margin().start(sb.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch))
+    running = Margin().start(
+        sb.selectors.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch)
+    )
     targets = torch.tensor([0, 1, 0])
     assert running.score((logits, targets), None).tolist() == [-2.0, 3.0, 0.0]
     assert step((logits, targets)).rows.tolist() == [1, 2]
@@ -74,8 +76,8 @@ def test_who_gives_losses_alone_has_no_margins() -> None:
 
 
 def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_of_a_half() -> None:
-    generator, history = torch.Generator().manual_seed(0), sb.History(1024)
-    running = Gentle(1 / 4).start(sb.Context(16, 64))
+    generator, history = torch.Generator().manual_seed(0), sb.selectors.History(1024)
+    running = Gentle(1 / 4).start(sb.selectors.Context(16, 64))
     history.file(torch.rand(1024, generator=generator))
     kept = torch.zeros(64)
     for _ in range(500):
@@ -90,11 +92,11 @@ def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_o
 def test_windows_take_turns_and_go_on_with_them_after_an_interruption() -> None:
     scores, generator = torch.arange(64.0), torch.Generator().manual_seed(0)
 
-    def begin() -> sb.RunningSelector:
-        return fixture_extend.NAMES["TakingTurns"](1 / 4).start(sb.Context(16, 64))
+    def begin() -> sb.selectors.RunningSelector:
+        return fixture_extend.NAMES["TakingTurns"](1 / 4).start(sb.selectors.Context(16, 64))
 
-    def takes_the_highest(running: sb.RunningSelector) -> bool:
-        rows = running.select(scores, sb.History(1024), generator).rows
+    def takes_the_highest(running: sb.selectors.RunningSelector) -> bool:
+        rows = running.select(scores, sb.selectors.History(1024), generator).rows
         assert len(rows) == 16
         return rows.tolist() == list(range(48, 64))
 
@@ -108,8 +110,8 @@ def test_windows_take_turns_and_go_on_with_them_after_an_interruption() -> None:
 def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
     images, labels = tasks.digits()
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10))
-    scorer = sb.LowResolution(Margin(), factor=2, check=None)
-    context = sb.Context(8, 16, pooled, outputs=tasks.pair)
+    scorer = sb.scorers.LowResolution(Margin(), factor=2, check=None)
+    context = sb.selectors.Context(8, 16, pooled, outputs=tasks.pair)
     batch = images[:16], labels[:16]
     cheap = scorer.start(context).score(batch, None)
     exact = Margin().start(context).score(batch, None)
@@ -120,8 +122,8 @@ def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
 
 def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
     data = Numbered(40)
-    scorer = fixture_extend.NAMES["EveryOther"](sb.Forward())
-    strategy = sb.Strategy("every other", scorer, sb.Top(1 / 4))
+    scorer = fixture_extend.NAMES["EveryOther"](sb.scorers.Forward())
+    strategy = sb.Strategy("every other", scorer, sb.selectors.Top(1 / 4))
     door = select(DataLoader(data, 8), strategy, batch_size=2)
     scored, read = [], []
     for _ in range(4):

@@ -87,7 +87,7 @@ def test_the_length_is_not_known_where_examples_may_be_skipped():
 
 
 def test_selected_examples_rank_above_all_others():
-    strategy = sb.Strategy("top", sb.Forward(), sb.Top(1 / 2))
+    strategy = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(1 / 2))
     door = broken(Numbered(20), strategy, nonfinite="select", batch_size=2)
     assert set(BAD) <= set(flat(numbers(door)))
     assert door.stats.nonfinite == 0

@@ -26,8 +26,8 @@ def losses(model, batch):
 
 
 def start(model, scorer=None, *, of=losses, device=None):
-    scorer = scorer or sb.Forward()
-    return scorer.start(sb.Context(8, None, model=model, losses=of, device=device))
+    scorer = scorer or sb.scorers.Forward()
+    return scorer.start(sb.scorers.Context(8, None, model=model, losses=of, device=device))
 
 
 def net() -> nn.Sequential:
@@ -70,14 +70,14 @@ def test_scores_are_the_losses_of_the_model_in_eval_mode():
 
 def test_in_training_mode_scores_come_from_batch_statistics():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    scores = start(model, sb.Forward(training=True)).score(BATCH, INDICES)
+    scores = start(model, sb.scorers.Forward(training=True)).score(BATCH, INDICES)
     expected = losses(copy.deepcopy(model), BATCH)
     assert torch.equal(scores, expected.detach())
     model.eval()
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Forward(training=True)])
+@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Forward(training=True)])
 def test_every_module_gets_its_own_mode_back(scorer):
     model = net()
     model[1].eval()  # frozen batch statistics
@@ -92,7 +92,7 @@ def test_a_model_left_in_eval_mode_is_found_in_it():
     assert not any(module.training for module in model.modules())
 
 
-@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Forward(training=True)])
+@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Forward(training=True)])
 @pytest.mark.parametrize("fails", [False, True])
 def test_buffers_and_random_streams_are_put_back_even_where_the_model_fails(scorer, fails):
     model = Noisy(fails=fails)
@@ -127,7 +127,11 @@ def train(model) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(
     "scorer",
-    [sb.Forward(), sb.Forward(inference_mode=True), sb.Forward(autocast=torch.bfloat16)],
+    [
+        sb.scorers.Forward(),
+        sb.scorers.Forward(inference_mode=True),
+        sb.scorers.Forward(autocast=torch.bfloat16),
+    ],
 )
 def test_training_after_scoring_is_as_if_nothing_had_been_scored(scorer):
     model = net()
@@ -143,9 +147,9 @@ def test_training_after_scoring_is_as_if_nothing_had_been_scored(scorer):
 def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by():
     model = Noisy()
     state = copy.deepcopy(model.state_dict())
-    running = start(model, sb.Forward(inference_mode=True, training=True))
-    history = sb.History(8)
-    selector = sb.Percentile(1).start(sb.Context(4, 8))
+    running = start(model, sb.scorers.Forward(inference_mode=True, training=True))
+    history = sb.selectors.History(8)
+    selector = sb.selectors.Percentile(1).start(sb.scorers.Context(4, 8))
     for _ in range(3):
         scores = running.score(BATCH, INDICES)
         assert scores.is_inference()
@@ -173,10 +177,10 @@ class Precision(nn.Module):
 def test_the_pass_runs_in_the_precision_that_is_asked_for_or_in_force():
     model = Precision()
     start(model).score(BATCH, INDICES)
-    start(model, sb.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
+    start(model, sb.scorers.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
     with torch.autocast("cpu", dtype=torch.float16):
         start(model).score(BATCH, INDICES)
-        start(model, sb.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
+        start(model, sb.scorers.Forward(autocast=torch.bfloat16)).score(BATCH, INDICES)
         model(BATCH[0])
     assert not torch.is_autocast_enabled("cpu")
     half, brain, single = torch.float16, torch.bfloat16, torch.float32
@@ -194,9 +198,9 @@ def gradients_of_a_region(model, scorer) -> list[torch.Tensor | None]:
 
 
 SCORERS_IN_AUTOCAST = [
-    sb.Forward(),
-    sb.Forward(inference_mode=True),
-    sb.Forward(autocast=torch.bfloat16),
+    sb.scorers.Forward(),
+    sb.scorers.Forward(inference_mode=True),
+    sb.scorers.Forward(autocast=torch.bfloat16),
 ]
 
 
@@ -214,7 +218,7 @@ def test_autocast_would_otherwise_remember_weights_that_have_no_gradient(monkeyp
         if layer(torch.ones(1, 2)).requires_grad:
             pytest.skip("this torch remembers weights with their gradient")
     monkeypatch.setattr(_forward, "uncached_autocast", lambda device: nullcontext())
-    assert None in gradients_of_a_region(net(), sb.Forward())
+    assert None in gradients_of_a_region(net(), sb.scorers.Forward())
 
 
 @pytest.mark.parametrize("scorer", SCORERS_IN_AUTOCAST)
@@ -247,7 +251,7 @@ def test_a_compiled_model_is_scored_and_left_as_it_was():
     state = copy.deepcopy(model.state_dict())
     compiled = torch.compile(model.inner, backend="eager")
     model.inner[1].eval()
-    running = start(compiled, sb.Forward(training=True))
+    running = start(compiled, sb.scorers.Forward(training=True))
     for _ in range(2):
         running.score(BATCH, INDICES)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
@@ -300,7 +304,7 @@ def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
 @pytest.mark.parametrize("parts", [{}, {"model": nn.Linear(1, 1)}, {"losses": losses}])
 def test_scoring_without_a_model_or_losses_is_refused(parts):
     with pytest.raises(sb.ConfigurationError, match="scores with the model, and there is none"):
-        sb.Forward().start(sb.Context(8, None, **parts))
+        sb.scorers.Forward().start(sb.scorers.Context(8, None, **parts))
 
 
 def test_there_is_nothing_to_remember():

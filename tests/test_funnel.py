@@ -24,11 +24,11 @@ def funnel(
     batch: int = 4,
     window: int | None = 8,
     *,
-    selector: sb.AbstractSelector | None = None,
-    history: sb.History | None = None,
+    selector: sb.selectors.AbstractSelector | None = None,
+    history: sb.selectors.History | None = None,
     **shape: Any,
 ) -> SelectionBuffer:
-    running = (selector or sb.Top(1 / 2)).start(Context(batch, window))
+    running = (selector or sb.selectors.Top(1 / 2)).start(Context(batch, window))
     sizes = Shape(batch, window, **shape)
     return SelectionBuffer(running, sizes, history=history, layout=Layout(), seed=(0,))
 
@@ -101,8 +101,8 @@ def test_the_end_of_an_epoch(leftovers, out, left, dropped):
 
 def test_a_history_that_is_still_empty_is_kept_all_the_same():
     # An empty history is false, and was once taken for none.
-    history = sb.History(16)
-    stage = funnel(selector=sb.Percentile(1.0), history=history)
+    history = sb.selectors.History(16)
+    stage = funnel(selector=sb.selectors.Percentile(1.0), history=history)
     list(stage.route(Phase.SELECT, rows(0, 20)))
     assert sorted(history.recent.tolist()) == list(range(16))
 
@@ -110,11 +110,13 @@ def test_a_history_that_is_still_empty_is_kept_all_the_same():
 def test_a_window_is_filed_before_it_is_drawn_from():
     seen: list[int] = []
 
-    class Looking(sb.RunningSelector):
-        def select(self, scores: Tensor, history: sb.History, generator: Any) -> sb.Choice:
+    class Looking(sb.selectors.RunningSelector):
+        def select(
+            self, scores: Tensor, history: sb.selectors.History, generator: Any
+        ) -> sb.selectors.Choice:
             seen.append(len(history))
             assert set(scores.tolist()) <= set(history.recent.tolist())
-            return sb.Choice(torch.arange(4))
+            return sb.selectors.Choice(torch.arange(4))
 
         def state_dict(self) -> dict[str, Any]:
             return {}
@@ -124,7 +126,7 @@ def test_a_window_is_filed_before_it_is_drawn_from():
 
     layout = Layout()
     stage = SelectionBuffer(
-        Looking(), Shape(4, 8), history=sb.History(64), layout=layout, seed=(0,)
+        Looking(), Shape(4, 8), history=sb.selectors.History(64), layout=layout, seed=(0,)
     )
     for first in range(0, 24, 6):
         list(stage.route(Phase.SELECT, rows(first, 6)))
@@ -158,10 +160,10 @@ def test_a_state_goes_into_plain_containers_and_comes_back():
     assert stage.state.candidates == 5
 
 
-@pytest.mark.parametrize("selector", [sb.Percentile(1.0), sb.Uniform(1 / 2)])
+@pytest.mark.parametrize("selector", [sb.selectors.Percentile(1.0), sb.selectors.Uniform(1 / 2)])
 def test_every_window_of_every_epoch_is_drawn_by_a_seed_of_its_own(selector):
     def drawn(seed: int, epoch: int) -> list[list[int]]:
-        stage = funnel(selector=selector, history=sb.History(8))
+        stage = funnel(selector=selector, history=sb.selectors.History(8))
         stage.seed = (seed,)
         stage.open(epoch)
         return [
@@ -197,13 +199,19 @@ def elsewhere(monkeypatch):
     return "meta"
 
 
-EXACT = [sb.Percentile(2.0), sb.Percentile(0.5), sb.Uniform(1 / 3), sb.Top(1 / 3), sb.Bottom(1 / 3)]
+EXACT = [
+    sb.selectors.Percentile(2.0),
+    sb.selectors.Percentile(0.5),
+    sb.selectors.Uniform(1 / 3),
+    sb.selectors.Top(1 / 3),
+    sb.selectors.Bottom(1 / 3),
+]
 
 
 @pytest.mark.parametrize("count", [4, 10, 12, 40])
 @pytest.mark.parametrize("selector", EXACT)
 def test_an_exact_draw_reads_nothing_back_from_the_device(elsewhere, selector, count):
-    stage = funnel(4, 12, selector=selector, history=sb.History(32))
+    stage = funnel(4, 12, selector=selector, history=sb.selectors.History(32))
     out = 0
     for first in range(0, 120, count):
         for piece in stage.route(Phase.SELECT, rows(first, count, elsewhere)):
@@ -217,7 +225,12 @@ def test_an_exact_draw_reads_nothing_back_from_the_device(elsewhere, selector, c
 
 
 def test_coins_are_read_back(elsewhere):
-    stage = funnel(4, None, selector=sb.Percentile(1.0, "bernoulli"), history=sb.History(32))
+    stage = funnel(
+        4,
+        None,
+        selector=sb.selectors.Percentile(1.0, "bernoulli"),
+        history=sb.selectors.History(32),
+    )
     with pytest.raises(NotImplementedError, match="nonzero"):
         list(stage.route(Phase.SELECT, rows(0, 8, elsewhere)))
 

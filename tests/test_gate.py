@@ -24,7 +24,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop._sampling import gate as _gate
 
-CONTEXT = sb.Context(batch_size=4, window=12)
+CONTEXT = sb.scorers.Context(batch_size=4, window=12)
 SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)
 
 
@@ -126,9 +126,9 @@ def test_a_gate_that_is_none_and_one_without_scores_are_refused():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="is no gate, such as"):
         sb.Schedule(gate=sb.VarianceGate)
     gated = sb.Schedule(gate=sb.VarianceGate())
-    for scorer in (None, sb.Recorded()):
+    for scorer in (None, sb.scorers.Recorded()):
         with pytest.raises(sb.ConfigurationError, match="judges from fresh scores"):
-            sb.Strategy("x", scorer, sb.Uniform(0.5), gated)
+            sb.Strategy("x", scorer, sb.selectors.Uniform(0.5), gated)
 
 
 class Peaked:
@@ -144,7 +144,7 @@ class Peaked:
 
 def gated(loader: DataLoader, losses, **values) -> sb.SelectiveLoader:
     gate = sb.VarianceGate(**({"smoothing": 0.0, "probe_every": 3} | values))
-    parts = sb.Forward(), sb.Proportional(2.0, 0.0), sb.Schedule(gate=gate)
+    parts = sb.scorers.Forward(), sb.selectors.Proportional(2.0, 0.0), sb.Schedule(gate=gate)
     return select(loader, sb.Strategy("gated", *parts), losses=losses)
 
 
@@ -219,17 +219,17 @@ class Loop:
         return self
 
 
-class NotingGate(sb.AbstractGate):
+class NotingGate(sb.selectors.AbstractGate):
     """Stays shut, and notes what it observes."""
 
     def __init__(self) -> None:
         self.seen: list[Tensor] = []
 
-    def start(self, context: sb.Context) -> sb.RunningGate:
+    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningGate:
         return _RunningNotingGate(self.seen)
 
 
-class _RunningNotingGate(sb.RunningGate):
+class _RunningNotingGate(sb.selectors.RunningGate):
     is_open = False
 
     def __init__(self, seen: list[Tensor]) -> None:
@@ -371,14 +371,14 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
 @pytest.mark.parametrize(
     ("scorer", "observed"),
     [
-        (sb.LowPrecision(sb.Forward()), 60),
-        (sb.Excess(sb.ReferenceLosses(torch.zeros(60)), sb.Forward()), 0),
+        (sb.scorers.LowPrecision(sb.scorers.Forward()), 60),
+        (sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward()), 0),
     ],
     ids=["of the same kind", "of another"],
 )
 def test_the_loops_losses_serve_where_they_are_what_is_scored(scorer, observed):
     schedule = sb.Schedule(gate=sb.VarianceGate(probe_every=4, threshold=1e9))
-    strategy = sb.Strategy("gated", scorer, sb.Proportional(2.0, 0.0), schedule)
+    strategy = sb.Strategy("gated", scorer, sb.selectors.Proportional(2.0, 0.0), schedule)
     loop = Loop(strategy, with_selection=True).by_hand()
     assert loop.loader.stats.observed == observed
     assert (loop.loader.stats.scored == 6) == (observed > 0)

@@ -20,7 +20,7 @@ def error(predicted, truth):
 @pytest.mark.parametrize("same_epochs", [False, True])
 def test_falling_scores_are_told_better_than_by_the_last_or_its_usual_fall(noise, same_epochs):
     observed, truth = decaying(noise=noise, same_epochs=same_epochs)
-    told = error(sb.GaussianProcess().predict(observed, NEXT), truth)
+    told = error(sb.scorers.GaussianProcess().predict(observed, NEXT), truth)
     last = observed.scores[0]
     assert told < 0.5 * error(last, truth)
     # the best of all falls that are the same for every example; nobody knows it beforehand
@@ -30,25 +30,25 @@ def test_falling_scores_are_told_better_than_by_the_last_or_its_usual_fall(noise
 
 def test_rising_scores_are_told_too():
     observed, _ = decaying(same_epochs=True)
-    rising = sb.Observations(observed.scores[::-1].copy(), observed.epochs)
-    predicted = sb.GaussianProcess().predict(rising, NEXT)
+    rising = sb.scorers.Observations(observed.scores[::-1].copy(), observed.epochs)
+    predicted = sb.scorers.GaussianProcess().predict(rising, NEXT)
     wanted = rising.scores[0] ** 2 / rising.scores[1]
     assert error(predicted, wanted) < 0.5 * error(rising.scores[0], wanted)
 
 
 def test_the_epochs_between_are_made_use_of():
     observed, truth = decaying()
-    soon, later = (sb.GaussianProcess().predict(observed, NEXT + more) for more in (0, 1))
+    soon, later = (sb.scorers.GaussianProcess().predict(observed, NEXT + more) for more in (0, 1))
     assert later.mean() < soon.mean()
-    blind = sb.Observations(observed.scores, decaying(same_epochs=True)[0].epochs)
-    without = sb.GaussianProcess().predict(blind, NEXT)
-    with_them = sb.GaussianProcess().predict(observed, NEXT)
+    blind = sb.scorers.Observations(observed.scores, decaying(same_epochs=True)[0].epochs)
+    without = sb.scorers.GaussianProcess().predict(blind, NEXT)
+    with_them = sb.scorers.GaussianProcess().predict(observed, NEXT)
     assert error(with_them, truth) < 0.1 * error(without, truth)
 
 
 def test_examples_that_were_not_learned_from_are_told_as_well():
     observed, truth = decaying(5000, same_epochs=True)  # in more than one piece
-    predicted = sb.GaussianProcess(points=64).predict(observed, NEXT)
+    predicted = sb.scorers.GaussianProcess(points=64).predict(observed, NEXT)
     learned = np.argsort(observed.scores[1])[:: 5000 // 64]
     others = np.setdiff1d(np.arange(5000), learned)
     last = observed.scores[0]
@@ -60,15 +60,19 @@ def test_examples_that_were_not_learned_from_are_told_as_well():
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_the_unit_of_the_scores_does_not_matter(factor):
     observed, _ = decaying(100)
-    scaled = sb.Observations(observed.scores * np.float32(factor), observed.epochs)
-    predicted, same = (sb.GaussianProcess().predict(seen, NEXT) for seen in (observed, scaled))
+    scaled = sb.scorers.Observations(observed.scores * np.float32(factor), observed.epochs)
+    predicted, same = (
+        sb.scorers.GaussianProcess().predict(seen, NEXT) for seen in (observed, scaled)
+    )
     np.testing.assert_allclose(same, predicted * factor, rtol=1e-3)
 
 
 def test_scores_may_have_any_sign():
     observed, _ = decaying(100)
-    turned = sb.Observations(-observed.scores, observed.epochs)
-    predicted, mirrored = (sb.GaussianProcess().predict(seen, NEXT) for seen in (observed, turned))
+    turned = sb.scorers.Observations(-observed.scores, observed.epochs)
+    predicted, mirrored = (
+        sb.scorers.GaussianProcess().predict(seen, NEXT) for seen in (observed, turned)
+    )
     # other examples are learned from where ranks are turned round, if not all are
     np.testing.assert_allclose(mirrored, -predicted, rtol=1e-3)
 
@@ -77,7 +81,7 @@ def test_an_example_with_too_few_scores_is_told_its_last_one():
     observed, _ = decaying()
     observed = keep_newest(keep_newest(observed, slice(0, 40), 1), slice(40, 50), 0)
     observed = keep_newest(observed, slice(50, 60), 2)
-    predicted = sb.GaussianProcess().predict(observed, NEXT)
+    predicted = sb.scorers.GaussianProcess().predict(observed, NEXT)
     assert predicted[:40].tolist() == observed.scores[0, :40].tolist()
     assert np.isnan(predicted[40:50]).all()
     assert (predicted[50:] != observed.scores[0, 50:]).all()
@@ -88,15 +92,15 @@ def test_all_are_told_their_last_score_where_fewer_than_eight_can_be_learned_fro
     learnable, learns
 ):
     observed = keep_newest(decaying()[0], slice(learnable, None), 2)
-    predicted = sb.GaussianProcess().predict(observed, NEXT)
+    predicted = sb.scorers.GaussianProcess().predict(observed, NEXT)
     assert (predicted.tolist() != observed.scores[0].tolist()) == learns
 
 
 @pytest.mark.parametrize("score", [0.0, 2.5, -1.0])
 def test_scores_that_never_move_stay_without_a_warning(score):
     _, epochs = decaying(50, same_epochs=True)[0]
-    still = sb.Observations(np.full((3, 50), score, np.float32), epochs)
-    predicted = sb.GaussianProcess().predict(still, NEXT)
+    still = sb.scorers.Observations(np.full((3, 50), score, np.float32), epochs)
+    predicted = sb.scorers.GaussianProcess().predict(still, NEXT)
     np.testing.assert_allclose(predicted, score, atol=1e-6)
 
 
@@ -104,7 +108,9 @@ def test_a_score_far_above_the_rest_leaves_all_finite():
     observed, _ = decaying(50, same_epochs=True)
     scores = observed.scores.copy()
     scores[0, 7] = 1e30
-    predicted = sb.GaussianProcess().predict(sb.Observations(scores, observed.epochs), NEXT)
+    predicted = sb.scorers.GaussianProcess().predict(
+        sb.scorers.Observations(scores, observed.epochs), NEXT
+    )
     assert np.isfinite(predicted).all()
 
 
@@ -113,23 +119,23 @@ def test_a_kernel_that_is_hard_to_fit_says_nothing():
     observed, _ = decaying(60, same_epochs=True)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        sb.GaussianProcess().predict(observed, NEXT)
+        sb.scorers.GaussianProcess().predict(observed, NEXT)
     assert said == []
 
 
 @pytest.mark.parametrize("points", [7, 0, -1, 10.5, math.nan, math.inf])
 def test_points_too_few_to_learn_from_are_refused(points):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"points={points}: .* at least 8"):
-        sb.GaussianProcess(points=points)
+        sb.scorers.GaussianProcess(points=points)
 
 
 @pytest.mark.parametrize("depth", [1, 0, 2.5, math.nan])
 def test_a_depth_without_anything_to_learn_is_refused(depth):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* at least 2"):
-        sb.GaussianProcess(depth=depth)
+        sb.scorers.GaussianProcess(depth=depth)
 
 
-@pytest.mark.parametrize("predictor", [sb.GaussianProcess, sb.Crossing])
+@pytest.mark.parametrize("predictor", [sb.scorers.GaussianProcess, sb.scorers.Crossing])
 def test_a_missing_scikit_learn_is_told_when_the_predictor_is_made(predictor, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     wanted = rf"{predictor.__name__}\(\) .*pip install 'selective-backprop\[predict\]'"

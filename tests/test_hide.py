@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 
-ANY = sb.Context(batch_size=4, window=None)
+ANY = sb.selectors.Context(batch_size=4, window=None)
 losses = st.floats(0, 2, width=32)
 shares = st.sampled_from([0.1, 0.3, 0.5, 0.9])
 confidences = st.sampled_from([0.5, 0.7, 0.95])
@@ -21,7 +21,7 @@ def start(selector):
 
 
 def shown(running, scores, remembered, seed=0):
-    history = sb.History(max(1, len(remembered)))
+    history = sb.selectors.History(max(1, len(remembered)))
     history.file(torch.tensor(remembered))
     generator = torch.Generator().manual_seed(seed)
     choice = running.select(torch.tensor(scores), history, generator)
@@ -38,7 +38,7 @@ def shown(running, scores, remembered, seed=0):
 )
 def test_what_is_shown_is_the_papers_whatever_the_generator(new, remembered, share, sure, seed):
     scores = [*remembered, *new, torch.inf]
-    running = start(sb.Hide(share, confidence=sure))
+    running = start(sb.selectors.Hide(share, confidence=sure))
     assert shown(running, scores, remembered, seed) == reference.shown(
         scores, remembered, share, sure
     )
@@ -57,30 +57,32 @@ def test_the_guard_is_a_right_prediction_made_with_confidence(confidence):
             unsure.append(row)
     assert 0 < len(unsure) < 400
     # all are among the lowest, so that the guard alone decides
-    running = start(sb.Hide(0.9, confidence=confidence))
+    running = start(sb.selectors.Hide(0.9, confidence=confidence))
     assert shown(running, scores, remembered=[100.0]) == unsure
 
 
 def test_no_more_than_the_share_is_hidden_on_average_where_losses_are_equal():
     scores = [0.0] * 600 + [0.01] * 400  # underflowed, as the losses of what is long learned do
-    hidden = [1000 - len(shown(start(sb.Hide(0.3)), scores, scores, seed)) for seed in range(20)]
+    hidden = [
+        1000 - len(shown(start(sb.selectors.Hide(0.3)), scores, scores, seed)) for seed in range(20)
+    ]
     error = (600 * 0.5 * 0.5 / 20) ** 0.5
     assert abs(sum(hidden) / 20 - 300) <= 4 * error
-    assert set(range(600, 1000)) <= set(shown(start(sb.Hide(0.3)), scores, scores))
+    assert set(range(600, 1000)) <= set(shown(start(sb.selectors.Hide(0.3)), scores, scores))
 
 
 def test_equal_losses_that_all_fit_into_the_share_are_all_hidden():
     scores = [0.0] * 3 + [0.1 + row / 100 for row in range(7)]
-    assert shown(start(sb.Hide(0.3)), scores, scores) == list(range(3, 10))
+    assert shown(start(sb.selectors.Hide(0.3)), scores, scores) == list(range(3, 10))
 
 
 def test_where_nothing_is_known_nothing_is_hidden():
-    assert shown(start(sb.Hide(0.9)), [0.0, 0.1], []) == [0, 1]
-    assert shown(start(sb.Hide(0.9)), [torch.inf] * 2, [torch.inf] * 2) == [0, 1]
+    assert shown(start(sb.selectors.Hide(0.9)), [0.0, 0.1], []) == [0, 1]
+    assert shown(start(sb.selectors.Hide(0.9)), [torch.inf] * 2, [torch.inf] * 2) == [0, 1]
 
 
 def test_no_candidates_are_no_rows():
-    assert shown(start(sb.Hide()), [], [0.1]) == []
+    assert shown(start(sb.selectors.Hide()), [], [0.1]) == []
 
 
 EASY = [row / 1000 for row in range(100)]
@@ -91,24 +93,24 @@ EASY = [row / 1000 for row in range(100)]
     [(0.0, 30), (0.29, 30), (0.3, 24), (0.59, 24), (0.6, 18), (0.79, 18), (0.8, 12), (1.0, 12)],
 )
 def test_the_share_falls_as_training_goes_on(progress, hidden):
-    running = start(sb.Hide(0.3))
-    assert isinstance(running, sb.Paced)
+    running = start(sb.selectors.Hide(0.3))
+    assert isinstance(running, sb.selectors.Paced)
     running.begin(progress)
     assert shown(running, EASY, EASY) == list(range(hidden, 100))
 
 
 def test_until_told_otherwise_training_is_at_its_start():
-    assert len(shown(start(sb.Hide(0.3)), EASY, EASY)) == 70
+    assert len(shown(start(sb.selectors.Hide(0.3)), EASY, EASY)) == 70
 
 
 def test_a_share_may_fall_to_nothing():
-    running = start(sb.Hide(0.3, falls=((0.5, 0.0),)))
+    running = start(sb.selectors.Hide(0.3, falls=((0.5, 0.0),)))
     running.begin(0.5)
     assert len(shown(running, EASY, EASY)) == 100
 
 
 def test_how_far_training_is_survives_a_file(tmp_path):
-    running, other = start(sb.Hide(0.3)), start(sb.Hide(0.3))
+    running, other = start(sb.selectors.Hide(0.3)), start(sb.selectors.Hide(0.3))
     running.begin(0.7)
     torch.save(running.state_dict(), tmp_path / "state")
     other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
@@ -116,22 +118,22 @@ def test_how_far_training_is_survives_a_file(tmp_path):
 
 
 def test_the_terms_say_that_the_length_of_training_is_needed_if_the_share_falls():
-    assert sb.Hide(0.3, history=7).terms == sb.Terms(
-        0.7, sb.Draw.BERNOULLI, history=7, promises=False, paced=True, confidence=True
+    assert sb.selectors.Hide(0.3, history=7).terms == sb.selectors.Terms(
+        0.7, sb.selectors.Draw.BERNOULLI, history=7, promises=False, paced=True, confidence=True
     )
-    assert not sb.Hide(0.3, falls=()).terms.paced
+    assert not sb.selectors.Hide(0.3, falls=()).terms.paced
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, math.nan])
 def test_a_share_that_hides_nothing_or_everything_is_refused(share):
     with pytest.raises(sb.ConfigurationError, match=rf"share={share}: .* in \(0, 1\)"):
-        sb.Hide(share)
+        sb.selectors.Hide(share)
 
 
 @pytest.mark.parametrize("confidence", [0.49, 1.0, math.nan])
 def test_a_confidence_that_a_loss_cannot_tell_is_refused(confidence):
     with pytest.raises(sb.ConfigurationError, match=rf"confidence={confidence}: .* in \[0.5, 1\)"):
-        sb.Hide(confidence=confidence)
+        sb.selectors.Hide(confidence=confidence)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +153,9 @@ def test_a_confidence_that_a_loss_cannot_tell_is_refused(confidence):
 )
 def test_falls_out_of_order_or_range_are_refused(falls):
     with pytest.raises(sb.ConfigurationError, match=r"falls=.*ascending.*descending"):
-        sb.Hide(falls=falls)
+        sb.selectors.Hide(falls=falls)
 
 
 def test_a_history_without_room_is_refused():
     with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
-        sb.Hide(history=0)
+        sb.selectors.Hide(history=0)

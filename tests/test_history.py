@@ -22,10 +22,10 @@ capacities = st.integers(1, 10)
 
 @given(streams, capacities, st.sampled_from([0.0, 0.25, 1.0, 2.0, 3.0, 9.0]))
 def test_probabilities_are_the_papers_over_any_stream(stream, capacity, beta):
-    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
     for batch in stream:
         history.file(torch.tensor(batch))
-        found = sb.selection_probability(torch.tensor(batch), history.recent, beta)
+        found = sb.selectors.selection_probability(torch.tensor(batch), history.recent, beta)
         expected = reference.selection_probabilities(plain, batch, beta)
         assert found.tolist() == pytest.approx(expected, abs=1e-7)
         assert history.percentiles(torch.tensor(batch)).pow(beta).tolist() == found.tolist()
@@ -33,7 +33,7 @@ def test_probabilities_are_the_papers_over_any_stream(stream, capacity, beta):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_probabilities_are_the_papers_at_full_size(seed):
-    history, plain = sb.History(1024), reference.LossHistory(1024)
+    history, plain = sb.selectors.History(1024), reference.LossHistory(1024)
     generator = torch.Generator().manual_seed(seed)
     for size in (100, 128, 1500, 7, 1024, 128, 600):
         losses = torch.rand(size, generator=generator)
@@ -47,7 +47,7 @@ def test_probabilities_are_the_papers_at_full_size(seed):
 
 @given(streams, capacities)
 def test_the_newest_are_remembered_and_the_oldest_forgotten(stream, capacity):
-    history = sb.History(capacity)
+    history = sb.selectors.History(capacity)
     for batch in stream:
         history.file(torch.tensor(batch))
     everything = [score for batch in stream for score in batch]
@@ -56,7 +56,7 @@ def test_the_newest_are_remembered_and_the_oldest_forgotten(stream, capacity):
 
 
 def test_before_the_first_score_nothing_is_left_out():
-    history = sb.History(4)
+    history = sb.selectors.History(4)
     assert len(history) == 0
     assert history.recent.shape == (0,)
     assert history.percentiles(torch.tensor([1.0, 2.0])).tolist() == [1.0, 1.0]
@@ -64,14 +64,14 @@ def test_before_the_first_score_nothing_is_left_out():
 
 
 def test_no_scores_at_all_may_be_filed():
-    history = sb.History(4)
+    history = sb.selectors.History(4)
     history.file(torch.empty(0))
     assert len(history) == 0
     assert history.percentiles(torch.empty(0)).shape == (0,)
 
 
 def test_infinite_scores_are_above_all_others_and_tie_with_each_other():
-    history = sb.History(4)
+    history = sb.selectors.History(4)
     scores = torch.tensor([torch.inf, 1.0, torch.inf, 2.0])
     history.file(scores)
     assert history.percentiles(scores).tolist() == [0.5, 0.0, 0.5, 0.25]
@@ -80,7 +80,7 @@ def test_infinite_scores_are_above_all_others_and_tie_with_each_other():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_scores_of_any_precision_are_ranked(dtype):
     scores = torch.tensor([3.0, 1.0, 2.0, 2.0], dtype=dtype)
-    history = sb.History(8)
+    history = sb.selectors.History(8)
     history.file(scores)
     assert history.recent.dtype == dtype
     assert history.percentiles(scores).tolist() == [0.75, 0.0, 0.25, 0.25]
@@ -88,7 +88,7 @@ def test_scores_of_any_precision_are_ranked(dtype):
 
 @given(streams, capacities)
 def test_equal_scores_count_as_lower_where_that_is_asked(stream, capacity):
-    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
     for batch in stream:
         history.file(torch.tensor(batch))
         plain.add(batch)
@@ -109,7 +109,7 @@ class OnDevice(torch.Tensor):
 
 @given(streams, capacities, st.booleans())
 def test_a_history_on_a_device_ranks_as_one_on_the_host(stream, capacity, ties):
-    host, device = sb.History(capacity), sb.History(capacity)
+    host, device = sb.selectors.History(capacity), sb.selectors.History(capacity)
     for batch in stream:
         scores = torch.tensor(batch)
         for history, filed in ((host, scores), (device, scores.as_subclass(OnDevice))):
@@ -143,7 +143,7 @@ def sorts(monkeypatch):
 
 
 def test_an_unchanged_history_is_sorted_once(sorts):
-    history = sb.History(8)
+    history = sb.selectors.History(8)
     for filed in (1, 2):
         history.file(torch.rand(5))
         for _ in range(3):
@@ -153,7 +153,7 @@ def test_an_unchanged_history_is_sorted_once(sorts):
 
 
 def test_an_unchanged_history_on_a_device_is_sorted_once():
-    history = sb.History(8)
+    history = sb.selectors.History(8)
     with Sorts() as sorts:
         for filed in (1, 2):
             history.file(torch.rand(5).as_subclass(OnDevice))
@@ -169,7 +169,7 @@ def mean_by_hand(scores):
 
 @given(st.lists(st.lists(tied | st.just(torch.inf), max_size=12), max_size=6), capacities)
 def test_the_mean_is_that_of_the_finite_scores_remembered(stream, capacity):
-    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
     for batch in [[], *stream]:
         history.file(torch.tensor(batch))
         plain.add(batch)
@@ -181,17 +181,17 @@ def test_the_mean_is_that_of_the_finite_scores_remembered(stream, capacity):
 
 
 def test_the_mean_of_nothing_is_no_number():
-    assert math.isnan(sb.History(4).mean().item())
+    assert math.isnan(sb.selectors.History(4).mean().item())
 
 
 def test_the_mean_is_taken_in_double_precision():
-    history = sb.History(2**12)
+    history = sb.selectors.History(2**12)
     history.file(torch.full((2**12,), 0.1))
     assert history.mean().item() == float(torch.tensor(0.1))
 
 
 def test_the_mean_is_taken_once_until_something_is_filed():
-    history = sb.History(4)
+    history = sb.selectors.History(4)
     history.file(torch.tensor([1.0, 3.0]))
     assert history.mean() is history.mean()
     history.file(torch.tensor([8.0]))
@@ -208,21 +208,21 @@ def test_a_mean_never_makes_the_host_wait():
             }, f"{function} reads from the device"
             return function(*args, **(kwargs or {}))
 
-    history = sb.History(4)
+    history = sb.selectors.History(4)
     with Reads():
         history.file(torch.tensor([1.0, torch.inf]))
         history.mean()
 
 
 def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
-    history, other = sb.History(2), sb.History(2)
+    history, other = sb.selectors.History(2), sb.selectors.History(2)
     history.file(torch.tensor([1.0, 3.0]))
     other.file(torch.tensor([5.0, 7.0]))
     scores = torch.tensor([6.0])
     assert (history.mean().item(), history.percentiles(scores).item()) == (2.0, 1.0)
     history.load_state_dict(other.state_dict())
     assert (history.mean().item(), history.percentiles(scores).item()) == (6.0, 0.5)
-    history.load_state_dict(sb.History(2).state_dict())
+    history.load_state_dict(sb.selectors.History(2).state_dict())
     assert math.isnan(history.mean().item())
     assert history.percentiles(torch.tensor([0.0])).item() == 1.0
 
@@ -231,24 +231,24 @@ def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
 def test_what_a_device_ranks_is_what_the_host_ranks(scores, recent):
     scores, recent = torch.tensor(scores), torch.tensor(recent)
     found = _share_below_on_device(scores, recent)
-    assert found.tolist() == sb.selection_probability(scores, recent, beta=1).tolist()
+    assert found.tolist() == sb.selectors.selection_probability(scores, recent, beta=1).tolist()
 
 
 def test_double_precision_is_kept():
     scores = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
-    history = sb.History(2)
+    history = sb.selectors.History(2)
     history.file(scores)
     assert history.percentiles(scores).tolist() == [0.0, 0.5]
 
 
 def test_scores_that_carry_gradients_can_be_ranked():
     scores = torch.tensor([2.0, 1.0], requires_grad=True)
-    assert sb.selection_probability(scores, scores, beta=1).tolist() == [0.5, 0.0]
+    assert sb.selectors.selection_probability(scores, scores, beta=1).tolist() == [0.5, 0.0]
 
 
 def test_filed_scores_are_copied():
     scores = torch.tensor([1.0, 2.0])
-    history = sb.History(2)
+    history = sb.selectors.History(2)
     history.file(scores)
     scores.zero_()
     assert history.recent.tolist() == [1.0, 2.0]
@@ -256,7 +256,7 @@ def test_filed_scores_are_copied():
 
 def test_ranking_changes_neither_scores_nor_history():
     scores = torch.tensor([3.0, 1.0, 2.0])
-    history = sb.History(3)
+    history = sb.selectors.History(3)
     history.file(scores)
     history.percentiles(scores)
     assert scores.tolist() == history.recent.tolist() == [3.0, 1.0, 2.0]
@@ -264,14 +264,14 @@ def test_ranking_changes_neither_scores_nor_history():
 
 def test_scores_that_are_no_neighbours_in_memory_are_ranked():
     table = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
-    history = sb.History(3)
+    history = sb.selectors.History(3)
     history.file(table[:, 0])
     assert history.percentiles(table[:, 0]).tolist() == pytest.approx([2 / 3, 0, 1 / 3])
 
 
 @given(st.lists(tied, max_size=20), capacities)
 def test_the_share_of_ties_counts_scores_that_have_a_twin(scores, capacity):
-    history = sb.History(capacity)
+    history = sb.selectors.History(capacity)
     history.file(torch.tensor(scores))
     recent = scores[-capacity:]
     twins = sum(recent.count(score) > 1 for score in recent)
@@ -281,12 +281,12 @@ def test_the_share_of_ties_counts_scores_that_have_a_twin(scores, capacity):
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_a_history_without_room_is_refused(capacity):
     with pytest.raises(sb.ConfigurationError, match=f"capacity={capacity}: .* at least 1"):
-        sb.History(capacity)
+        sb.selectors.History(capacity)
 
 
 @given(streams, streams, capacities)
 def test_a_history_goes_on_where_its_state_was_taken(before, after, capacity):
-    history, other = sb.History(capacity), sb.History(capacity)
+    history, other = sb.selectors.History(capacity), sb.selectors.History(capacity)
     for batch in before:
         history.file(torch.tensor(batch))
     state, recent = history.state_dict(), history.recent.tolist()
@@ -296,20 +296,20 @@ def test_a_history_goes_on_where_its_state_was_taken(before, after, capacity):
     for batch in after:  # nor the state into what was loaded from it
         other.file(torch.tensor(batch))
     assert other.recent.tolist() == history.recent.tolist()
-    again = sb.History(capacity)
+    again = sb.selectors.History(capacity)
     again.load_state_dict(state)
     assert again.recent.tolist() == recent
 
 
 def test_an_unused_history_has_a_state_too():
-    history = sb.History(3)
+    history = sb.selectors.History(3)
     history.file(torch.ones(2))
-    history.load_state_dict(sb.History(3).state_dict())
+    history.load_state_dict(sb.selectors.History(3).state_dict())
     assert len(history) == 0
 
 
 def test_a_state_survives_a_file(tmp_path):
-    history, other = sb.History(3), sb.History(3)
+    history, other = sb.selectors.History(3), sb.selectors.History(3)
     history.file(torch.tensor([1.0, 2.0]))
     torch.save(history.state_dict(), tmp_path / "state")
     other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
@@ -318,4 +318,4 @@ def test_a_state_survives_a_file(tmp_path):
 
 def test_a_state_of_another_capacity_is_refused():
     with pytest.raises(sb.ConfigurationError, match="history of 3 scores; this one holds 4"):
-        sb.History(4).load_state_dict(sb.History(3).state_dict())
+        sb.selectors.History(4).load_state_dict(sb.selectors.History(3).state_dict())

@@ -74,8 +74,10 @@ def losses(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
-    return scorer.start(sb.Context(64, 128, model, losses, device=CPU, examples=256, rate=1 / 3))
+def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:
+    return scorer.start(
+        sb.scorers.Context(64, 128, model, losses, device=CPU, examples=256, rate=1 / 3)
+    )
 
 
 def layers(model: nn.Module) -> list[Int8Layer]:
@@ -84,9 +86,9 @@ def layers(model: nn.Module) -> list[Int8Layer]:
 
 @pytest.mark.parametrize("model", [convolutional(), convolutional(8, 4), Branching()])
 def test_scores_are_close_to_the_exact_ones_and_not_the_same(model):
-    running = begin(sb.Int8(sb.Forward(), check=sb.Check(1)), model)
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=sb.scorers.Check(1)), model)
     scores = running.score(batch(), None)
-    exact = begin(sb.Forward(), model).score(batch(), None)
+    exact = begin(sb.scorers.Forward(), model).score(batch(), None)
     assert not torch.equal(scores, exact)
     assert torch.allclose(scores, exact, atol=0.1)
     assert running.agreement.overlap >= 0.9
@@ -195,7 +197,7 @@ def test_what_another_reads_is_not_folded():
 
 def test_weights_are_copied_as_often_as_asked():
     model = convolutional()
-    running = begin(sb.Int8(sb.Forward(), every=2, check=None), model)
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), every=2, check=None), model)
     for _ in range(9):  # the next calibration is at batch 15
         first = running.score(batch(), None)
     with torch.no_grad():
@@ -203,14 +205,14 @@ def test_weights_are_copied_as_often_as_asked():
         model[1].running_mean.add_(0.1)
     assert running.score(batch(), None).tolist() == first.tolist()
     third = running.score(batch(), None)
-    exact = begin(sb.Forward(), model).score(batch(), None)
+    exact = begin(sb.scorers.Forward(), model).score(batch(), None)
     assert torch.allclose(third, exact, atol=0.1)
     assert not torch.allclose(third, first, atol=0.1)
 
 
 def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     model = convolutional()
-    running = begin(sb.Int8(sb.Forward(), check=None), model)
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=None), model)
     for _ in range(8):  # the next calibration is at batch 15
         running.score(batch(), None)
     twin, copies = running._pair.cheap._twin, []
@@ -226,12 +228,12 @@ def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     torch.optim.SGD(model.parameters(), lr=0.5).step()
     moved = running.score(batch(), None)
     assert len(copies) == 2
-    assert torch.allclose(moved, begin(sb.Forward(), model).score(batch(), None), atol=0.1)
+    assert torch.allclose(moved, begin(sb.scorers.Forward(), model).score(batch(), None), atol=0.1)
 
 
 def test_changes_that_torch_does_not_count_are_copied_after_a_while():
     model = convolutional()
-    running = begin(sb.Int8(sb.Forward(), check=None), model)
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=None), model)
     for _ in range(13):  # the next calibration is at batch 15
         first = running.score(batch(), None)
     model[-1].weight.data.neg_()
@@ -242,7 +244,7 @@ def test_changes_that_torch_does_not_count_are_copied_after_a_while():
 
 def test_training_that_went_on_unscored_is_followed_by_a_calibration():
     model = convolutional()
-    running = begin(sb.Int8(sb.Forward(), recalibrate_every=20, check=None), model)
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), model)
     for _ in range(32):
         running.score(batch(), None)
     twin, calibrated = running._pair.cheap._twin, []
@@ -257,7 +259,9 @@ def test_training_that_went_on_unscored_is_followed_by_a_calibration():
 
 
 def test_calibrations_come_ever_further_apart():
-    running = begin(sb.Int8(sb.Forward(), recalibrate_every=20, check=None), convolutional())
+    running = begin(
+        sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), convolutional()
+    )
     twin, calibrated = running._pair.cheap._twin, []
     observe = twin.observe
     twin.observe = lambda *, anew: calibrated.append(scored) or observe(anew=anew)
@@ -268,7 +272,7 @@ def test_calibrations_come_ever_further_apart():
 
 def test_ranges_are_taken_anew_as_often_as_asked():
     images, targets = batch()
-    running = begin(sb.Int8(sb.Forward(), 1, 4, 2, check=None), convolutional())
+    running = begin(sb.scorers.Int8(sb.scorers.Forward(), 1, 4, 2, check=None), convolutional())
     twin = running._pair.cheap._twin
 
     def highest(factor: float) -> float:
@@ -279,14 +283,14 @@ def test_ranges_are_taken_anew_as_often_as_asked():
     assert found == pytest.approx([1, 3, 9, 9, 9, 9, 2, 4, 4])
 
 
-class Counting(sb.AbstractScorer, sb.RunningScorer):
+class Counting(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
     """A scorer that remembers how often it was asked."""
 
-    needs = sb.Needs()
+    needs = sb.scorers.Needs()
     asked = 0
 
     def start(self, context):
-        self.inner = sb.Forward().start(context)
+        self.inner = sb.scorers.Forward().start(context)
         return self
 
     def score(self, batch, indices):
@@ -302,7 +306,7 @@ class Counting(sb.AbstractScorer, sb.RunningScorer):
 
 def test_what_is_scored_for_a_calibration_is_forgotten():
     scorer = Counting()
-    running = begin(sb.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional())
+    running = begin(sb.scorers.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional())
     first, second, third = (running.score(batch(), None) for _ in range(3))
     assert scorer.asked == 3
     assert torch.allclose(second - first, torch.ones(()), atol=1e-4)
@@ -311,7 +315,7 @@ def test_what_is_scored_for_a_calibration_is_forgotten():
 
 def test_a_scorer_goes_on_with_the_weights_it_had(tmp_path):
     model = convolutional()
-    scorer = sb.Int8(sb.Forward(), every=8, check=None)
+    scorer = sb.scorers.Int8(sb.scorers.Forward(), every=8, check=None)
     running = begin(scorer, model)
     for _ in range(4):  # before the next one weights are neither copied nor ranges taken
         running.score(batch(), None)
@@ -344,7 +348,7 @@ def test_bytes_are_the_nearest_steps():
 def test_what_has_no_form_in_integers_is_refused_by_name(part):
     model = nn.ModuleDict({"stem": nn.Linear(3, 3), "middle": part})
     with pytest.raises(sb.ConfigurationError, match=f"middle is a {type(part).__name__}"):
-        begin(sb.Int8(sb.Forward()), model)
+        begin(sb.scorers.Int8(sb.scorers.Forward()), model)
 
 
 @pytest.mark.parametrize(
@@ -352,15 +356,15 @@ def test_what_has_no_form_in_integers_is_refused_by_name(part):
 )
 def test_a_model_with_nothing_to_quantise_is_refused(model):
     with pytest.raises(sb.ConfigurationError, match="no Conv2d or Linear of 32 bits"):
-        begin(sb.Int8(sb.Forward()), nn.Sequential(model))
+        begin(sb.scorers.Int8(sb.scorers.Forward()), nn.Sequential(model))
 
 
 def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
     with pytest.raises(sb.ConfigurationError, match="the model is on meta"):
-        begin(sb.Int8(sb.Forward()), copy.deepcopy(convolutional()).to("meta"))
+        begin(sb.scorers.Int8(sb.scorers.Forward()), copy.deepcopy(convolutional()).to("meta"))
     monkeypatch.setattr(_int8, "is_available", lambda: False)
     with pytest.raises(sb.ConfigurationError, match="no oneDNN operations in int8"):
-        begin(sb.Int8(sb.Forward()), convolutional())
+        begin(sb.scorers.Int8(sb.scorers.Forward()), convolutional())
 
 
 @pytest.mark.parametrize(
@@ -374,13 +378,13 @@ def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
 )
 def test_numbers_out_of_range_are_refused(options, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
-        sb.Int8(sb.Forward(), **options)
+        sb.scorers.Int8(sb.scorers.Forward(), **options)
 
 
 def test_what_cannot_be_inside_is_refused():
     with pytest.raises(sb.ConfigurationError, match="without training=True"):
-        sb.Int8(sb.LowResolution(sb.Forward(training=True)))
+        sb.scorers.Int8(sb.scorers.LowResolution(sb.scorers.Forward(training=True)))
     with pytest.raises(sb.ConfigurationError, match="compile the copy anew"):
-        sb.Int8(sb.Compiled(sb.Forward()))
+        sb.scorers.Int8(sb.scorers.Compiled(sb.scorers.Forward()))
     with pytest.raises(sb.ConfigurationError, match="a copy of the copy"):
-        sb.Int8(sb.LowResolution(sb.Synced(sb.Forward(), every=2)))
+        sb.scorers.Int8(sb.scorers.LowResolution(sb.scorers.Synced(sb.scorers.Forward(), every=2)))

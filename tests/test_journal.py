@@ -50,7 +50,7 @@ def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
 
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
 def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
-    direct = sb.Ledger(EXAMPLES, depth)
+    direct = sb.scorers.Ledger(EXAMPLES, depth)
     journal = PendingUpdates(EXAMPLES, depth)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
     for numbers, epoch, score in notes:
@@ -67,7 +67,7 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
         shard = Shard(rank, size)
-        ledger = sb.Ledger(shard.examples(EXAMPLES), depth)
+        ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
         with by_itself():
@@ -97,10 +97,10 @@ STEPS = st.lists(
 
 @given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
 def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
-    direct = sb.Ledger(EXAMPLES, depth)
+    direct = sb.scorers.Ledger(EXAMPLES, depth)
     journal = PendingUpdates(EXAMPLES, depth)
     shards = [Shard(rank, size) for rank in range(size)]
-    ledgers = [sb.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
+    ledgers = [sb.scorers.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
         indices = torch.tensor(numbers, dtype=torch.int64)
         if step == "hand out":

@@ -27,7 +27,7 @@ def indices(*values: int) -> torch.Tensor:
 
 @given(FILINGS, st.integers(1, 4))
 def test_the_last_scores_of_each_example_and_their_epochs_are_remembered(filings, depth):
-    ledger, twin = sb.Ledger(EXAMPLES, depth), PlainLedger(EXAMPLES, depth)
+    ledger, twin = sb.scorers.Ledger(EXAMPLES, depth), PlainLedger(EXAMPLES, depth)
     for epoch, filing in enumerate(filings):
         keys, scores = [key for key, _ in filing], [float(score) for _, score in filing]
         ledger.scored.file(indices(*keys), tensor(*scores), epoch)
@@ -44,7 +44,7 @@ def test_the_last_scores_of_each_example_and_their_epochs_are_remembered(filings
 
 
 def test_an_example_named_twice_in_one_call_is_filed_once():
-    ledger = sb.Ledger(3, depth=3)
+    ledger = sb.scorers.Ledger(3, depth=3)
     ledger.recorded.file(indices(1, 1, 0), tensor(5.0, 5.0, 6.0), 0)
     ledger.recorded.file(indices(1, 1), tensor(7.0, 7.0), 1)
     assert ledger.recorded.observe().scores[:2, 1].tolist() == [7.0, 5.0]
@@ -52,7 +52,7 @@ def test_an_example_named_twice_in_one_call_is_filed_once():
 
 
 def test_scores_of_two_sources_never_mix_and_stay_on_their_own_devices():
-    ledger = sb.Ledger(3)
+    ledger = sb.scorers.Ledger(3)
     ledger.scored.file(indices(0, 2), torch.zeros(2, device="meta"), 4)
     assert ledger.recorded.empty
     ledger.recorded.file(indices(1), tensor(1.5), 5)
@@ -64,7 +64,7 @@ def test_scores_of_two_sources_never_mix_and_stay_on_their_own_devices():
 
 
 def test_what_is_filed_is_taken_as_single_precision_without_history():
-    ledger = sb.Ledger(2)
+    ledger = sb.scorers.Ledger(2)
     ledger.scored.file(indices(0), torch.tensor([0.5], dtype=torch.float64, requires_grad=True), 0)
     ledger.scored.file(indices(1), torch.tensor([0.25], dtype=torch.bfloat16), 0)
     assert ledger.scored.observe().scores.tolist() == [[0.5, 0.25]]
@@ -72,7 +72,7 @@ def test_what_is_filed_is_taken_as_single_precision_without_history():
 
 
 def test_before_anything_is_filed_nothing_is_known():
-    ledger = sb.Ledger(4, depth=2)
+    ledger = sb.scorers.Ledger(4, depth=2)
     assert ledger.scored.empty
     assert ledger.recorded.empty
     assert ledger.selected.tolist() == [0] * 4
@@ -84,7 +84,7 @@ def test_before_anything_is_filed_nothing_is_known():
 
 
 def test_what_was_observed_does_not_change_when_more_is_filed():
-    ledger = sb.Ledger(2)
+    ledger = sb.scorers.Ledger(2)
     ledger.scored.file(indices(0), tensor(1.0), 0)
     observed = ledger.scored.observe()
     ledger.scored.file(indices(0), tensor(2.0), 1)
@@ -92,7 +92,7 @@ def test_what_was_observed_does_not_change_when_more_is_filed():
 
 
 def test_examples_are_counted_once_for_each_time_they_are_named():
-    ledger = sb.Ledger(4)
+    ledger = sb.scorers.Ledger(4)
     ledger.count(indices(0, 2, 2))
     ledger.count(indices(2))
     ledger.count(indices())
@@ -103,25 +103,25 @@ def test_examples_are_counted_once_for_each_time_they_are_named():
 
 
 def test_counts_stop_before_they_would_overflow():
-    ledger = sb.Ledger(2)
+    ledger = sb.scorers.Ledger(2)
     for _ in range(40):
         ledger.count(torch.zeros(1_000, dtype=torch.int64))
     assert ledger.selected.tolist() == [30_000, 0]
 
 
 def test_epochs_beyond_what_two_bytes_hold_are_remembered():
-    ledger = sb.Ledger(3)
+    ledger = sb.scorers.Ledger(3)
     for epoch in (5, 32_767, 32_768):
         ledger.scored.file(indices(epoch % 3), tensor(1.0), epoch)
     assert ledger.scored.observe().epochs.tolist() == [[-1, 32_767, 32_768]]
-    other = sb.Ledger(3)
+    other = sb.scorers.Ledger(3)
     other.load_state_dict(ledger.state_dict())
     other.scored.file(indices(0), tensor(1.0), 70_000)
     assert other.scored.observe().epochs.tolist() == [[70_000, 32_767, 32_768]]
 
 
 def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
-    ledger = sb.Ledger(1_000)
+    ledger = sb.scorers.Ledger(1_000)
     ledger.scored.file(indices(1), tensor(1.0), 0)
     ledger.count(indices(1))
     held = [ledger._selected, *ledger.scored.state_dict().values()]
@@ -129,7 +129,7 @@ def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
 
 
 def test_every_filing_is_noticed_and_counting_is_none():
-    ledger = sb.Ledger(4)
+    ledger = sb.scorers.Ledger(4)
     seen = [ledger.changes]
     ledger.scored.file(indices(0), tensor(1.0), 0)
     seen.append(ledger.changes)
@@ -140,8 +140,8 @@ def test_every_filing_is_noticed_and_counting_is_none():
     assert ledger.changes == seen[-1]
 
 
-def filled(examples: int = 4, depth: int = 2) -> sb.Ledger:
-    ledger = sb.Ledger(examples, depth)
+def filled(examples: int = 4, depth: int = 2) -> sb.scorers.Ledger:
+    ledger = sb.scorers.Ledger(examples, depth)
     ledger.scored.file(indices(0, 3), tensor(1.0, 2.0), 0)
     ledger.scored.file(indices(0), tensor(3.0), 2)
     ledger.count(indices(0, 0))
@@ -152,7 +152,7 @@ def test_a_ledger_goes_on_from_its_state_in_any_file():
     file = io.BytesIO()
     torch.save(filled().state_dict(), file)
     file.seek(0)
-    other = sb.Ledger(4, 2)
+    other = sb.scorers.Ledger(4, 2)
     other.recorded.file(indices(1), tensor(9.0), 0)  # is forgotten
     changes = other.changes
     other.load_state_dict(torch.load(file, weights_only=True))
@@ -162,7 +162,7 @@ def test_a_ledger_goes_on_from_its_state_in_any_file():
 
 
 def test_a_state_and_what_it_came_from_are_apart():
-    ledger, other = filled(), sb.Ledger(4, 2)
+    ledger, other = filled(), sb.scorers.Ledger(4, 2)
     state = ledger.state_dict()
     before = repr(state)
     other.load_state_dict(state)
@@ -175,7 +175,7 @@ def test_a_state_and_what_it_came_from_are_apart():
 @pytest.mark.parametrize("counted", [True, False])
 @pytest.mark.parametrize(("examples", "depth"), [(5, 2), (4, 1)])
 def test_a_state_of_another_size_is_refused_and_changes_nothing(examples, depth, counted):
-    ledger, state = sb.Ledger(examples, depth), filled().state_dict()
+    ledger, state = sb.scorers.Ledger(examples, depth), filled().state_dict()
     if not counted:
         state["selected"] = None
     before = repr(ledger.state_dict())

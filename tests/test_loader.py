@@ -102,8 +102,8 @@ def test_an_incomplete_window_waits_through_an_interlude():
 def test_waiting_rows_go_first_where_an_unselective_phase_begins(scored):
     strategy = sb.Strategy(
         "until half time",
-        sb.Forward() if scored else None,
-        sb.Uniform(1 / 2),
+        sb.scorers.Forward() if scored else None,
+        sb.selectors.Uniform(1 / 2),
         sb.Schedule(end=0.5),
     )
     door = select(DataLoader(Numbered(22), 4), strategy, epochs=2)

@@ -151,7 +151,7 @@ def test_remembered_scores_are_summed_up_where_none_are_taken():
 
 
 def test_scores_that_are_not_finite_are_left_out_of_mean_and_deciles():
-    history = sb.History(8)
+    history = sb.selectors.History(8)
     history.file(torch.tensor([torch.nan, torch.inf, -torch.inf]))
     assert history.summary() is None
     history.file(torch.tensor([1.0, 3.0]))

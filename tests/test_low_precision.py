@@ -35,17 +35,23 @@ def losses(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module, of=losses) -> sb.RunningScorer:
-    return scorer.start(sb.Context(64, 128, model, of, device=CPU, examples=256, rate=1 / 3))
+def begin(
+    scorer: sb.scorers.AbstractScorer, model: nn.Module, of=losses
+) -> sb.scorers.RunningScorer:
+    return scorer.start(
+        sb.scorers.Context(64, 128, model, of, device=CPU, examples=256, rate=1 / 3)
+    )
 
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
 def test_scores_are_close_to_the_exact_ones_and_not_the_same(dtype, error):
     model = net()
-    running = begin(sb.LowPrecision(sb.Forward(), dtype, sb.Check(1)), model)
+    running = begin(
+        sb.scorers.LowPrecision(sb.scorers.Forward(), dtype, sb.scorers.Check(1)), model
+    )
     scores = running.score(batch(), None)
-    exact = begin(sb.Forward(), model).score(batch(), None)
+    exact = begin(sb.scorers.Forward(), model).score(batch(), None)
     assert torch.allclose(scores, exact, atol=error)
     assert not torch.equal(scores, exact)
     assert running.agreement.correlation > 0.99
@@ -56,7 +62,7 @@ def test_scores_are_close_to_the_exact_ones_and_not_the_same(dtype, error):
 def test_the_pass_is_run_in_the_type_and_the_check_is_not():
     model, seen = net(), []
     model.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.dtype))
-    running = begin(sb.LowPrecision(sb.Forward(), check=sb.Check(1)), model)
+    running = begin(sb.scorers.LowPrecision(sb.scorers.Forward(), check=sb.scorers.Check(1)), model)
     running.score(batch(), None)
     running.score(batch(), None)
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
@@ -69,7 +75,7 @@ def test_the_pass_is_run_in_the_type_and_the_check_is_not():
 def test_weights_cast_for_the_pass_are_remembered_by_nobody():
     seen = []
 
-    class Plain(sb.RunningScorer):
+    class Plain(sb.scorers.RunningScorer):
         """Takes no care of the caller's autocast, unlike `Forward`."""
 
         def score(self, batch, indices):
@@ -90,15 +96,20 @@ def test_weights_cast_for_the_pass_are_remembered_by_nobody():
 @pytest.mark.usefixtures("fast")
 def test_losses_of_16_bits_come_as_scores_of_32():
     running = begin(
-        sb.LowPrecision(sb.Forward(), check=None), net(), lambda model, batch: model(batch[0])[:, 0]
+        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
+        net(),
+        lambda model, batch: model(batch[0])[:, 0],
     )
     assert running.score(batch(), None).dtype == torch.float32
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_proxy_scores_in_the_type_and_learns_in_full_precision():
-    proxy = sb.Proxy(net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
-    running, byhand = begin(sb.LowPrecision(proxy), nn.Identity()), begin(proxy, nn.Identity())
+    proxy = sb.scorers.Proxy(net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    running, byhand = (
+        begin(sb.scorers.LowPrecision(proxy), nn.Identity()),
+        begin(proxy, nn.Identity()),
+    )
     for part in (running, byhand):
         part.learn(batch())
     assert running.score_exactly(batch(), None).tolist() == byhand.score(batch(), None).tolist()
@@ -109,7 +120,7 @@ def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
     asked = []
     monkeypatch.setattr(_low_precision, "is_slow", lambda *found: asked.append(found) or True)
     with pytest.warns(sb.SelectionWarning, match=r"no fast path for torch\.float16.*time both"):
-        begin(sb.LowPrecision(sb.Forward(), torch.float16), net())
+        begin(sb.scorers.LowPrecision(sb.scorers.Forward(), torch.float16), net())
     assert asked == [(CPU, torch.float16)]
 
 
@@ -117,7 +128,7 @@ def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
 def test_where_it_is_not_nothing_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        begin(sb.LowPrecision(sb.Forward()), net())
+        begin(sb.scorers.LowPrecision(sb.scorers.Forward()), net())
 
 
 @pytest.mark.parametrize(("avx", "amx", "slow"), [(0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 0)])
@@ -149,19 +160,19 @@ def test_a_gpu_is_slow_before_its_generation_had_the_type(capability, bfloat, ha
 
 
 def test_a_device_without_autocast_is_refused():
-    context = sb.Context(4, 8, net(), losses, device=torch.device("meta"))
+    context = sb.scorers.Context(4, 8, net(), losses, device=torch.device("meta"))
     with pytest.raises(sb.ConfigurationError, match="no autocast on meta"):
-        sb.LowPrecision(sb.Forward()).start(context)
+        sb.scorers.LowPrecision(sb.scorers.Forward()).start(context)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_types_of_other_sizes_are_refused(dtype):
     with unhooked(), pytest.raises(sb.ConfigurationError, match="a type of 16 bits"):
-        sb.LowPrecision(sb.Forward(), dtype)
+        sb.scorers.LowPrecision(sb.scorers.Forward(), dtype)
 
 
 def test_a_precision_within_is_refused():
-    own = sb.Forward(autocast=torch.float16)
-    for scorer in (own, sb.LowResolution(own)):
+    own = sb.scorers.Forward(autocast=torch.float16)
+    for scorer in (own, sb.scorers.LowResolution(own)):
         with pytest.raises(sb.ConfigurationError, match="a precision of its own"):
-            sb.LowPrecision(scorer)
+            sb.scorers.LowPrecision(scorer)

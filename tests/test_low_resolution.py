@@ -27,8 +27,10 @@ def losses(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module, of=losses) -> sb.RunningScorer:
-    return scorer.start(sb.Context(2, 4, model, of, rate=1 / 2))
+def begin(
+    scorer: sb.scorers.AbstractScorer, model: nn.Module, of=losses
+) -> sb.scorers.RunningScorer:
+    return scorer.start(sb.scorers.Context(2, 4, model, of, rate=1 / 2))
 
 
 def averaged(values: torch.Tensor, factor: int) -> list:
@@ -55,20 +57,22 @@ def test_images_are_averaged_over_squares(side, factor):
 
 def test_scores_are_those_of_images_pooled_by_hand():
     model, batch = net(), (images(), torch.arange(6))
-    running = begin(sb.LowResolution(sb.Forward(), 2, check=sb.Check(1, least=0)), model)
+    running = begin(
+        sb.scorers.LowResolution(sb.scorers.Forward(), 2, check=sb.scorers.Check(1, least=0)), model
+    )
     scores = running.score(batch, None)
-    exact = begin(sb.Forward(), model)
+    exact = begin(sb.scorers.Forward(), model)
     small = (functional.avg_pool2d(batch[0], 2), batch[1])
     assert torch.equal(scores, exact.score(small, None))
-    found = sb.Agreement.between(scores, exact.score(batch, None), rate=1 / 2)
+    found = sb.scorers.Agreement.between(scores, exact.score(batch, None), rate=1 / 2)
     assert running.agreement == found
     assert found.correlation < 1
 
 
 def test_factors_multiply():
     model, batch = net(), (images(), torch.arange(6))
-    twice = sb.LowResolution(sb.LowResolution(sb.Forward(), 2), 2)
-    once = sb.LowResolution(sb.Forward(), 4)
+    twice = sb.scorers.LowResolution(sb.scorers.LowResolution(sb.scorers.Forward(), 2), 2)
+    once = sb.scorers.LowResolution(sb.scorers.Forward(), 4)
     assert torch.allclose(
         begin(twice, model).score(batch, None), begin(once, model).score(batch, None), atol=1e-6
     )
@@ -116,7 +120,7 @@ def test_paths_lead_into_any_batch(wrap, path, of, named):
 def test_a_batch_without_images_is_refused_with_what_it_has():
     batch = {"x": torch.ones(6, 3), "pixels": images().byte(), "ids": [1, 2]}
     with pytest.raises(sb.BatchError) as refusal:
-        begin(sb.LowResolution(sb.Forward()), net()).score(batch, None)
+        begin(sb.scorers.LowResolution(sb.scorers.Forward()), net()).score(batch, None)
     for part in ("'x': float32 [6, 3]", "'pixels': uint8 [6, 2, 8, 8]", "'ids': list"):
         assert part in str(refusal.value)
 
@@ -134,7 +138,7 @@ def test_images_smaller_than_a_square_are_refused():
 
 def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     model = nn.Sequential(nn.Flatten(), nn.Linear(128, 3))
-    running = begin(sb.LowResolution(sb.Forward()), model)
+    running = begin(sb.scorers.LowResolution(sb.scorers.Forward()), model)
     with pytest.raises(RuntimeError, match="cannot be multiplied") as failure:
         running.score((images(), torch.arange(6) % 3), None)
     assert "it must pool before its last layer" in failure.value.__notes__[0]
@@ -151,17 +155,17 @@ def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
 )
 def test_impossible_options_are_refused(options, found):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
-        sb.LowResolution(sb.Forward(), **options)
+        sb.scorers.LowResolution(sb.scorers.Forward(), **options)
 
 
 def test_a_scorer_that_remembers_is_wrapped_around_it_and_not_the_other_way_round():
-    sb.Stale(sb.LowResolution(sb.Forward()), epochs=2)
+    sb.scorers.Stale(sb.scorers.LowResolution(sb.scorers.Forward()), epochs=2)
     with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):
-        sb.LowResolution(sb.Stale(sb.Forward(), epochs=2))
+        sb.scorers.LowResolution(sb.scorers.Stale(sb.scorers.Forward(), epochs=2))
 
 
 def test_paths_in_any_order_and_container_are_the_same():
-    one = sb.LowResolution(sb.Forward(), paths=["b", "a"])
-    other = sb.LowResolution(sb.Forward(), paths={"a", "b"})
+    one = sb.scorers.LowResolution(sb.scorers.Forward(), paths=["b", "a"])
+    other = sb.scorers.LowResolution(sb.scorers.Forward(), paths={"a", "b"})
     assert one == other
     assert repr(one) == repr(other)

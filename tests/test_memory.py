@@ -11,14 +11,14 @@ from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory
 NAN, INF = math.nan, math.inf
 
 
-class Recalling(sb.RunningScorer):
+class Recalling(sb.scorers.RunningScorer):
     """Knows what it is told to know, and counts how often it was asked."""
 
     def __init__(self, *known: float) -> None:
         self.known = torch.tensor(known) if known else None
         self.asked = 0
 
-    def recall(self, ledger: sb.Ledger, epoch: int) -> torch.Tensor | None:
+    def recall(self, ledger: sb.scorers.Ledger, epoch: int) -> torch.Tensor | None:
         self.asked += 1
         return self.known
 
@@ -93,13 +93,13 @@ def test_what_came_up_and_was_not_kept_is_left_out():
     [((), False), ((NAN, NAN), False), ((NAN, 1.0), None), ((INF, 1.0), True), ((1.0, 2.0), True)],
 )
 def test_whether_all_scores_are_known_is_known(known, answer):
-    memory = ScoreMemory(sb.Ledger(2), Recalling(*known), sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.scorers.Ledger(2), Recalling(*known), sb.scorers.Needs(remembers=True))
     assert memory.knows_all(0) is answer
 
 
 def test_the_scorer_is_asked_again_only_if_something_has_changed():
     scorer = Recalling(1.0, 2.0)
-    memory = ScoreMemory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.scorers.Ledger(2), scorer, sb.scorers.Needs(remembers=True))
     for _ in range(3):
         memory.recall(0)
         memory.knows_all(0)
@@ -114,7 +114,7 @@ def test_the_scorer_is_asked_again_only_if_something_has_changed():
 
 def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
     scorer = Recalling(1.0, 2.0)
-    memory = ScoreMemory(sb.Ledger(2), scorer, sb.Needs(remembers=True))
+    memory = ScoreMemory(sb.scorers.Ledger(2), scorer, sb.scorers.Needs(remembers=True))
     memory.open(3, handed=9)
     scorer.known = torch.tensor([NAN, 2.0])
     memory.ledger.scored.file(torch.tensor([0]), torch.tensor([1.0]), 3)
@@ -125,7 +125,7 @@ def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
 
 def test_where_nothing_was_recorded_though_training_began_it_is_said_how():
     memory = ScoreMemory(
-        sb.Ledger(2), Recalling(INF, INF), sb.Needs(remembers=True, recordings=True)
+        sb.scorers.Ledger(2), Recalling(INF, INF), sb.scorers.Needs(remembers=True, recordings=True)
     )
     memory.open(0, handed=0)
     memory.open(1, handed=1)  # somebody looked at a batch

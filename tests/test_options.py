@@ -17,13 +17,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop import guide, scorers, selectors, strategies
 
 Table = dict[str, Callable[[], dict[str, Any]]]
 
 PUBLIC = {
     name: getattr(module, name)
-    for module in (strategies, selectors, scorers, guide, sb)
+    for module in (sb, sb.scorers, sb.selectors, sb.guide)
     for name in module.__all__
 }
 
@@ -59,10 +58,10 @@ def proxied() -> dict[str, Any]:
     return {"make_model": lambda: nn.Linear(3, 2), "make_optimizer": torch.optim.Adam}
 
 
-FORWARD = sb.Forward()
+FORWARD = sb.scorers.Forward()
 HALF = torch.full((8,), 0.5, dtype=torch.float64)
 PART = sb.Subset(torch.arange(4), 8)
-REFERENCE = sb.ReferenceLosses(torch.ones(16))
+REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
 
 # By name, with arguments that it takes: those that it must be given, and those without which an
 # option has no meaning.
@@ -108,7 +107,7 @@ TAKES: Table = {
     "Stale": given(scorer=FORWARD),
     "Stateless": given(rule=print),
     "Stopwatch": given(),
-    "Strategy": given(name="all", scorer=None, selector=sb.Everything()),
+    "Strategy": given(name="all", scorer=None, selector=sb.selectors.Everything()),
     "Subset": given(indices=torch.arange(4), examples=8),
     "Synced": given(scorer=FORWARD, every=8),
     "Terms": given(rate=0.5),
@@ -128,7 +127,6 @@ TAKES: Table = {
     "infobatch": given(),
     "kakurenbo": given(),
     "kath18": given(),
-    "look_at": given(outputs=torch.randn(4, 2), labels=torch.arange(4) % 2),
     "low_k": given(rate=0.5),
     "predicted_sb": given(rate=0.5),
     "proxy_sb": lambda: {**proxied(), "rate": 0.5},
@@ -149,7 +147,7 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "Cut", "ExampleScores", "Forecast", "Look", "Median"),
+    *("Advice", "Agreement", "Cut", "ExampleScores", "Forecast", "Median"),
     *("Observations", "Recommendation", "Redundancy", "ScoreStats", "ScorerOutcome"),
     *("SelectedLosses", "SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),
 }
@@ -247,15 +245,15 @@ def test_what_is_no_number_in_its_range_is_refused_by_its_name(name, option, wro
             lambda: sb.top_k("1/3"),
             ["rate='1/3'", "of type str", "(0, 1]", "write rate=1/3"],
         ),
-        (lambda: sb.Percentile("2"), ["beta='2'", "at least 0", "write beta=2"]),
+        (lambda: sb.selectors.Percentile("2"), ["beta='2'", "at least 0", "write beta=2"]),
         (
             lambda: sb.stale_sb(0.5, epochs=" 3 "),
             ["epochs=' 3 '", "whole number", "write epochs=3"],
         ),
         (lambda: call("SelectiveLoader", batch_size="16"), ["write batch_size=16"]),
-        (lambda: sb.Top(None), ["rate=None", "(0, 1]"]),
-        (lambda: sb.Top(True), ["rate=True", "of type bool"]),
-        (lambda: sb.Hide(falls=((0.5, "0.8"),)), ["falls=((0.5, '0.8'),)"]),
+        (lambda: sb.selectors.Top(None), ["rate=None", "(0, 1]"]),
+        (lambda: sb.selectors.Top(True), ["rate=True", "of type bool"]),
+        (lambda: sb.selectors.Hide(falls=((0.5, "0.8"),)), ["falls=((0.5, '0.8'),)"]),
         (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "too small"]),
         (lambda: call("SelectiveLoader", strategy=sb.top_k(1e-300)), ["rate=1e-300", "4e+300"]),
         (lambda: sb.Log(print, every=2.5), ["every=2.5", "whole number of at least 1"]),
@@ -270,7 +268,7 @@ def test_a_message_names_the_option_what_was_found_what_is_needed_and_what_to_wr
 @pytest.mark.parametrize("text", ["2", "many", "1/0", "nan", "1e400"])
 def test_a_string_that_reads_as_no_number_that_would_do_is_not_told_to_be_written(text):
     with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
-        sb.Top(text)
+        sb.selectors.Top(text)
     assert "write" not in str(refused.value)
 
 
@@ -280,21 +278,24 @@ NUMBERS = [np.float64(2), np.float32(2), np.int8(2), np.array(2.0), torch.tensor
 @pytest.mark.parametrize("number", NUMBERS, ids=repr)
 def test_a_number_of_another_library_is_kept_as_one_of_pythons_own(number):
     with unhooked():
-        selector, scorer = sb.Percentile(number), sb.Synced(sb.Forward(), every=number)
-    assert selector == sb.Percentile(2)
+        selector, scorer = (
+            sb.selectors.Percentile(number),
+            sb.scorers.Synced(sb.scorers.Forward(), every=number),
+        )
+    assert selector == sb.selectors.Percentile(2)
     assert {type(selector.beta), type(scorer.every)} <= {int, float}
 
 
 @pytest.mark.parametrize("number", [np.bool_(True), np.str_("2"), np.array([2.0]), torch.ones(1)])
 def test_what_another_library_has_beside_numbers_is_refused(number):
     with unhooked(), pytest.raises(sb.ConfigurationError, match="beta="):
-        sb.Percentile(number)
+        sb.selectors.Percentile(number)
 
 
 def test_a_number_of_pythons_own_is_kept_as_it_is():
     with unhooked():
-        assert repr(sb.Stale(sb.Forward(), epochs=3.0)).count("epochs=3.0,") == 1
-        assert repr(sb.Percentile(2)).startswith("Percentile(beta=2,")
+        assert repr(sb.scorers.Stale(sb.scorers.Forward(), epochs=3.0)).count("epochs=3.0,") == 1
+        assert repr(sb.selectors.Percentile(2)).startswith("Percentile(beta=2,")
         assert repr(sb.Schedule(warmup_epochs=1.0, start=0)).startswith(
             "Schedule(warmup_epochs=1.0, start=0,"
         )
@@ -318,10 +319,12 @@ def test_a_flag_is_true_or_false(name, flag, wrong):
 
 
 WAYS = {
-    "share": lambda wrong: sb.audit(torch.rand(8)).top(wrong),
-    "shares": lambda wrong: sb.audit(torch.rand(8)).cuts(np.zeros(8, dtype=bool), [wrong]),
-    "limit": lambda wrong: sb.audit(torch.rand(8)).write_csv("never-written.csv", limit=wrong),
-    "rate": lambda wrong: sb.Agreement.between(torch.rand(8), torch.rand(8), rate=wrong),
+    "share": lambda wrong: sb.guide.audit(torch.rand(8)).top(wrong),
+    "shares": lambda wrong: sb.guide.audit(torch.rand(8)).cuts(np.zeros(8, dtype=bool), [wrong]),
+    "limit": lambda wrong: sb.guide.audit(torch.rand(8)).write_csv(
+        "never-written.csv", limit=wrong
+    ),
+    "rate": lambda wrong: sb.scorers.Agreement.between(torch.rand(8), torch.rand(8), rate=wrong),
     "epoch": lambda wrong: call("SelectiveLoader").set_epoch(wrong),
     "epochs": lambda wrong: call("SelectiveLoader").lengths(wrong),
 }

@@ -18,12 +18,12 @@ BATCH = 52
 def start(beta, draw, *, batch=BATCH, window=None):
     """The running selector in a training with the windows that the loader would make."""
     window = round(batch * (beta + 1)) if window is None else window
-    context = sb.Context(batch, window if draw == "exact" else None)
-    return sb.Percentile(beta, draw).start(context), window
+    context = sb.selectors.Context(batch, window if draw == "exact" else None)
+    return sb.selectors.Percentile(beta, draw).start(context), window
 
 
 def full_history(generator, capacity=1024):
-    history = sb.History(capacity)
+    history = sb.selectors.History(capacity)
     history.file(torch.rand(capacity, generator=generator))
     return history
 
@@ -65,7 +65,7 @@ def test_exact_odds_follow_the_papers_in_every_tenth_of_the_losses(beta, window,
         losses = torch.rand(window, generator=generator)
         history.file(losses)
         papers = history.percentiles(losses).pow(beta)
-        odds = sb.tilted_odds(papers, round(window / (beta + 1)))
+        odds = sb.selectors.tilted_odds(papers, round(window / (beta + 1)))
         tenth = (losses * 10).long()
         difference.index_add_(0, tenth, odds - papers)
         losses_seen += tenth.bincount(minlength=10)
@@ -79,7 +79,7 @@ streams = st.lists(tied_losses, min_size=1, max_size=6)
 @given(streams, st.integers(1, 20), st.sampled_from([0.0, 0.5, 2.0]), st.integers(0, 2**32))
 def test_bernoulli_draws_are_the_papers_loss_by_loss(stream, capacity, beta, seed):
     selector, _ = start(beta, "bernoulli")
-    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
     ours, theirs = (torch.Generator().manual_seed(seed) for _ in range(2))
     for losses in stream:
         history.file(torch.tensor(losses))
@@ -99,11 +99,11 @@ def at_the_tilts_limit(wanted, count):
 def test_exact_draws_are_systematic_samples_with_the_papers_odds(stream, capacity, beta, seed):
     window = max(map(len, stream))
     selector, _ = start(beta, "exact", batch=max(1, window // 3), window=window)
-    history, plain = sb.History(capacity), reference.LossHistory(capacity)
+    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
     ours, theirs = (torch.Generator().manual_seed(seed) for _ in range(2))
     for losses in stream:
         history.file(torch.tensor(losses))
-        count = sb.Context(max(1, window // 3), window).quota(len(losses))
+        count = sb.selectors.Context(max(1, window // 3), window).quota(len(losses))
         wanted = reference.selection_probabilities(plain, losses, beta)
         assume(not at_the_tilts_limit(wanted, count))
         order = torch.randperm(len(losses), generator=theirs).tolist()
@@ -118,7 +118,7 @@ def test_exact_draws_are_systematic_samples_with_the_papers_odds(stream, capacit
 @given(tied_losses, st.sampled_from(["exact", "bernoulli"]), st.integers(0, 2**32))
 def test_without_selectivity_everything_is_selected(losses, draw, seed):
     selector, _ = start(0, draw)
-    history = sb.History(8)
+    history = sb.selectors.History(8)
     scores = torch.tensor(losses)
     history.file(scores)
     choice = selector.select(scores, history, torch.Generator().manual_seed(seed))
@@ -126,7 +126,7 @@ def test_without_selectivity_everything_is_selected(losses, draw, seed):
 
 
 def test_where_all_losses_are_equal_coins_select_none_and_exact_draws_their_count():
-    history, losses = sb.History(64), torch.ones(30)
+    history, losses = sb.selectors.History(64), torch.ones(30)
     history.file(losses)
     generator = torch.Generator()
     coins, _ = start(2, "bernoulli")
@@ -138,13 +138,13 @@ def test_where_all_losses_are_equal_coins_select_none_and_exact_draws_their_coun
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 def test_no_candidates_are_no_rows(draw):
     selector, _ = start(2, draw)
-    choice = selector.select(torch.empty(0), sb.History(4), torch.Generator())
+    choice = selector.select(torch.empty(0), sb.selectors.History(4), torch.Generator())
     assert choice.rows.shape == (0,)
 
 
 def test_the_hardest_of_a_window_is_always_taken_by_an_exact_draw():
     # odds of 1 / 1024 on average, but for one that exceeds all others by far
-    history = sb.History(1024)
+    history = sb.selectors.History(1024)
     losses = torch.cat((torch.zeros(1023), torch.ones(1)))
     history.file(losses)
     selector, _ = start(2, "exact", batch=1, window=1024)
@@ -155,33 +155,40 @@ def test_the_hardest_of_a_window_is_always_taken_by_an_exact_draw():
 
 @pytest.mark.parametrize(("beta", "rate"), [(0, 1.0), (1, 0.5), (2, 1 / 3), (3, 0.25), (9, 0.1)])
 def test_a_share_of_one_in_beta_plus_one_is_promised(beta, rate):
-    terms = sb.Percentile(beta, "bernoulli", history=5).terms
+    terms = sb.selectors.Percentile(beta, "bernoulli", history=5).terms
     assert terms.rate == pytest.approx(rate)
-    assert terms == sb.Terms(terms.rate, sb.Draw.BERNOULLI, history=5, needs_scores=True)
+    assert terms == sb.selectors.Terms(
+        terms.rate, sb.selectors.Draw.BERNOULLI, history=5, needs_scores=True
+    )
 
 
 def test_the_draw_is_exact_unless_asked_otherwise():
-    assert sb.Percentile(2).draw is sb.Draw.EXACT
-    assert sb.Percentile(2, "bernoulli") == sb.Percentile(2, sb.Draw.BERNOULLI)
+    assert sb.selectors.Percentile(2).draw is sb.selectors.Draw.EXACT
+    assert sb.selectors.Percentile(2, "bernoulli") == sb.selectors.Percentile(
+        2, sb.selectors.Draw.BERNOULLI
+    )
 
 
 def test_probabilities_by_hand():
     recent = torch.tensor([3.0, 1.0, 2.0, 2.0])
     losses = torch.tensor([0.0, 1.0, 2.0, 2.5, 3.0, 9.0])
-    found = sb.selection_probability(losses, recent, beta=2)
+    found = sb.selectors.selection_probability(losses, recent, beta=2)
     shares = [0, 0, 1 / 4, 3 / 4, 3 / 4, 1]
     assert found.tolist() == pytest.approx([share**2 for share in shares])
     assert found.dtype == torch.float64
 
 
 def test_nothing_is_left_out_where_nothing_is_known():
-    assert sb.selection_probability(torch.ones(2), torch.empty(0), beta=5).tolist() == [1.0, 1.0]
+    assert sb.selectors.selection_probability(torch.ones(2), torch.empty(0), beta=5).tolist() == [
+        1.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize("beta", [-1.0, math.nan, math.inf])
 def test_a_selectivity_that_means_nothing_is_refused(beta):
     with pytest.raises(sb.ConfigurationError, match=f"beta={beta}: .* at least 0 "):
-        sb.selection_probability(torch.ones(2), torch.ones(2), beta)
+        sb.selectors.selection_probability(torch.ones(2), torch.ones(2), beta)
 
 
 def test_the_slow_twin_selects_about_as_much():

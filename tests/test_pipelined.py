@@ -30,8 +30,8 @@ from selective_backprop.scorers._agreement import measure
 @pytest.mark.parametrize("autocast", [False, True])
 def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_begun(every, autocast):
     model, other = fresh_net(), fresh_net()
-    running = begin(sb.Pipelined(sb.Forward(), every, ahead=2, check=None), model)
-    inline = begin(sb.Synced(sb.Forward(), every, check=None), other)
+    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=2, check=None), model)
+    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), every, check=None), other)
     expected = []
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         torch.manual_seed(0)
@@ -46,7 +46,7 @@ def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_beg
 
 def test_the_copy_takes_on_the_modes_that_the_model_is_in():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    running = begin(sb.Pipelined(sb.Forward(training=True), 1, check=None), model)
+    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(training=True), 1, check=None), model)
     for module in (model[1], model):
         assert running.score(BATCH, None).tolist() == losses(copy.deepcopy(model), BATCH).tolist()
         module.eval()
@@ -68,7 +68,9 @@ def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4])
 def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
-    scorer = sb.Pipelined(sb.Forward(training=True), 3, ahead=2, check=sb.Check(2, least=0))
+    scorer = sb.scorers.Pipelined(
+        sb.scorers.Forward(training=True), 3, ahead=2, check=sb.scorers.Check(2, least=0)
+    )
     torch.manual_seed(0)
     model = fresh_net()
     running = begin(scorer, model)
@@ -89,7 +91,7 @@ def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
     assert going_on.agreement == running.agreement
 
 
-def make_door(model: nn.Module, scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
+def make_door(model: nn.Module, scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
     loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
     strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
     generator = torch.Generator().manual_seed(0)
@@ -107,9 +109,9 @@ def train(door: sb.SelectiveLoader, model: nn.Module) -> dict[str, torch.Tensor]
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.Stale])
+@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale])
 def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
-    scorer = wrap(sb.Pipelined(sb.Forward(), 3, check=sb.Check(9, least=0)))
+    scorer = wrap(sb.scorers.Pipelined(sb.scorers.Forward(), 3, check=sb.scorers.Check(9, least=0)))
     model, other = fresh_net(), Net()
     door, resumed = make_door(model, scorer), make_door(other, scorer)
     weights = train(door, model)
@@ -126,28 +128,32 @@ def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
 
 def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
     model = fresh_net()
-    running = begin(sb.Pipelined(sb.Forward(), 4, check=sb.Check(2, least=0)), model)
+    running = begin(
+        sb.scorers.Pipelined(sb.scorers.Forward(), 4, check=sb.scorers.Check(2, least=0)), model
+    )
     found = []
     for i in range(4):
         wait = running.begin(BATCH, None)
         step(model)
-        exact = begin(sb.Forward(), model).score(BATCH, None)
+        exact = begin(sb.scorers.Forward(), model).score(BATCH, None)
         found.append(measure(wait(), exact, 1 / 2))
         assert running.checked == len(BATCH[0]) * (1 + i // 2)
     correlation, overlap = ((found[0] + found[2]) / 2).tolist()
     assert correlation < 1
-    assert running.agreement == sb.Agreement(correlation, overlap, 1 / 2, 2, 32)
+    assert running.agreement == sb.scorers.Agreement(correlation, overlap, 1 / 2, 2, 32)
 
 
 def test_what_remembers_scores_passes_on_what_is_begun():
-    for wrap in (sb.Stale, sb.Predicted):
-        scorer = wrap(sb.Pipelined(Counting(), 3, ahead=5, check=None))
+    for wrap in (sb.scorers.Stale, sb.scorers.Predicted):
+        scorer = wrap(sb.scorers.Pipelined(Counting(), 3, ahead=5, check=None))
         assert scorer.needs.defers
         assert scorer.needs.remembers
-        running = scorer.start(sb.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
+        running = scorer.start(sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
         waits = [running.begin(of(2), torch.arange(2)) for _ in range(running.ahead)]
         assert [wait().tolist() for wait in waits] == [[count] * 2 for count in range(1, 6)]
-        plain = wrap(Counting()).start(sb.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
+        plain = wrap(Counting()).start(
+            sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9)
+        )
         assert plain.ahead == 0
         assert plain.begin(of(2), torch.arange(2))().tolist() == [1] * 2
 
@@ -164,34 +170,37 @@ def test_what_remembers_scores_passes_on_what_is_begun():
     ],
 )
 def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options, ahead):
-    context = sb.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
-    assert sb.Pipelined(sb.Forward(), 2, **options).start(context).ahead == ahead
+    context = sb.scorers.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
+    assert sb.scorers.Pipelined(sb.scorers.Forward(), 2, **options).start(context).ahead == ahead
 
 
 @pytest.mark.parametrize(
     "wrap",
     [
-        sb.LowPrecision,
-        sb.LowResolution,
-        sb.Compiled,
-        sb.Int8,
-        lambda scorer: sb.Synced(scorer, 2),
-        lambda scorer: sb.Pipelined(scorer, 2),
-        lambda scorer: sb.Excess(sb.ReferenceLosses(torch.ones(4)), scorer),
+        sb.scorers.LowPrecision,
+        sb.scorers.LowResolution,
+        sb.scorers.Compiled,
+        sb.scorers.Int8,
+        lambda scorer: sb.scorers.Synced(scorer, 2),
+        lambda scorer: sb.scorers.Pipelined(scorer, 2),
+        lambda scorer: sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(4)), scorer),
     ],
 )
 def test_what_would_wait_for_it_is_to_be_written_inside(wrap):
     with pytest.raises(sb.ConfigurationError, match=r"the other way round, such as Pipelined\("):
-        wrap(sb.Pipelined(sb.Forward(), 8))
+        wrap(sb.scorers.Pipelined(sb.scorers.Forward(), 8))
 
 
 def test_a_cheap_scorer_goes_inside():
     model = fresh_net()
-    scorer = sb.Excess(sb.ReferenceLosses(torch.arange(16.0)), sb.Int8(sb.Forward(), check=None))
-    context = sb.Context(8, 16, model, losses, examples=16, rate=1 / 2)
+    scorer = sb.scorers.Excess(
+        sb.scorers.ReferenceLosses(torch.arange(16.0)),
+        sb.scorers.Int8(sb.scorers.Forward(), check=None),
+    )
+    context = sb.scorers.Context(8, 16, model, losses, examples=16, rate=1 / 2)
     found, expected = (
         each.start(context).score(BATCH, torch.arange(16)).tolist()
-        for each in (sb.Pipelined(scorer, 2, check=None), scorer)
+        for each in (sb.scorers.Pipelined(scorer, 2, check=None), scorer)
     )
     assert found == expected
 
@@ -207,14 +216,17 @@ def test_a_cheap_scorer_goes_inside():
         ({"device": "tpu9"}, "device='tpu9'"),
         ({"check": 8}, "check=8"),
         ({"scorer": "forward"}, "is no scorer"),
-        ({"scorer": sb.Stale(sb.Forward())}, "remembers scores itself"),
-        ({"scorer": sb.Proxy(nn.Identity, torch.optim.SGD)}, "a model of its own"),
-        ({"scorer": sb.LowResolution(sb.Synced(sb.Forward(), 2))}, "a copy of the copy"),
+        ({"scorer": sb.scorers.Stale(sb.scorers.Forward())}, "remembers scores itself"),
+        ({"scorer": sb.scorers.Proxy(nn.Identity, torch.optim.SGD)}, "a model of its own"),
+        (
+            {"scorer": sb.scorers.LowResolution(sb.scorers.Synced(sb.scorers.Forward(), 2))},
+            "a copy of the copy",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(options, found):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
-        sb.Pipelined(**({"scorer": sb.Forward(), "every": 2} | options))
+        sb.scorers.Pipelined(**({"scorer": sb.scorers.Forward(), "every": 2} | options))
 
 
 class TrainedLoss(nn.Module):
@@ -233,17 +245,17 @@ class TrainedLoss(nn.Module):
 )
 def test_what_cannot_work_in_this_training_is_refused(options, losses, found):
     with pytest.raises(sb.ConfigurationError, match=found):
-        begin(sb.Pipelined(sb.Forward(), 2, **options), fresh_net(), losses)
+        begin(sb.scorers.Pipelined(sb.scorers.Forward(), 2, **options), fresh_net(), losses)
 
 
 def test_without_a_model_there_is_nothing_to_copy():
     with pytest.raises(sb.ConfigurationError, match="there is none"):
-        begin(sb.Pipelined(sb.Forward(), 2), None)
+        begin(sb.scorers.Pipelined(sb.scorers.Forward(), 2), None)
 
 
 def test_a_model_whose_parts_change_is_refused():
     model = nn.Sequential(nn.Linear(2, 3))
-    running = begin(sb.Pipelined(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), 1, check=None), model)
     running.score(BATCH, None)
     model[0] = nn.Linear(2, 5)
     with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight of the model changed"):

@@ -14,26 +14,26 @@ import selective_backprop as sb
 
 
 @dataclass(frozen=True)
-class Asked(sb.AbstractPredictor):
+class Asked(sb.scorers.AbstractPredictor):
     """Predicts each example's number, and notes what it was asked."""
 
     depth: int = 2
-    questions: list[tuple[sb.Observations, int]] = field(default_factory=list, repr=False)
+    questions: list[tuple[sb.scorers.Observations, int]] = field(default_factory=list, repr=False)
 
-    def predict(self, observed: sb.Observations, epoch: int) -> np.ndarray:
+    def predict(self, observed: sb.scorers.Observations, epoch: int) -> np.ndarray:
         self.questions.append((observed, epoch))
         return np.arange(observed.scores.shape[1], dtype=np.float32)
 
 
-def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
+def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
     return scorer.start(
-        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=4)
+        sb.scorers.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=4)
     )
 
 
 def test_predictions_stand_where_scores_are_good_and_nothing_elsewhere():
-    ledger = sb.Ledger(4, depth=2)
-    running = begin(sb.Predicted(sb.Forward(), Asked(), epochs=3))
+    ledger = sb.scorers.Ledger(4, depth=2)
+    running = begin(sb.scorers.Predicted(sb.scorers.Forward(), Asked(), epochs=3))
     assert running.recall(ledger, 0) is None
     ledger.scored.file(torch.tensor([0, 1]), torch.tensor([5.0, 5.0]), 0)
     ledger.scored.file(torch.tensor([1, 2]), torch.tensor([5.0, 5.0]), 2)
@@ -47,7 +47,9 @@ def test_predictions_stand_where_scores_are_good_and_nothing_elsewhere():
 
 def test_the_predictor_is_asked_once_for_an_epoch_and_gets_the_scores_it_looks_at():
     predictor = Asked(depth=2)
-    loop = Loop(strategy(sb.Predicted(sb.Forward(), predictor, 3)), 24, records=False)
+    loop = Loop(
+        strategy(sb.scorers.Predicted(sb.scorers.Forward(), predictor, 3)), 24, records=False
+    )
     for _ in range(6):
         lengths = {len(loop.door) for _ in range(3)}
         assert lengths == {loop.epoch().batches[-1]}
@@ -58,8 +60,8 @@ def test_the_predictor_is_asked_once_for_an_epoch_and_gets_the_scores_it_looks_a
 
 
 def test_examples_are_selected_by_their_predictions_before_they_are_loaded():
-    scorer = sb.Predicted(sb.Forward(), Asked(), 2)
-    loop = Loop(strategy(scorer, sb.Top(1 / 2)), 24, loads=12, records=False)
+    scorer = sb.scorers.Predicted(sb.scorers.Forward(), Asked(), 2)
+    loop = Loop(strategy(scorer, sb.selectors.Top(1 / 2)), 24, loads=12, records=False)
     loop.epoch()
     loop.data.reads.zero_()
     loop.epoch()
@@ -69,13 +71,13 @@ def test_examples_are_selected_by_their_predictions_before_they_are_loaded():
 
 def test_what_predicts_nothing_is_refused():
     with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
-        sb.Predicted(sb.Forward(), epochs=1)
-    for predictor in (None, sb.Average, sb.Forward()):
+        sb.scorers.Predicted(sb.scorers.Forward(), epochs=1)
+    for predictor in (None, sb.scorers.Average, sb.scorers.Forward()):
         with unhooked(), pytest.raises(sb.ConfigurationError, match="is no predictor, such as"):
-            sb.Predicted(sb.Forward(), predictor)
+            sb.scorers.Predicted(sb.scorers.Forward(), predictor)
 
 
 def test_it_needs_as_many_scores_as_its_predictor_looks_at():
-    inner = sb.Forward("error-norm")
-    needs = sb.Predicted(inner, sb.Average(depth=5)).needs
+    inner = sb.scorers.Forward("error-norm")
+    needs = sb.scorers.Predicted(inner, sb.scorers.Average(depth=5)).needs
     assert needs == replace(inner.needs, indices=True, remembers=True, depth=5, fresh=1 / 3)

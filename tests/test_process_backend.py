@@ -31,8 +31,10 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
     settle = SecondProcess.settle
     model, other = fresh_net(), fresh_net()
     before = processes()
-    running = begin(sb.Pipelined(sb.Forward(), every, ahead=ahead, check=None), model)
-    inline = begin(sb.Synced(sb.Forward(), every, check=None), other)
+    running = begin(
+        sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=ahead, check=None), model
+    )
+    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), every, check=None), other)
     assert running.score(BATCH, None).tolist() == inline.score(BATCH, None).tolist()
     (number,) = processes() - before
     os.kill(number, signal.SIGSTOP)  # until somebody waits for it
@@ -49,8 +51,8 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
 
 def test_modes_of_the_model_s_parts_are_sent_along():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 4))
-    scorer = sb.Forward(training=True)  # which scores in the modes that the model is in
-    running = begin(sb.Pipelined(scorer, 1, check=None), model)
+    scorer = sb.scorers.Forward(training=True)  # which scores in the modes that the model is in
+    running = begin(sb.scorers.Pipelined(scorer, 1, check=None), model)
     exact = begin(scorer, model)
     found = []
     for frozen in (False, True, False):
@@ -63,7 +65,7 @@ def test_modes_of_the_model_s_parts_are_sent_along():
 def test_a_model_whose_memory_is_shared_is_not_written_to():
     model = fresh_net().share_memory()
     before = processes()
-    running = begin(sb.Pipelined(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), 1, check=None), model)
     running.score(BATCH, None)
     (process,) = processes() - before
     os.kill(process, signal.SIGSTOP)
@@ -78,7 +80,7 @@ def test_a_model_whose_memory_is_shared_is_not_written_to():
 def test_what_the_user_has_stays_where_it_is():
     model = fresh_net()
     batch = tuple(column.clone() for column in BATCH)
-    running = begin(sb.Pipelined(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), 1, check=None), model)
     running.score(batch, torch.arange(16))
     running.load_state_dict(running.state_dict())
     running.score(batch, torch.arange(16))
@@ -170,9 +172,9 @@ def test_it_goes_with_a_parent_that_is_killed():
 def test_it_goes_with_an_interpreter_that_ends():
     script = """
         import torch, selective_backprop as sb
-        scorer = sb.Pipelined(sb.Forward(), 2, check=None)
+        scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None)
         losses = lambda model, batch: model(batch)[:, 0]
-        running = scorer.start(sb.Context(8, 16, torch.nn.Linear(2, 2), losses, rate=1 / 2))
+        running = scorer.start(sb.scorers.Context(8, 16, torch.nn.Linear(2, 2), losses, rate=1 / 2))
         wait = running.begin(torch.ones(3, 2), None)
         print(len(wait()), flush=True)
     """
@@ -189,9 +191,11 @@ def test_it_goes_with_an_interpreter_that_ends():
 def test_a_process_that_is_spawned_scores_alike():
     model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     losses = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3)))
-    scorer = sb.Pipelined(sb.Forward(), 2, check=None, start_method="spawn", threads=2)
+    scorer = sb.scorers.Pipelined(
+        sb.scorers.Forward(), 2, check=None, start_method="spawn", threads=2
+    )
     running = begin(scorer, model, losses)
-    inline = begin(sb.Synced(sb.Forward(), 2, check=None), model, losses)
+    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), model, losses)
     for _ in range(3):
         torch.testing.assert_close(running.score(BATCH, None), inline.score(BATCH, None))
         step(model)
@@ -200,7 +204,7 @@ def test_a_process_that_is_spawned_scores_alike():
 
 
 def test_what_cannot_be_sent_is_refused():
-    scorer = sb.Pipelined(sb.Forward(), 2, start_method="spawn")
+    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 2, start_method="spawn")
     with pytest.raises(sb.ConfigurationError, match=r'"spawn" must be sent.*start_method="fork"'):
         begin(scorer, nn.Linear(2, 3), lambda model, batch: 1).score(BATCH, None)
     with pytest.raises(sb.BatchError, match="cannot be sent to the process that scores"):

@@ -10,8 +10,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 
-WINDOW = sb.Context(batch_size=4, window=10)
-NOTHING = sb.History(1)
+WINDOW = sb.selectors.Context(batch_size=4, window=10)
+NOTHING = sb.selectors.History(1)
 
 # few values, so that zeros, ties and infinite ones meet
 values = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 3.0, torch.inf]) | st.floats(0, 10, width=32)
@@ -26,7 +26,7 @@ def draw(selector, scores, *, seed=0, context=WINDOW):
 
 @given(windows, st.sampled_from([0.0, 0.25, 1.0]), seeds)
 def test_rows_and_weights_are_the_papers(scores, bias, seed):
-    rows, weights = draw(sb.Proportional(2.5, bias), scores, seed=seed)
+    rows, weights = draw(sb.selectors.Proportional(2.5, bias), scores, seed=seed)
     shares = reference.sampling_shares(torch.tensor(scores).tolist())
     source = torch.Generator().manual_seed(seed)
     count = WINDOW.quota(len(scores))
@@ -42,8 +42,8 @@ def test_rows_and_weights_are_the_papers(scores, bias, seed):
 
 def test_rows_come_up_as_often_as_their_scores_say():
     scores = torch.tensor([0.0, 1.0, 2.0, 5.0]).repeat(2000)
-    context = sb.Context(batch_size=2000, window=8000)
-    rows = draw(sb.Proportional(4), scores.tolist(), context=context).rows
+    context = sb.selectors.Context(batch_size=2000, window=8000)
+    rows = draw(sb.selectors.Proportional(4), scores.tolist(), context=context).rows
     hits = (rows % 4).bincount(minlength=4) / 2000
     shares = scores[:4] / 8
     assert hits[0] == 0
@@ -52,7 +52,7 @@ def test_rows_come_up_as_often_as_their_scores_say():
 
 @given(windows, seeds)
 def test_candidates_that_count_for_nothing_are_never_drawn(scores, seed):
-    rows = draw(sb.Proportional(), scores, seed=seed).rows.tolist()
+    rows = draw(sb.selectors.Proportional(), scores, seed=seed).rows.tolist()
     if max(scores) > 0:
         assert all(scores[row] > 0 for row in rows)
     if torch.inf in scores:
@@ -63,7 +63,7 @@ def test_candidates_that_count_for_nothing_are_never_drawn(scores, seed):
 def test_where_no_score_stands_out_all_are_alike_and_weigh_1(scores):
     found = set()
     for seed in range(50):
-        rows, weights = draw(sb.Proportional(), scores, seed=seed)
+        rows, weights = draw(sb.selectors.Proportional(), scores, seed=seed)
         assert weights.tolist() == [1.0] * 4
         found |= set(rows.tolist())
     assert found == set(range(10))
@@ -71,7 +71,7 @@ def test_where_no_score_stands_out_all_are_alike_and_weigh_1(scores):
 
 @given(st.lists(st.floats(0.125, 8, width=32), min_size=1, max_size=30), seeds)
 def test_losses_in_proportion_to_the_scores_leave_the_weighted_mean_without_any_noise(scores, seed):
-    rows, weights = draw(sb.Proportional(), scores, seed=seed)
+    rows, weights = draw(sb.selectors.Proportional(), scores, seed=seed)
     losses = torch.tensor(scores)
     assert float((weights * losses[rows]).mean()) == pytest.approx(float(losses.mean()), rel=1e-5)
 
@@ -80,7 +80,7 @@ def test_scores_beyond_single_precision_s_sums_are_drawn_in_proportion():
     scores = [1e8] + [1.0] * 9  # in float32 the others would be lost in the sum
     shares = torch.tensor(scores, dtype=torch.float64) / (1e8 + 9)
     for seed in range(20):
-        rows, weights = draw(sb.Proportional(), scores, seed=seed)
+        rows, weights = draw(sb.selectors.Proportional(), scores, seed=seed)
         assert weights.double().tolist() == pytest.approx((10 * shares[rows]).reciprocal().tolist())
 
 
@@ -104,7 +104,7 @@ scored = st.lists(st.sampled_from([0.0, 1.0]) | st.floats(0.125, 10, width=32), 
 def test_the_highest_toss_falls_on_the_last_candidate_of_any_score(scores):
     scores = [1.0, *scores, 0.0]
     with Loaded(1 - 2**-53):
-        rows = draw(sb.Proportional(), scores).rows.tolist()
+        rows = draw(sb.selectors.Proportional(), scores).rows.tolist()
     assert set(rows) == {max(row for row, score in enumerate(scores) if score > 0)}
 
 
@@ -112,7 +112,7 @@ def test_the_highest_toss_falls_on_the_last_candidate_of_any_score(scores):
 def test_the_lowest_toss_falls_on_the_first_candidate_of_any_score(scores):
     scores = [0.0, *scores, 1.0]
     with Loaded(0.0):
-        rows = draw(sb.Proportional(), scores).rows.tolist()
+        rows = draw(sb.selectors.Proportional(), scores).rows.tolist()
     assert set(rows) == {min(row for row, score in enumerate(scores) if score > 0)}
 
 
@@ -128,28 +128,32 @@ def test_a_device_is_never_waited_for():
 
     scores = torch.rand(10)
     for bias in (0.0, 1.0):
-        running = sb.Proportional(bias=bias).start(WINDOW)
+        running = sb.selectors.Proportional(bias=bias).start(WINDOW)
         with HostReads():
             running.select(scores, NOTHING, torch.Generator())
 
 
 def test_no_candidates_are_no_rows():
-    rows, weights = draw(sb.Proportional(), [])
+    rows, weights = draw(sb.selectors.Proportional(), [])
     assert rows.tolist() == weights.tolist() == []
 
 
 def test_the_terms_say_that_rows_may_repeat_and_weigh():
-    assert sb.Proportional().terms == sb.Terms(1 / 3, reweights=True, replaces=True)
-    assert sb.Proportional(2.5, bias=0).terms == sb.Terms(1 / 2.5, replaces=True)
+    assert sb.selectors.Proportional().terms == sb.selectors.Terms(
+        1 / 3, reweights=True, replaces=True
+    )
+    assert sb.selectors.Proportional(2.5, bias=0).terms == sb.selectors.Terms(
+        1 / 2.5, replaces=True
+    )
 
 
 @pytest.mark.parametrize("presample", [1.0, 0.5, -3.0, torch.inf, torch.nan])
 def test_a_window_without_candidates_to_spare_is_refused(presample):
     with pytest.raises(sb.ConfigurationError, match=f"presample={presample}: .* more candidates"):
-        sb.Proportional(presample)
+        sb.selectors.Proportional(presample)
 
 
 @pytest.mark.parametrize("bias", [-0.1, 1.1, torch.nan])
 def test_an_exponent_that_means_nothing_is_refused(bias):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"bias={bias}: .* in \[0, 1\]"):
-        sb.Proportional(bias=bias)
+        sb.selectors.Proportional(bias=bias)

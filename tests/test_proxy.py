@@ -91,7 +91,7 @@ def test_the_model_and_the_global_streams_are_not_touched(warmup):
 
 
 def test_scores_are_the_small_models_losses_in_eval_mode():
-    context = sb.Context(
+    context = sb.scorers.Context(
         4,
         8,
         fresh_net(),
@@ -99,7 +99,7 @@ def test_scores_are_the_small_models_losses_in_eval_mode():
             model(batch[0]), batch[1], reduction="none"
         ),
     )
-    running = sb.Proxy(Small, momentum).start(context)
+    running = sb.scorers.Proxy(Small, momentum).start(context)
     small = Small.made[-1]
     inputs, targets = fixture_data().tensors
     running.learn((inputs[:8], targets[:8]))
@@ -155,9 +155,9 @@ def test_a_proxy_goes_on_from_its_state():
 )
 def test_what_makes_nothing_is_refused(make_model, make_optimizer, name):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{name}.*a function that makes"):
-        sb.Proxy(make_model, make_optimizer)
+        sb.scorers.Proxy(make_model, make_optimizer)
 
 
 def test_what_stands_for_it_in_a_saved_state_is_the_same_in_every_process():
-    found = repr(sb.Proxy(Small, momentum))
-    assert found == f"Proxy(model=Small, optimizer=momentum, forward={sb.Forward()!r})"
+    found = repr(sb.scorers.Proxy(Small, momentum))
+    assert found == f"Proxy(model=Small, optimizer=momentum, forward={sb.scorers.Forward()!r})"

@@ -15,13 +15,15 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 
-HARDEST = sb.Top(1 / 2)
+HARDEST = sb.selectors.Top(1 / 2)
 EXAMPLES = 6
 
 
-def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
+def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
     return scorer.start(
-        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES)
+        sb.scorers.Context(
+            2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES
+        )
     )
 
 
@@ -30,12 +32,12 @@ def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
     st.none() | st.integers(1, 4),
 )
 def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(filings, max_age):
-    ledger, twin = sb.Ledger(EXAMPLES), PlainLedger(EXAMPLES, 1)
+    ledger, twin = sb.scorers.Ledger(EXAMPLES), PlainLedger(EXAMPLES, 1)
     for number, (epoch, indices) in enumerate(sorted(filings, key=lambda filing: filing[0])):
         keys, losses = sorted(indices), [float(number)] * len(indices)
         ledger.recorded.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(losses), epoch)
         twin.file(keys, losses, epoch)
-    found = begin(sb.Recorded(max_age)).recall(ledger, 10).tolist()
+    found = begin(sb.scorers.Recorded(max_age)).recall(ledger, 10).tolist()
     for index, loss in enumerate(found):
         newest = twin.newest(index)
         known = newest is not None and (max_age is None or 10 - newest[1] <= max_age)
@@ -50,7 +52,7 @@ def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(f
 def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_many(
     filings, count, seed
 ):
-    ledger = sb.Ledger(EXAMPLES, count)
+    ledger = sb.scorers.Ledger(EXAMPLES, count)
     lasts: list[list[float]] = [[] for _ in range(EXAMPLES)]
     generator = torch.Generator().manual_seed(seed)
     for epoch, indices in sorted(filings, key=lambda filing: filing[0]):
@@ -59,7 +61,7 @@ def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_m
         ledger.recorded.file(torch.tensor(keys, dtype=torch.int64), losses, epoch)
         for key, loss in zip(keys, losses.tolist(), strict=True):
             lasts[key].append(loss)
-    found = begin(sb.Recorded(highest_of=count)).recall(ledger, 10).tolist()
+    found = begin(sb.scorers.Recorded(highest_of=count)).recall(ledger, 10).tolist()
     assert found == [max(each[-count:]) if len(each) >= count else math.inf for each in lasts]
 
 
@@ -69,12 +71,12 @@ LEARNED, UNSURE, FAR = 0.1, 1.0, 3.0
 def recall_of(lasts, epoch=9, **options):
     """What is recalled of examples whose last losses were these, newest last."""
     depth = options.setdefault("highest_of", 2)
-    ledger = sb.Ledger(len(lasts), depth)
+    ledger = sb.scorers.Ledger(len(lasts), depth)
     for position in range(max(map(len, lasts))):
         filed = [(i, losses[position]) for i, losses in enumerate(lasts) if position < len(losses)]
         keys, losses = zip(*filed, strict=True)
         ledger.recorded.file(torch.tensor(keys), torch.tensor(losses), position)
-    return begin(sb.Recorded(**options)).recall(ledger, epoch).tolist()
+    return begin(sb.scorers.Recorded(**options)).recall(ledger, epoch).tolist()
 
 
 def crowd(*, stay, recover, learned=60, unsure=5):
@@ -172,48 +174,52 @@ def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count):
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, math.nan])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(sb.ConfigurationError, match=f"give_up={share}"):
-        sb.Recorded(highest_of=2, give_up=share)
+        sb.scorers.Recorded(highest_of=2, give_up=share)
 
 
 def test_recovering_takes_two_losses_to_be_seen():
     with pytest.raises(sb.ConfigurationError, match="write highest_of=2"):
-        sb.Recorded(give_up=0.05)
+        sb.scorers.Recorded(give_up=0.05)
 
 
 @pytest.mark.parametrize("count", [0, 1.5, -1])
 def test_a_number_of_losses_that_is_none_is_refused(count):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=f"highest_of={count}"):
-        sb.Recorded(highest_of=count)
+        sb.scorers.Recorded(highest_of=count)
 
 
 def test_a_loss_that_is_not_a_number_is_unknown():
-    ledger = sb.Ledger(EXAMPLES)
+    ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)
-    assert begin(sb.Recorded()).recall(ledger, 1).tolist() == [math.inf] * EXAMPLES
+    assert begin(sb.scorers.Recorded()).recall(ledger, 1).tolist() == [math.inf] * EXAMPLES
 
 
 def test_without_a_scorer_for_what_was_left_out_it_takes_no_scores():
     with pytest.raises(sb.ConfigurationError, match="takes no scores"):
-        begin(sb.Recorded()).score(torch.ones(2), None)
-    assert begin(sb.Recorded(rescore=sb.Forward())).score(torch.ones(2), None).tolist() == [1, 1]
+        begin(sb.scorers.Recorded()).score(torch.ones(2), None)
+    assert begin(sb.scorers.Recorded(rescore=sb.scorers.Forward())).score(
+        torch.ones(2), None
+    ).tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("rescore", [sb.Recorded(), sb.Stale(sb.Forward()), "forward"])
+@pytest.mark.parametrize(
+    "rescore", [sb.scorers.Recorded(), sb.scorers.Stale(sb.scorers.Forward()), "forward"]
+)
 def test_what_cannot_score_what_was_left_out_is_refused(rescore):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=r"scorer|remembers scores itself"):
-        sb.Recorded(rescore=rescore)
+        sb.scorers.Recorded(rescore=rescore)
 
 
 def test_what_it_needs():
-    assert sb.Recorded().needs == sb.Needs(False, True, True, recordings=True)
-    inner = sb.Recorded(rescore=sb.Forward("error-norm")).needs
-    assert inner == sb.Needs(
+    assert sb.scorers.Recorded().needs == sb.scorers.Needs(False, True, True, recordings=True)
+    inner = sb.scorers.Recorded(rescore=sb.scorers.Forward("error-norm")).needs
+    assert inner == sb.scorers.Needs(
         False, True, True, outputs=True, recordings=True, rescores=True, plain_forward=True
     )
 
 
 def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded():
-    loop = Loop(strategy(sb.Recorded(), HARDEST), 24, loads=12).epochs(3)
+    loop = Loop(strategy(sb.scorers.Recorded(), HARDEST), 24, loads=12).epochs(3)
     assert sorted(loop.trained[0]) != sorted(loop.trained[1])
     known = losses_by_number(None, (None, torch.arange(24)))
     # what was left out at first is of unknown loss, and is trained on next
@@ -227,14 +233,14 @@ def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded(
 
 
 def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
-    loop = Loop(strategy(sb.Recorded(max_age=2), HARDEST), 24, loads=12).epochs(9)
+    loop = Loop(strategy(sb.scorers.Recorded(max_age=2), HARDEST), 24, loads=12).epochs(9)
     for index in range(24):
         trained = [epoch for epoch in range(9) if index in loop.trained[epoch]]
         assert max(b - a for a, b in zip([-1, *trained], [*trained, 9], strict=True)) <= 3
 
 
 def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
-    loop = Loop(strategy(sb.Recorded()), records=False).epoch()
+    loop = Loop(strategy(sb.scorers.Recorded()), records=False).epoch()
     with pytest.raises(sb.LossError, match=r"none was recorded: take the loss from the loader"):
         loop.epoch()
 
@@ -243,7 +249,7 @@ def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
 @pytest.mark.parametrize("held", [1, 3])
 def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held, workers):
     def chosen(held: int, workers: int) -> list[list[int]]:
-        loop = Loop(strategy(sb.Recorded(), HARDEST), 24, workers=workers, records=False)
+        loop = Loop(strategy(sb.scorers.Recorded(), HARDEST), 24, workers=workers, records=False)
         found = []
         for _ in range(4):
             waiting, trained = [], []
@@ -263,7 +269,7 @@ def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held,
 
 
 def test_a_part_of_a_batch_may_be_recorded():
-    loop = Loop(strategy(sb.Recorded(), HARDEST), 24, records=False)
+    loop = Loop(strategy(sb.scorers.Recorded(), HARDEST), 24, records=False)
     for (_, targets), selection in loop.door:
         part = sb.Selection(selection.indices[:1], selection.weights[:1])
         loop.door.record(part, targets[:1].float())
@@ -272,8 +278,8 @@ def test_a_part_of_a_batch_may_be_recorded():
 
 
 def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
-    recorded = sb.Recorded()
-    loop = Loop(strategy(recorded, sb.Proportional(3.0)), 24).epochs(4)
+    recorded = sb.scorers.Recorded()
+    loop = Loop(strategy(recorded, sb.selectors.Proportional(3.0)), 24).epochs(4)
     assert any(len({*epoch}) < len(epoch) for epoch in loop.trained)
     observed = loop.door._parts.ledger.recorded.observe()
     trained = {index for epoch in loop.trained for index in epoch}
@@ -282,7 +288,7 @@ def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
 
 @pytest.mark.parametrize(("policy", "refused"), [("raise", True), ("skip", False)])
 def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(policy, refused):
-    loop = Loop(strategy(sb.Recorded()), 24, options={"nonfinite": policy}, records=False)
+    loop = Loop(strategy(sb.scorers.Recorded()), 24, options={"nonfinite": policy}, records=False)
     _, selection = next(iter(loop.door))
     losses = torch.tensor([1.0, math.nan, math.inf, 2.0])
     if refused:
@@ -299,7 +305,7 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
 
 @pytest.mark.parametrize("losses", [torch.ones(3), torch.ones(4, 2), torch.tensor(1.0), [1.0] * 4])
 def test_what_is_not_one_loss_per_row_is_not_recorded(losses):
-    loop = Loop(strategy(sb.Recorded()), 24)
+    loop = Loop(strategy(sb.scorers.Recorded()), 24)
     with unhooked():
         _, selection = next(iter(loop.door))
         with pytest.raises(sb.LossError, match=r"per example|tensor of losses"):
@@ -307,7 +313,7 @@ def test_what_is_not_one_loss_per_row_is_not_recorded(losses):
 
 
 def test_recording_leaves_the_gradients_alone():
-    loop = Loop(strategy(sb.Recorded()), 24, records=False)
+    loop = Loop(strategy(sb.scorers.Recorded()), 24, records=False)
     _, selection = next(iter(loop.door))
     weight = torch.ones(4, requires_grad=True)
     losses = weight * 2
@@ -324,12 +330,14 @@ def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():
 
 def test_without_selections_there_is_nothing_to_record_by():
     with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
-        iter(select(DataLoader(Numbered(8), 4), strategy(sb.Recorded())))
+        iter(select(DataLoader(Numbered(8), 4), strategy(sb.scorers.Recorded())))
 
 
 def test_a_stream_cannot_be_recorded():
     with pytest.raises(sb.LoaderError, match="selects examples by index before they are loaded"):
-        select(DataLoader(NumberedStream(8), 4), strategy(sb.Recorded()), with_selection=True)
+        select(
+            DataLoader(NumberedStream(8), 4), strategy(sb.scorers.Recorded()), with_selection=True
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -337,7 +345,7 @@ def test_a_stream_cannot_be_recorded():
 def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out(
     leftovers, workers
 ):
-    scorer = sb.Recorded(rescore=sb.Forward())
+    scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     options = {"leftovers": leftovers}
     loop = Loop(strategy(scorer, HARDEST), 22, workers=workers, options=options)
     for _ in range(4):
@@ -357,7 +365,7 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
 
 
 def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
-    scorer = sb.Recorded(rescore=sb.Forward())
+    scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
     known = loop.door._parts.pipeline.memory.recall(1)
     observed = loop.door._parts.ledger.scored.observe().scores[0]

@@ -21,7 +21,10 @@ REMEMBERING = {
     "kakurenbo": sb.kakurenbo(confidence=0.5),
     "recorded-sb": sb.recorded_sb(1 / 2),
     "highest of three": sb.Strategy(
-        "highest", sb.Recorded(highest_of=3, give_up=0.3), sb.Percentile(1.0), NO_WARMUP
+        "highest",
+        sb.scorers.Recorded(highest_of=3, give_up=0.3),
+        sb.selectors.Percentile(1.0),
+        NO_WARMUP,
     ),
     "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
     "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
@@ -56,7 +59,9 @@ def in_parts(model, loss_fn, inputs, targets, optimizer) -> None:
     optimizer.step()
 
 
-def run(strategy: sb.Strategy, train: Train, rate: float = 0.1) -> tuple[list[Any], sb.Ledger]:
+def run(
+    strategy: sb.Strategy, train: Train, rate: float = 0.1
+) -> tuple[list[Any], sb.scorers.Ledger]:
     """Train a small net; return the batches, and what is remembered in the end."""
     model = fresh_net()
     loader = sb.SelectiveLoader(
@@ -91,7 +96,7 @@ def test_a_batch_that_passes_through_the_loss_several_times_counts_once(strategy
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_a_second_loss_of_a_hand_out_replaces_the_first_and_moves_none(depth):
-    ledger = sb.Ledger(3, depth)
+    ledger = sb.scorers.Ledger(3, depth)
     rows = torch.tensor([0, 2])
     for epoch in range(3):
         ledger.hand_out(rows)
@@ -104,7 +109,7 @@ def test_a_second_loss_of_a_hand_out_replaces_the_first_and_moves_none(depth):
 
 
 def test_which_examples_await_a_loss_is_part_of_the_state():
-    ledger, other = sb.Ledger(3, depth=2), sb.Ledger(3, depth=2)
+    ledger, other = sb.scorers.Ledger(3, depth=2), sb.scorers.Ledger(3, depth=2)
     rows = torch.tensor([0, 1])
     ledger.hand_out(rows)
     ledger.record(rows[:1], torch.tensor([1.0]), 0)

@@ -179,7 +179,9 @@ def test_a_smaller_last_batch_is_reused_as_well() -> None:
 
 
 def test_rows_drawn_twice_are_answered_twice() -> None:
-    strategy = sb.Strategy("kath", sb.Forward(training=True), sb.Proportional(presample=2))
+    strategy = sb.Strategy(
+        "kath", sb.scorers.Forward(training=True), sb.selectors.Proportional(presample=2)
+    )
     both = nets.pair(nets.encoder(batch_first=False).double(), strategy)
     for seed in range(3):
         assert both.take(nets.candidates(nets.SEQUENCES, seed)) < EXACT

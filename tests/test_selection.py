@@ -45,7 +45,7 @@ def windows(draw: st.DrawFn, of: st.SearchStrategy[float] = weights) -> tuple[li
 @given(windows())
 def test_inclusion_odds_are_the_plain_rules(window):
     values, count = window
-    odds = sb.inclusion_odds(doubles(values), count)
+    odds = sb.selectors.inclusion_odds(doubles(values), count)
     expected = reference.inclusion_odds([Fraction(value) for value in values], count)
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-9)
 
@@ -53,7 +53,7 @@ def test_inclusion_odds_are_the_plain_rules(window):
 @given(windows(st.one_of(weights, extreme)))
 def test_inclusion_odds_are_odds_and_sum_to_the_count(window):
     values, count = window
-    odds = sb.inclusion_odds(doubles(values), count)
+    odds = sb.selectors.inclusion_odds(doubles(values), count)
     assert odds.dtype == torch.float64
     assert bool(((odds >= 0) & (odds <= 1)).all())
     assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
@@ -62,7 +62,7 @@ def test_inclusion_odds_are_odds_and_sum_to_the_count(window):
 @given(windows(st.one_of(weights, extreme)))
 def test_inclusion_odds_rise_with_the_weight_and_are_equal_for_equal_ones(window):
     values, count = window
-    odds = sb.inclusion_odds(doubles(values), count).tolist()
+    odds = sb.selectors.inclusion_odds(doubles(values), count).tolist()
     ordered = sorted(zip(values, odds, strict=True))
     for (one, lower), (other, higher) in itertools.pairwise(ordered):
         assert lower <= higher
@@ -72,8 +72,8 @@ def test_inclusion_odds_rise_with_the_weight_and_are_equal_for_equal_ones(window
 @given(windows(), st.sampled_from([1e-40, 0.3, 7.0, 1e40]))
 def test_the_scale_of_the_weights_does_not_matter(window, scale):
     values, count = window
-    odds = sb.inclusion_odds(doubles(values), count)
-    scaled = sb.inclusion_odds(doubles(values) * scale, count)
+    odds = sb.selectors.inclusion_odds(doubles(values), count)
+    scaled = sb.selectors.inclusion_odds(doubles(values) * scale, count)
     torch.testing.assert_close(scaled, odds, rtol=1e-9, atol=1e-12)
 
 
@@ -94,11 +94,11 @@ def test_the_scale_of_the_weights_does_not_matter(window, scale):
     ],
 )
 def test_inclusion_odds_by_hand(values, count, expected):
-    odds = sb.inclusion_odds(doubles(values), count).tolist()
+    odds = sb.selectors.inclusion_odds(doubles(values), count).tolist()
     assert odds == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("rule", [sb.inclusion_odds, sb.tilted_odds])
+@pytest.mark.parametrize("rule", [sb.selectors.inclusion_odds, sb.selectors.tilted_odds])
 def test_the_wishes_are_left_alone(rule):
     values = doubles([0.75, 0.0, 0.25])
     rule(values, 2)
@@ -115,7 +115,7 @@ def test_tilted_odds_are_the_plain_rules(window):
     room = sum(p * (1 - p) for p in exact)
     # nearer than that, rounding decides whether they are tilted or scaled
     assume(abs(abs(count - sum(exact)) - room) > 1e-9 or room == 0)
-    odds = sb.tilted_odds(doubles(values), count)
+    odds = sb.selectors.tilted_odds(doubles(values), count)
     expected = reference.tilted_odds(exact, count)
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-7)
 
@@ -123,7 +123,7 @@ def test_tilted_odds_are_the_plain_rules(window):
 @given(windows(probabilities))
 def test_tilted_odds_are_odds_that_rise_with_the_probability_and_sum_to_the_count(window):
     values, count = window
-    odds = sb.tilted_odds(doubles(values), count)
+    odds = sb.selectors.tilted_odds(doubles(values), count)
     assert odds.dtype == torch.float64
     assert bool(((odds >= 0) & (odds <= 1 + 1e-12)).all())
     assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
@@ -149,13 +149,17 @@ def test_tilted_odds_are_odds_that_rise_with_the_probability_and_sum_to_the_coun
     ],
 )
 def test_tilted_odds_by_hand(values, count, expected):
-    assert sb.tilted_odds(doubles(values), count).tolist() == pytest.approx(expected, abs=1e-9)
+    assert sb.selectors.tilted_odds(doubles(values), count).tolist() == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @given(windows(), seeds)
 def test_an_exact_draw_takes_exactly_the_count(window, seed):
     values, count = window
-    rows = sb.draw_exactly(sb.inclusion_odds(doubles(values), count), count, generator(seed))
+    rows = sb.selectors.draw_exactly(
+        sb.selectors.inclusion_odds(doubles(values), count), count, generator(seed)
+    )
     assert len(rows) == count
     assert rows.dtype == torch.int64
     assert rows.tolist() == sorted(set(rows.tolist()))
@@ -170,16 +174,16 @@ def test_an_exact_draw_takes_exactly_the_count(window, seed):
 )
 def test_an_exact_draw_takes_the_count_whatever_rounding_did(values, errors, seed, data):
     count = data.draw(st.integers(1, len(values)))
-    odds = sb.inclusion_odds(doubles(values), count) + doubles(errors[: len(values)])
-    rows = sb.draw_exactly(odds.clamp(0, 1), count, generator(seed))
+    odds = sb.selectors.inclusion_odds(doubles(values), count) + doubles(errors[: len(values)])
+    rows = sb.selectors.draw_exactly(odds.clamp(0, 1), count, generator(seed))
     assert len(set(rows.tolist())) == len(rows) == count
 
 
 @given(windows(), seeds)
 def test_what_is_certain_is_taken_and_what_is_impossible_is_not(window, seed):
     values, count = window
-    odds = sb.inclusion_odds(doubles(values), count)
-    rows = sb.draw_exactly(odds, count, generator(seed)).tolist()
+    odds = sb.selectors.inclusion_odds(doubles(values), count)
+    rows = sb.selectors.draw_exactly(odds, count, generator(seed)).tolist()
     # odds between 0 and 1e-12 mark the border of double precision
     assume(not bool(((odds > 0) & (odds < 1e-12)).any()))
     assert set((odds == 1).nonzero().flatten().tolist()) <= set(rows)
@@ -192,7 +196,7 @@ def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
     odds = [part / 1024 for part in (*parts, -sum(parts) % 1024)]
     count = round(sum(odds))
     assume(count > 0)
-    rows = sb.draw_exactly(doubles(odds), count, generator(seed))
+    rows = sb.selectors.draw_exactly(doubles(odds), count, generator(seed))
     source = generator(seed)
     order = torch.randperm(len(odds), generator=source).tolist()
     offset = torch.rand(1, generator=source, dtype=torch.float64).item()
@@ -204,7 +208,7 @@ def test_each_row_is_drawn_as_often_as_its_odds_say():
     draws, source = 4000, generator()
     hits = torch.zeros(len(odds), dtype=torch.float64)
     for _ in range(draws):
-        hits[sb.draw_exactly(odds, 4, source)] += 1
+        hits[sb.selectors.draw_exactly(odds, 4, source)] += 1
     error = (odds * (1 - odds) / draws).sqrt()
     assert bool(((hits / draws - odds).abs() <= 4 * error).all())
 
@@ -212,7 +216,9 @@ def test_each_row_is_drawn_as_often_as_its_odds_say():
 def test_any_two_rows_can_be_drawn_together():
     # over a fixed order, neighbours whose odds sum to 1 never meet
     source = generator()
-    pairs = {tuple(sb.draw_exactly(doubles([0.5] * 4), 2, source).tolist()) for _ in range(200)}
+    pairs = {
+        tuple(sb.selectors.draw_exactly(doubles([0.5] * 4), 2, source).tolist()) for _ in range(200)
+    }
     assert pairs == set(itertools.combinations(range(4), 2))
 
 
@@ -250,7 +256,7 @@ class HostReads(TorchDispatchMode):
 
 
 def test_on_a_device_an_exact_draw_never_makes_the_host_wait():
-    history = sb.History(64)
+    history = sb.selectors.History(64)
     losses = torch.rand(20)
     with HostReads():
         history.file(losses)
@@ -269,13 +275,13 @@ def test_what_a_device_does_is_what_the_host_does(window, seed):
     wanted = doubles(values)
     room = (wanted * (1 - wanted)).sum()
     assume(abs(abs(count - wanted.sum()) - room) > 1e-9 or room == 0)
-    odds = sb.tilted_odds(wanted, count)
+    odds = sb.selectors.tilted_odds(wanted, count)
     torch.testing.assert_close(_tilt_on_device(wanted, count), odds, rtol=0, atol=1e-7)
     source = generator(seed)
     order = torch.randperm(len(values), generator=source)
     offset = torch.rand(1, generator=source, dtype=torch.float64)
     rows = _comb_on_device(odds, order, offset, count)
-    assert rows.tolist() == sb.draw_exactly(odds, count, generator(seed)).tolist()
+    assert rows.tolist() == sb.selectors.draw_exactly(odds, count, generator(seed)).tolist()
 
 
 def test_the_reference_itself_solves_for_odds_that_sum_to_the_count():

@@ -9,8 +9,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 
-WINDOW = sb.Context(batch_size=4, window=10)
-NOTHING = sb.History(1)
+WINDOW = sb.selectors.Context(batch_size=4, window=10)
+NOTHING = sb.selectors.History(1)
 
 
 def select(selector, scores, *, context=WINDOW, seed=0):
@@ -26,19 +26,19 @@ seeds = st.integers(0, 2**32)
 
 @given(scores)
 def test_everything_is_everything(values):
-    assert select(sb.Everything(), values) == list(range(len(values)))
+    assert select(sb.selectors.Everything(), values) == list(range(len(values)))
 
 
 def test_everything_says_that_it_may_pass_through():
-    terms = sb.Everything().terms
-    assert terms == sb.Terms(rate=1.0, needs_scores=False, keeps_everything=True)
+    terms = sb.selectors.Everything().terms
+    assert terms == sb.selectors.Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
 
 @given(scores, seeds)
 def test_an_exact_random_share_is_the_head_of_a_random_order(values, seed):
     order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed)).tolist()
     expected = reference.sample_uniformly(order, WINDOW.quota(len(values)))
-    assert select(sb.Uniform(0.4), values, seed=seed) == expected
+    assert select(sb.selectors.Uniform(0.4), values, seed=seed) == expected
 
 
 @given(scores, seeds)
@@ -46,20 +46,20 @@ def test_a_random_share_by_coins_is_one_coin_each(values, seed):
     source = torch.Generator().manual_seed(seed)
     tosses = torch.rand(len(values), generator=source, dtype=torch.float64).tolist()
     expected = reference.toss_coins([0.4] * len(values), tosses)
-    assert select(sb.Uniform(0.4, "bernoulli"), values, seed=seed) == expected
+    assert select(sb.selectors.Uniform(0.4, "bernoulli"), values, seed=seed) == expected
 
 
 @given(scores, seeds)
 def test_a_random_share_does_not_look_at_the_scores(values, seed):
-    selector = sb.Uniform(0.4)
+    selector = sb.selectors.Uniform(0.4)
     assert select(selector, values, seed=seed) == select(selector, [0.0] * len(values), seed=seed)
 
 
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 def test_a_random_share_favours_nobody(draw):
     generator = torch.Generator().manual_seed(0)
-    context = sb.Context(3, 8 if draw == "exact" else None)
-    selector = sb.Uniform(3 / 8, draw).start(context)
+    context = sb.selectors.Context(3, 8 if draw == "exact" else None)
+    selector = sb.selectors.Uniform(3 / 8, draw).start(context)
     hits = torch.zeros(8)
     for _ in range(2000):
         hits[selector.select(torch.zeros(8), NOTHING, generator).rows] += 1
@@ -67,12 +67,15 @@ def test_a_random_share_favours_nobody(draw):
 
 
 def test_a_random_share_needs_no_scores():
-    assert sb.Uniform(0.4).terms == sb.Terms(0.4, sb.Draw.EXACT, needs_scores=False)
-    assert sb.Uniform(0.4, "bernoulli").terms.draw is sb.Draw.BERNOULLI
+    assert sb.selectors.Uniform(0.4).terms == sb.selectors.Terms(
+        0.4, sb.selectors.Draw.EXACT, needs_scores=False
+    )
+    assert sb.selectors.Uniform(0.4, "bernoulli").terms.draw is sb.selectors.Draw.BERNOULLI
 
 
 @pytest.mark.parametrize(
-    ("selector", "plain"), [(sb.Top(0.4), reference.top), (sb.Bottom(0.4), reference.bottom)]
+    ("selector", "plain"),
+    [(sb.selectors.Top(0.4), reference.top), (sb.selectors.Bottom(0.4), reference.bottom)],
 )
 @given(values=st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=30, unique=True))
 def test_the_extremes_are_the_plain_rules(selector, plain, values):
@@ -80,7 +83,8 @@ def test_the_extremes_are_the_plain_rules(selector, plain, values):
 
 
 @pytest.mark.parametrize(
-    ("selector", "plain"), [(sb.Top(0.4), reference.top), (sb.Bottom(0.4), reference.bottom)]
+    ("selector", "plain"),
+    [(sb.selectors.Top(0.4), reference.top), (sb.selectors.Bottom(0.4), reference.bottom)],
 )
 @given(values=st.lists(st.integers(0, 2).map(float), min_size=1, max_size=30))
 def test_among_ties_any_will_do(selector, plain, values):
@@ -92,23 +96,27 @@ def test_among_ties_any_will_do(selector, plain, values):
 
 def test_infinite_scores_are_extremes():
     values = [1.0, torch.inf, 2.0, -torch.inf, 3.0]
-    assert select(sb.Top(0.4), values, context=sb.Context(1, 5)) == [1]
-    assert select(sb.Bottom(0.4), values, context=sb.Context(1, 5)) == [3]
+    assert select(sb.selectors.Top(0.4), values, context=sb.selectors.Context(1, 5)) == [1]
+    assert select(sb.selectors.Bottom(0.4), values, context=sb.selectors.Context(1, 5)) == [3]
 
 
-@pytest.mark.parametrize("selector", [sb.Top(0.4), sb.Bottom(0.4)])
+@pytest.mark.parametrize("selector", [sb.selectors.Top(0.4), sb.selectors.Bottom(0.4)])
 def test_the_extremes_need_scores_but_no_history(selector):
-    assert selector.terms == sb.Terms(0.4, sb.Draw.EXACT, history=0, needs_scores=True)
+    assert selector.terms == sb.selectors.Terms(
+        0.4, sb.selectors.Draw.EXACT, history=0, needs_scores=True
+    )
 
 
 @pytest.mark.parametrize("rate", [1, 1.0])
 def test_a_rate_of_one_keeps_everything_and_is_a_float(rate):
-    for selector in (sb.Uniform(rate), sb.Top(rate), sb.Bottom(rate)):
+    for selector in (sb.selectors.Uniform(rate), sb.selectors.Top(rate), sb.selectors.Bottom(rate)):
         assert type(selector.rate) is float
-        assert select(selector, [3.0, 1.0, 2.0], context=sb.Context(3, 3)) == [0, 1, 2]
+        assert select(selector, [3.0, 1.0, 2.0], context=sb.selectors.Context(3, 3)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("make", [sb.Uniform, lambda rate, draw: sb.Percentile(1, draw)])
+@pytest.mark.parametrize(
+    "make", [sb.selectors.Uniform, lambda rate, draw: sb.selectors.Percentile(1, draw)]
+)
 def test_an_unknown_draw_is_refused_with_the_known_ones(make):
     with (
         unhooked(),
@@ -119,9 +127,9 @@ def test_an_unknown_draw_is_refused_with_the_known_ones(make):
 
 def test_a_rule_of_ones_own_is_a_selector_that_remembers_nothing():
     def first_half(scores, history, generator):
-        return sb.Choice(torch.arange(scores.shape[0] // 2), torch.full((2,), 2.0))
+        return sb.selectors.Choice(torch.arange(scores.shape[0] // 2), torch.full((2,), 2.0))
 
-    selector = sb.Stateless(first_half)
+    selector = sb.selectors.Stateless(first_half)
     choice = selector.select(torch.zeros(4), NOTHING, torch.Generator())
     assert choice.rows.tolist() == [0, 1]
     assert choice.weights.tolist() == [2.0, 2.0]

@@ -15,7 +15,7 @@ FILED = st.lists(st.lists(st.integers(0, 99).map(float), max_size=9), max_size=5
 def test_what_is_retracted_leaves_no_trace_and_the_newest_of_it_is_returned(
     before, own, most, capacity
 ):
-    history = sb.History(capacity)
+    history = sb.selectors.History(capacity)
     shared = SharedHistory(history, most, None)
     for scores in before:
         history.file(torch.tensor(scores))
@@ -33,7 +33,7 @@ def test_what_is_retracted_leaves_no_trace_and_the_newest_of_it_is_returned(
 
 @given(own=FILED, others=FILED, capacity=st.integers(1, 20))
 def test_a_window_is_ranked_against_itself_until_all_ranks_have_filed(own, others, capacity):
-    history = sb.History(capacity)
+    history = sb.selectors.History(capacity)
     shared = SharedHistory(history, 9, None)
     plain = LossHistory(capacity)
     for mine, theirs in zip(own, others, strict=False):

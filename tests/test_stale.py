@@ -17,9 +17,11 @@ import selective_backprop as sb
 EXAMPLES = 7
 
 
-def begin(scorer: sb.AbstractScorer) -> sb.RunningScorer:
+def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
     return scorer.start(
-        sb.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES)
+        sb.scorers.Context(
+            2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES
+        )
     )
 
 
@@ -31,7 +33,7 @@ FILINGS = st.lists(
 @given(FILINGS, st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 4))
 def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread, mixes, later):
     filings = sorted(filings, key=lambda filing: filing[0])
-    ledger = sb.Ledger(EXAMPLES)
+    ledger = sb.scorers.Ledger(EXAMPLES)
     scored, recorded = PlainLedger(EXAMPLES, 1), PlainLedger(EXAMPLES, 1)
     for number, (epoch, indices, takes) in enumerate(filings):
         keys, scores = sorted(indices), [float(number)] * len(indices)
@@ -39,7 +41,7 @@ def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread
         twin.file(keys, scores, epoch)
         column.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(scores), epoch)
     now = max((epoch for epoch, *_ in filings), default=0) + later
-    found = begin(sb.Stale(sb.Forward(), epochs, spread, mixes)).recall(ledger, now)
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread, mixes)).recall(ledger, now)
     expected = []
     for index in range(EXAMPLES):
         newest, other = scored.newest(index), recorded.newest(index)
@@ -53,27 +55,29 @@ def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread
 
 
 def test_scores_that_are_good_for_one_epoch_are_never_used_again():
-    ledger = sb.Ledger(EXAMPLES)
+    ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.scored.file(torch.arange(EXAMPLES), torch.ones(EXAMPLES), 0)
-    assert begin(sb.Stale(sb.Forward(), 1)).recall(ledger, 1) is None
+    assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1)).recall(ledger, 1) is None
 
 
 def test_a_recorded_loss_that_is_not_a_number_is_no_score():
-    ledger = sb.Ledger(EXAMPLES)
+    ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
-    found = begin(sb.Stale(sb.Forward(), 3, recorded=True)).recall(ledger, 4)
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)).recall(ledger, 4)
     assert found[0] == 1.0
     assert bool(found[1:].isnan().all())
 
 
 def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
-    expected = replace(sb.Forward().needs, indices=True, remembers=True, fresh=1 / 4)
-    assert sb.Stale(sb.Forward(), epochs=4).needs == expected
-    assert sb.Stale(sb.Forward("error-norm")).needs.outputs
+    expected = replace(sb.scorers.Forward().needs, indices=True, remembers=True, fresh=1 / 4)
+    assert sb.scorers.Stale(sb.scorers.Forward(), epochs=4).needs == expected
+    assert sb.scorers.Stale(sb.scorers.Forward("error-norm")).needs.outputs
 
 
-@pytest.mark.parametrize("kind", [sb.Stale, sb.Predicted])
-@pytest.mark.parametrize("inner", [None, sb.Top(0.5), sb.Forward, STALE, PREDICTED, RECORDED])
+@pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])
+@pytest.mark.parametrize(
+    "inner", [None, sb.selectors.Top(0.5), sb.scorers.Forward, STALE, PREDICTED, RECORDED]
+)
 def test_what_cannot_be_wrapped_is_refused(kind, inner):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
         kind(inner)
@@ -83,9 +87,9 @@ def test_what_cannot_be_wrapped_is_refused(kind, inner):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda epochs: sb.Stale(sb.Forward(), epochs),
-        lambda epochs: sb.Predicted(sb.Forward(), epochs=epochs),
-        lambda epochs: sb.Recorded(max_age=epochs),
+        lambda epochs: sb.scorers.Stale(sb.scorers.Forward(), epochs),
+        lambda epochs: sb.scorers.Predicted(sb.scorers.Forward(), epochs=epochs),
+        lambda epochs: sb.scorers.Recorded(max_age=epochs),
     ],
 )
 def test_what_is_no_number_of_epochs_is_refused(make, epochs):

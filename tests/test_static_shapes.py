@@ -15,11 +15,11 @@ import selective_backprop as sb
 
 BATCH, WINDOW, WINDOWS, EPOCHS = 4, 12, 3, 4
 EXACT = {
-    "percentile": sb.Percentile(2.0),
-    "top": sb.Top(1 / 3),
-    "bottom": sb.Bottom(1 / 3),
-    "uniform": sb.Uniform(1 / 3),
-    "proportional": sb.Proportional(presample=3.0, bias=0.0),
+    "percentile": sb.selectors.Percentile(2.0),
+    "top": sb.selectors.Top(1 / 3),
+    "bottom": sb.selectors.Bottom(1 / 3),
+    "uniform": sb.selectors.Uniform(1 / 3),
+    "proportional": sb.selectors.Proportional(presample=3.0, bias=0.0),
 }
 
 
@@ -62,8 +62,8 @@ def train(
     return shapes
 
 
-def scored(selector: sb.AbstractSelector) -> sb.Strategy:
-    return sb.Strategy("exact", sb.Forward(), selector)
+def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
+    return sb.Strategy("exact", sb.scorers.Forward(), selector)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -91,7 +91,7 @@ def test_a_window_in_pieces_takes_a_pass_for_each():
     )
     inputs = torch.randn(WINDOWS * WINDOW, 3)
     loader = DataLoader(TensorDataset(inputs, (inputs[:, 0] > 0).long()), BATCH)
-    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), scored(sb.Top(1 / 3)))
+    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), scored(sb.selectors.Top(1 / 3)))
     train(model, list(model.parameters()), door, epochs=1)
     assert Counter(passes) == {(BATCH, False): 3 * WINDOWS, (BATCH, True): WINDOWS}
 
@@ -136,8 +136,8 @@ def test_a_scorer_that_compiles_leaves_training_as_it_is(graphs):
     found, count = graphs
     torch._dynamo.register_backend(count, name="counted")
     model = Net()
-    scorer = sb.Compiled(sb.Forward(), dynamic=False, backend="counted", check=None)
-    strategy = sb.Strategy("compiled", scorer, sb.Percentile(2.0))
+    scorer = sb.scorers.Compiled(sb.scorers.Forward(), dynamic=False, backend="counted", check=None)
+    strategy = sb.Strategy("compiled", scorer, sb.selectors.Percentile(2.0))
     with unhooked():
         train(model, list(model.parameters()), make_door(model, strategy))
     assert found == [(WINDOW, False)]

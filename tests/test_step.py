@@ -17,7 +17,7 @@ import selective_backprop as sb
 
 LOSS = nn.CrossEntropyLoss()
 QUARTER = sb.selective_backprop(rate=1 / 4, warmup_epochs=0)
-TOP = sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
+TOP = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4))
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_highest_losses_are_selected_and_come_back_with_gradients(reuse: boo
 
 
 def test_weights_of_a_reweighting_strategy_are_in_the_loss() -> None:
-    strategy = sb.Strategy("kath", sb.Forward(), sb.Proportional(presample=3))
+    strategy = sb.Strategy("kath", sb.scorers.Forward(), sb.selectors.Proportional(presample=3))
     step = sb.SelectiveStep(nets.mlp().double(), LOSS, strategy)
     selected = step(nets.candidates(nets.VECTORS, 0))
     assert selected.weights.unique().numel() > 1
@@ -64,9 +64,9 @@ def test_everything_is_the_whole_batch_in_its_order() -> None:
 
 
 def test_cheap_scorers_say_how_far_they_agree() -> None:
-    scorer = sb.LowResolution(sb.Forward(), factor=2)
+    scorer = sb.scorers.LowResolution(sb.scorers.Forward(), factor=2)
     net = nets.convolutional().double()
-    step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.Top(rate=1 / 2)))
+    step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.selectors.Top(rate=1 / 2)))
     assert step.agreement is None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sb.SelectionWarning)  # a net that has learned nothing
@@ -123,7 +123,9 @@ def test_a_state_of_something_else_is_refused() -> None:
         step.load_state_dict(state)
 
 
-@pytest.mark.parametrize("scorer", [sb.Forward(), sb.Synced(sb.Forward(), every=2)])
+@pytest.mark.parametrize(
+    "scorer", [sb.scorers.Forward(), sb.scorers.Synced(sb.scorers.Forward(), every=2)]
+)
 def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
     strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
     net, generator = nets.mlp().double(), torch.Generator().manual_seed(7)
@@ -214,7 +216,10 @@ def test_memory_is_held_for_one_step_at_most() -> None:
         (sb.selective_backprop(rate=1 / 3), "warmup_epochs=0"),
         (sb.selective_backprop(rate=1 / 3, warmup_epochs=0, draw="bernoulli"), 'draw="exact"'),
         (sb.infobatch(), "SelectiveLoader"),
-        (sb.Strategy("stale", sb.Stale(sb.Forward()), sb.Top(1 / 3)), "SelectiveLoader"),
+        (
+            sb.Strategy("stale", sb.scorers.Stale(sb.scorers.Forward()), sb.selectors.Top(1 / 3)),
+            "SelectiveLoader",
+        ),
     ],
 )
 def test_strategies_that_need_more_than_a_batch_are_refused(strategy: Any, message: str) -> None:
@@ -271,10 +276,11 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 
 
 @pytest.mark.parametrize(
-    "scorer", [sb.Forward(autocast=torch.bfloat16), sb.Forward(inference_mode=True), None]
+    "scorer",
+    [sb.scorers.Forward(autocast=torch.bfloat16), sb.scorers.Forward(inference_mode=True), None],
 )
 def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
-    strategy = sb.Strategy("other", scorer, sb.Uniform(rate=1 / 3))
+    strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))
     with pytest.raises(sb.ConfigurationError, match=r"Forward\(\)"):
         sb.SelectiveStep(nets.mlp(), LOSS, strategy, reuse_activations=True)
 

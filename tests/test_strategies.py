@@ -16,23 +16,26 @@ import selective_backprop as sb
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
-        (sb.traditional(), sb.Strategy("traditional", None, sb.Everything())),
+        (sb.traditional(), sb.Strategy("traditional", None, sb.selectors.Everything())),
         (
             sb.random_backprop(1 / 3),
-            sb.Strategy("random-backprop", None, sb.Uniform(1 / 3), sb.Schedule()),
+            sb.Strategy("random-backprop", None, sb.selectors.Uniform(1 / 3), sb.Schedule()),
         ),
         (
             sb.random_scored(0.5, draw="bernoulli", schedule=sb.Schedule(1)),
             sb.Strategy(
-                "random-scored", sb.Forward(), sb.Uniform(0.5, "bernoulli"), sb.Schedule(1)
+                "random-scored",
+                sb.scorers.Forward(),
+                sb.selectors.Uniform(0.5, "bernoulli"),
+                sb.Schedule(1),
             ),
         ),
         (
             sb.selective_backprop(beta=2),
             sb.Strategy(
                 "selective-backprop",
-                sb.Forward(),
-                sb.Percentile(2, "exact", 1024),
+                sb.scorers.Forward(),
+                sb.selectors.Percentile(2, "exact", 1024),
                 sb.Schedule(warmup_epochs=1),
             ),
         ),
@@ -45,12 +48,12 @@ import selective_backprop as sb
                 start=0.1,
                 end=0.9,
                 plain_every=5,
-                scorer=sb.Forward(training=True),
+                scorer=sb.scorers.Forward(training=True),
             ),
             sb.Strategy(
                 "selective-backprop",
-                sb.Forward(training=True),
-                sb.Percentile(3, sb.Draw.BERNOULLI, 7),
+                sb.scorers.Forward(training=True),
+                sb.selectors.Percentile(3, sb.selectors.Draw.BERNOULLI, 7),
                 sb.Schedule(2, 0.1, 0.9, 5),
             ),
         ),
@@ -62,7 +65,7 @@ def test_a_named_method_is_its_combination(strategy, expected):
 
 SUBSET = sb.Subset(torch.tensor([0, 2]), 4)
 LATER = sb.Schedule(2)
-NORMS = sb.Forward("error-norm")
+NORMS = sb.scorers.Forward("error-norm")
 FIRST = sb.Schedule(warmup_epochs=1)
 
 
@@ -73,17 +76,34 @@ def adam(parameters):
 @pytest.mark.parametrize(
     ("strategy", "parts"),
     [
-        (sb.random_k(0.5), ("random-k", sb.Forward(), sb.Uniform(0.5), sb.Schedule())),
-        (sb.top_k(0.5), ("top-k", sb.Forward(), sb.Top(0.5), sb.Schedule())),
-        (sb.low_k(0.5), ("low-k", sb.Forward(), sb.Bottom(0.5), sb.Schedule())),
-        (sb.top_k(0.5, scorer=NORMS, schedule=LATER), ("top-k", NORMS, sb.Top(0.5), LATER)),
-        (sb.low_k(0.5, scorer=NORMS, schedule=LATER), ("low-k", NORMS, sb.Bottom(0.5), LATER)),
+        (
+            sb.random_k(0.5),
+            ("random-k", sb.scorers.Forward(), sb.selectors.Uniform(0.5), sb.Schedule()),
+        ),
+        (sb.top_k(0.5), ("top-k", sb.scorers.Forward(), sb.selectors.Top(0.5), sb.Schedule())),
+        (sb.low_k(0.5), ("low-k", sb.scorers.Forward(), sb.selectors.Bottom(0.5), sb.Schedule())),
+        (
+            sb.top_k(0.5, scorer=NORMS, schedule=LATER),
+            ("top-k", NORMS, sb.selectors.Top(0.5), LATER),
+        ),
+        (
+            sb.low_k(0.5, scorer=NORMS, schedule=LATER),
+            ("low-k", NORMS, sb.selectors.Bottom(0.5), LATER),
+        ),
         (
             sb.random_k(0.5, scorer=NORMS, schedule=LATER),
-            ("random-k", NORMS, sb.Uniform(0.5), LATER),
+            ("random-k", NORMS, sb.selectors.Uniform(0.5), LATER),
         ),
-        (sb.pruned(SUBSET), ("pruned", None, sb.Everything(), sb.Schedule(), SUBSET)),
-        (sb.stale_sb(beta=2), ("stale-sb", sb.Stale(sb.Forward(), 3), sb.Percentile(2), FIRST)),
+        (sb.pruned(SUBSET), ("pruned", None, sb.selectors.Everything(), sb.Schedule(), SUBSET)),
+        (
+            sb.stale_sb(beta=2),
+            (
+                "stale-sb",
+                sb.scorers.Stale(sb.scorers.Forward(), 3),
+                sb.selectors.Percentile(2),
+                FIRST,
+            ),
+        ),
         (
             sb.stale_sb(
                 beta=2,
@@ -97,19 +117,24 @@ def adam(parameters):
             ),
             (
                 "stale-sb",
-                sb.Stale(NORMS, 4, spread=True, recorded=True),
-                sb.Percentile(2, "bernoulli", 9),
+                sb.scorers.Stale(NORMS, 4, spread=True, recorded=True),
+                sb.selectors.Percentile(2, "bernoulli", 9),
                 LATER,
             ),
         ),
         (
             sb.predicted_sb(beta=2),
-            ("predicted-sb", sb.Predicted(sb.Forward(), sb.Average(), 3), sb.Percentile(2), FIRST),
+            (
+                "predicted-sb",
+                sb.scorers.Predicted(sb.scorers.Forward(), sb.scorers.Average(), 3),
+                sb.selectors.Percentile(2),
+                FIRST,
+            ),
         ),
         (
             sb.predicted_sb(
                 beta=2,
-                predictor=sb.Average(0.1),
+                predictor=sb.scorers.Average(0.1),
                 epochs=5,
                 draw="bernoulli",
                 history=9,
@@ -118,80 +143,108 @@ def adam(parameters):
             ),
             (
                 "predicted-sb",
-                sb.Predicted(NORMS, sb.Average(0.1), 5),
-                sb.Percentile(2, "bernoulli", 9),
+                sb.scorers.Predicted(NORMS, sb.scorers.Average(0.1), 5),
+                sb.selectors.Percentile(2, "bernoulli", 9),
                 LATER,
             ),
         ),
-        (sb.recorded_sb(beta=2), ("recorded-sb", sb.Recorded(), sb.Percentile(2), FIRST)),
+        (
+            sb.recorded_sb(beta=2),
+            ("recorded-sb", sb.scorers.Recorded(), sb.selectors.Percentile(2), FIRST),
+        ),
         (
             sb.recorded_sb(beta=2, max_age=3, draw="bernoulli", schedule=LATER),
-            ("recorded-sb", sb.Recorded(3), sb.Percentile(2, "bernoulli"), LATER),
+            ("recorded-sb", sb.scorers.Recorded(3), sb.selectors.Percentile(2, "bernoulli"), LATER),
         ),
         (
             sb.proxy_sb(nn.Identity, adam, beta=2),
-            ("proxy-sb", sb.Proxy(nn.Identity, adam), sb.Percentile(2), FIRST),
+            ("proxy-sb", sb.scorers.Proxy(nn.Identity, adam), sb.selectors.Percentile(2), FIRST),
         ),
         (
             sb.diet_sb(SUBSET, beta=2),
-            ("diet-sb", sb.Forward(), sb.Percentile(2), FIRST, SUBSET),
+            ("diet-sb", sb.scorers.Forward(), sb.selectors.Percentile(2), FIRST, SUBSET),
         ),
         (
             sb.kath18(),
-            ("kath18", NORMS, sb.Proportional(3.0, 1.0), sb.Schedule(gate=sb.VarianceGate())),
+            (
+                "kath18",
+                NORMS,
+                sb.selectors.Proportional(3.0, 1.0),
+                sb.Schedule(gate=sb.VarianceGate()),
+            ),
         ),
         (
             sb.kath18(2.0, measure="loss", bias=0.0, schedule=LATER),
-            ("kath18", sb.Forward(), sb.Proportional(2.0, 0.0), LATER),
+            ("kath18", sb.scorers.Forward(), sb.selectors.Proportional(2.0, 0.0), LATER),
         ),
         (
             sb.infobatch(),
-            ("infobatch", sb.Recorded(), sb.BelowMean(0.5, True), sb.Schedule(end=0.875)),
+            (
+                "infobatch",
+                sb.scorers.Recorded(),
+                sb.selectors.BelowMean(0.5, True),
+                sb.Schedule(end=0.875),
+            ),
         ),
         (
             sb.infobatch(0.3, longer_steps=False, schedule=LATER),
-            ("infobatch", sb.Recorded(), sb.BelowMean(0.3, False), LATER),
+            ("infobatch", sb.scorers.Recorded(), sb.selectors.BelowMean(0.3, False), LATER),
         ),
         (
             sb.kakurenbo(),
             (
                 "kakurenbo",
-                sb.Recorded(rescore=sb.Forward()),
-                sb.Hide(0.3, 0.7, ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))),
+                sb.scorers.Recorded(rescore=sb.scorers.Forward()),
+                sb.selectors.Hide(0.3, 0.7, ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))),
                 FIRST,
             ),
         ),
         (
             sb.kakurenbo(0.2, confidence=0.6, falls=(), scorer=NORMS, schedule=LATER),
-            ("kakurenbo", sb.Recorded(rescore=NORMS), sb.Hide(0.2, 0.6, ()), LATER),
+            (
+                "kakurenbo",
+                sb.scorers.Recorded(rescore=NORMS),
+                sb.selectors.Hide(0.2, 0.6, ()),
+                LATER,
+            ),
         ),
         (
             sb.easy_skip(),
-            ("easy-skip", sb.Recorded(4), sb.Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
+            (
+                "easy-skip",
+                sb.scorers.Recorded(4),
+                sb.selectors.Confident(0.25),
+                sb.Schedule(0, 0.25, 5 / 6),
+            ),
         ),
         (
             sb.easy_skip(0.5, max_age=2, schedule=LATER),
-            ("easy-skip", sb.Recorded(2), sb.Confident(0.5), LATER),
+            ("easy-skip", sb.scorers.Recorded(2), sb.selectors.Confident(0.5), LATER),
         ),
         (
             sb.auto(),
             (
                 "auto",
-                sb.Recorded(10, highest_of=2, give_up=0.05),
-                sb.NoiseBudget(0.1, 0.1, 0.5),
+                sb.scorers.Recorded(10, highest_of=2, give_up=0.05),
+                sb.selectors.NoiseBudget(0.1, 0.1, 0.5),
                 sb.Schedule(1),
             ),
         ),
         (
             sb.auto(0.3, max_age=4, schedule=LATER),
-            ("auto", sb.Recorded(4, highest_of=2, give_up=0.05), sb.NoiseBudget(0.3), LATER),
+            (
+                "auto",
+                sb.scorers.Recorded(4, highest_of=2, give_up=0.05),
+                sb.selectors.NoiseBudget(0.3),
+                LATER,
+            ),
         ),
         (
             sb.rho_loss(torch.ones(4), 0.5),
             (
                 "rho-loss",
-                sb.Excess(sb.ReferenceLosses(torch.ones(4)), sb.Forward()),
-                sb.Top(0.5),
+                sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(4)), sb.scorers.Forward()),
+                sb.selectors.Top(0.5),
                 sb.Schedule(),
             ),
         ),
@@ -205,7 +258,9 @@ def test_every_other_method_is_its_combination_too(strategy, parts):
 def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     strategy = sb.top_k(0.5)
     within = strategy.within(SUBSET)
-    assert within == sb.Strategy("top-k", sb.Forward(), sb.Top(0.5), subset=SUBSET)
+    assert within == sb.Strategy(
+        "top-k", sb.scorers.Forward(), sb.selectors.Top(0.5), subset=SUBSET
+    )
     assert strategy.subset is None
     for subset in (torch.tensor([1]), 0.5):
         with unhooked(), pytest.raises(sb.ConfigurationError, match="is no Subset, such as"):
@@ -257,8 +312,8 @@ def test_both_or_neither_of_rate_and_beta_are_refused(method, options, found):
         sb.predicted_sb,
         sb.recorded_sb,
         functools.partial(sb.rho_loss, torch.ones(4)),
-        sb.Top,
-        sb.Bottom,
+        sb.selectors.Top,
+        sb.selectors.Bottom,
     ],
 )
 def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(method, rate):
@@ -302,12 +357,12 @@ def test_a_bad_schedule_is_refused_by_the_method():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (("x", sb.Forward, sb.Top(0.5)), "is no scorer, such as Forward\\(\\)"),
-        (("x", sb.Forward(), sb.Top), "is no selector, such as Percentile"),
-        (("x", sb.Forward(), None), "selector=None is no selector"),
-        (("x", sb.Top(0.5), sb.Forward()), "is no scorer"),
-        (("x", sb.Forward(), sb.Top(0.5), None), "schedule=None is no Schedule"),
-        (("x", sb.Forward(), sb.Top(0.5), sb.Schedule), "is no Schedule"),
+        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), "is no scorer, such as Forward\\(\\)"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top), "is no selector, such as Percentile"),
+        (("x", sb.scorers.Forward(), None), "selector=None is no selector"),
+        (("x", sb.selectors.Top(0.5), sb.scorers.Forward()), "is no scorer"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None is no Schedule"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), sb.Schedule), "is no Schedule"),
     ],
 )
 def test_parts_that_are_something_else_are_refused(parts, message):
@@ -315,7 +370,9 @@ def test_parts_that_are_something_else_are_refused(parts, message):
         sb.Strategy(*parts)
 
 
-@pytest.mark.parametrize("selector", [sb.Percentile(1), sb.Top(0.5), sb.Bottom(0.5)])
+@pytest.mark.parametrize(
+    "selector", [sb.selectors.Percentile(1), sb.selectors.Top(0.5), sb.selectors.Bottom(0.5)]
+)
 def test_a_choice_by_score_without_a_scorer_is_refused(selector):
     with pytest.raises(sb.ConfigurationError, match="chooses by score and needs a scorer"):
         sb.Strategy("x", None, selector)
@@ -400,10 +457,10 @@ def test_a_method_of_a_subset_without_one_is_refused(make):
         make(None)
 
 
-@pytest.mark.parametrize("scorer", [sb.Stale(sb.Forward()), sb.Recorded()])
+@pytest.mark.parametrize("scorer", [sb.scorers.Stale(sb.scorers.Forward()), sb.scorers.Recorded()])
 def test_remembering_scores_to_keep_everything_is_refused(scorer):
     with pytest.raises(sb.ConfigurationError, match="keeps everything whatever they are"):
-        sb.Strategy("vain", scorer, sb.Everything())
+        sb.Strategy("vain", scorer, sb.selectors.Everything())
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 7, 8, 13])

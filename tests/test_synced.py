@@ -21,8 +21,8 @@ def losses(model, batch):
 BATCH = tuple(column[:16] for column in fixture_data().tensors)
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module | None) -> sb.RunningScorer:
-    return scorer.start(sb.Context(8, 16, model, losses, rate=1 / 2))
+def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module | None) -> sb.scorers.RunningScorer:
+    return scorer.start(sb.scorers.Context(8, 16, model, losses, rate=1 / 2))
 
 
 def step(model: nn.Module) -> None:
@@ -34,13 +34,13 @@ def step(model: nn.Module) -> None:
 
 
 def exact_scores(model: nn.Module) -> list[float]:
-    return begin(sb.Forward(), model).score(BATCH, None).tolist()
+    return begin(sb.scorers.Forward(), model).score(BATCH, None).tolist()
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 5])
 def test_scores_are_those_of_the_model_at_the_last_update_of_the_copy(every):
     model, past = fresh_net(), []
-    running = begin(sb.Synced(sb.Forward(), every, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), every, check=None), model)
     for batch in range(11):
         step(model)
         past.append(exact_scores(model))
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_model_at_the_last_update_of_the_copy(every):
 
 def test_the_copy_takes_on_the_modes_that_the_model_is_in():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    running = begin(sb.Synced(sb.Forward(training=True), 1, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(training=True), 1, check=None), model)
     for module in (model[1], model):
         scores = running.score(BATCH, None)
         assert scores.tolist() == losses(copy.deepcopy(model), BATCH).tolist()
@@ -60,13 +60,13 @@ def test_the_copy_takes_on_the_modes_that_the_model_is_in():
 def test_parameters_that_are_shared_are_shared_in_the_copy():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 3))
     model[1].weight = model[0].weight
-    running = begin(sb.Synced(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 1, check=None), model)
     step(model)
     assert running.score(BATCH, None).tolist() == exact_scores(model)
 
 
 def test_a_model_of_no_parameters_is_scored():
-    running = begin(sb.Synced(sb.Forward(), 2, check=None), nn.Identity())
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), nn.Identity())
     assert running.score((torch.randn(3, 4), torch.arange(3)), None).shape == (3,)
 
 
@@ -79,7 +79,7 @@ def test_neither_the_model_nor_its_gradients_are_touched_and_the_copy_asks_for_n
     model.register_forward_hook(
         lambda module, *_: seen.append(any(p.requires_grad for p in module.parameters()))
     )
-    running = begin(sb.Synced(sb.Forward(), 2, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), model)
     for _ in range(3):
         running.score(BATCH, None)
     assert seen == [False] * 3
@@ -94,7 +94,7 @@ def test_an_update_allocates_no_tensors_anew():
         places.append([tensor.data_ptr() for tensor in module.state_dict().values()])
 
     model.register_forward_hook(note)
-    running = begin(sb.Synced(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 1, check=None), model)
     for _ in range(3):
         step(model)
         running.score(BATCH, None)
@@ -104,7 +104,9 @@ def test_an_update_allocates_no_tensors_anew():
 
 def test_the_check_covers_the_whole_interval():
     model = fresh_net()
-    running = begin(sb.Synced(sb.Forward(), 12, sb.Check(4, least=0)), model)
+    running = begin(
+        sb.scorers.Synced(sb.scorers.Forward(), 12, sb.scorers.Check(4, least=0)), model
+    )
     for batch in range(12):
         step(model)
         running.score(BATCH, None)
@@ -115,7 +117,7 @@ def test_the_check_covers_the_whole_interval():
 
 def test_without_a_lag_agreement_is_whole():
     model = fresh_net()
-    running = begin(sb.Synced(sb.Forward(), 1, sb.Check(3)), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 1, sb.scorers.Check(3)), model)
     for _ in range(3):
         step(model)
         running.score(BATCH, None)
@@ -125,14 +127,14 @@ def test_without_a_lag_agreement_is_whole():
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4])
 def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
-    def run(model: nn.Module, running: sb.RunningScorer, steps: int) -> list[list[float]]:
+    def run(model: nn.Module, running: sb.scorers.RunningScorer, steps: int) -> list[list[float]]:
         found = []
         for _ in range(steps):
             found.append(running.score(BATCH, None).tolist())
             step(model)
         return found
 
-    scorer = sb.Synced(sb.Forward(), 3, check=sb.Check(2, least=0))
+    scorer = sb.scorers.Synced(sb.scorers.Forward(), 3, check=sb.scorers.Check(2, least=0))
     torch.manual_seed(0)
     model = fresh_net()
     running = begin(scorer, model)
@@ -153,7 +155,7 @@ def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
 
 def test_a_state_does_not_move_with_the_copy_and_holds_none_that_is_about_to_be_replaced():
     model = fresh_net()
-    running = begin(sb.Synced(sb.Forward(), 2, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), model)
     assert running.state_dict()["cheap"]["copy"] is None
     running.score(BATCH, None)
     state = running.state_dict()["cheap"]
@@ -164,7 +166,7 @@ def test_a_state_does_not_move_with_the_copy_and_holds_none_that_is_about_to_be_
     assert same_tensors(state["copy"], kept)
 
 
-def make_door(model: nn.Module, scorer: sb.AbstractScorer) -> sb.SelectiveLoader:
+def make_door(model: nn.Module, scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
     loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
     strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
     generator = torch.Generator().manual_seed(0)
@@ -185,16 +187,21 @@ def train(door: sb.SelectiveLoader, model: nn.Module, epochs: int) -> dict[str, 
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_in_a_loader_it_is_the_lag_alone_that_tells_it_from_exact_scoring(every):
-    def trained(scorer: sb.AbstractScorer) -> dict[str, torch.Tensor]:
+    def trained(scorer: sb.scorers.AbstractScorer) -> dict[str, torch.Tensor]:
         model = fresh_net()
         return train(make_door(model, scorer), model, 2)
 
-    synced, exact = trained(sb.Synced(sb.Forward(), every, check=None)), trained(sb.Forward())
+    synced, exact = (
+        trained(sb.scorers.Synced(sb.scorers.Forward(), every, check=None)),
+        trained(sb.scorers.Forward()),
+    )
     assert same_tensors(synced, exact) == (every == 1)
 
 
 def test_a_loader_goes_on_from_its_state_bit_for_bit(tmp_path):
-    scorer = sb.Synced(sb.Forward(), 3, sb.Check(9, least=0))  # 8 batches are scored in an epoch
+    scorer = sb.scorers.Synced(
+        sb.scorers.Forward(), 3, sb.scorers.Check(9, least=0)
+    )  # 8 batches are scored in an epoch
     model, other = fresh_net(), Net()
     door, resumed = make_door(model, scorer), make_door(other, scorer)
     weights = train(door, model, 1)
@@ -213,7 +220,7 @@ def test_a_loader_goes_on_from_its_state_bit_for_bit(tmp_path):
 def test_a_compiled_model_is_copied_compiled():
     model = fresh_net()
     compiled = torch.compile(model, backend="eager")
-    running = begin(sb.Synced(sb.Forward(), 2, check=None), compiled)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), compiled)
     before = exact_scores(model)
     assert running.score(BATCH, None).tolist() == before
     step(model)
@@ -223,7 +230,7 @@ def test_a_compiled_model_is_copied_compiled():
 
 def test_a_model_whose_parts_change_is_refused():
     model = nn.Sequential(nn.Linear(2, 3))
-    running = begin(sb.Synced(sb.Forward(), 1, check=None), model)
+    running = begin(sb.scorers.Synced(sb.scorers.Forward(), 1, check=None), model)
     model[0] = nn.Linear(2, 5)
     with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight of the model changed"):
         running.score(BATCH, None)
@@ -233,15 +240,15 @@ def test_a_model_that_cannot_be_copied_is_refused():
     model = fresh_net()
     model.lock = threading.Lock()
     with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
-        begin(sb.Synced(sb.Forward(), 2), model)
+        begin(sb.scorers.Synced(sb.scorers.Forward(), 2), model)
 
 
 def test_without_a_model_there_is_nothing_to_copy():
     with pytest.raises(sb.ConfigurationError, match="there is none"):
-        begin(sb.Synced(sb.Forward(), 2), None)
+        begin(sb.scorers.Synced(sb.scorers.Forward(), 2), None)
 
 
 @pytest.mark.parametrize("every", [0, 1.5, -2])
 def test_an_interval_that_is_none_is_refused(every):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=f"every={every}"):
-        sb.Synced(sb.Forward(), every)
+        sb.scorers.Synced(sb.scorers.Forward(), every)

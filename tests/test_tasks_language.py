@@ -93,7 +93,7 @@ def test_a_line_without_a_letter_that_counts_is_chosen_last() -> None:
     task = make_task()
     batch = pad([task.data[index] for index in range(8)])
     batch["labels"][[1, 2, 5]] = MASKED
-    top = sb.Strategy("top", sb.Forward(), sb.Top(rate=5 / 8))
+    top = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=5 / 8))
     step = sb.SelectiveStep(task.model, task.loss_fn, top, outputs=outputs)
     selected = step(batch)
     assert selected.rows.tolist() == [0, 3, 4, 6, 7]

@@ -126,7 +126,7 @@ def test_where_no_index_counts_mixtures_are_examples_like_others(strategy) -> No
 
 def test_a_mixture_that_is_selected_keeps_its_own_targets() -> None:
     net = make_net()
-    strategy = sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 2))
+    strategy = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 2))
     made: list[tuple[Tensor, Tensor]] = []
 
     def noted(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,9 @@ def test_a_step_takes_the_hardest_of_candidates_that_are_mixed_before_it() -> No
     net = make_net()
     inputs, targets = mix(*next(iter(make_loader())))
     step = sb.SelectiveStep(
-        net, nn.CrossEntropyLoss(), sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
+        net,
+        nn.CrossEntropyLoss(),
+        sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4)),
     )
     selected = step((inputs, targets))
     losses = -(net(inputs).log_softmax(1) * targets).sum(1)

@@ -90,7 +90,7 @@ def test_terms_of_each_example_train() -> None:
 
 def test_a_step_takes_the_examples_that_are_hardest_to_tell_from_their_fellows() -> None:
     net, batch = make_net(), next(iter(loader()))
-    top = sb.Strategy("top", sb.Forward(), sb.Top(rate=1 / 4))
+    top = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4))
     selected = sb.SelectiveStep(net, None, top, losses=terms)(batch)
     assert selected.rows.tolist() == terms(net, batch).topk(16).indices.sort().values.tolist()
     kept = tuple(view[selected.rows] for view in batch)

@@ -74,7 +74,7 @@ def _conclude():
             means = images.mean((1, 2, 3)) * (1 if images.shape[-1] > 1 else -1)
             return torch.stack([means, -means], 1)
     images, model = torch.rand(64, 1, 4, 4), Contrary()
-    scorer = sb.LowResolution(sb.Forward(), 4, check=sb.Check(1, least=1.0))
+    scorer = sb.scorers.LowResolution(sb.scorers.Forward(), 4, check=sb.scorers.Check(1, least=1.0))
     strategy = sb.selective_backprop(1 / 2, scorer=scorer, warmup_epochs=0)
     loader = sb.SelectiveLoader(
         DataLoader(TensorDataset(images, torch.zeros(64).long()), 32), model, LOSS, strategy,
@@ -85,7 +85,7 @@ def _conclude():
 
 def start():
     _low_precision.is_slow = lambda *of: True
-    strategy = sb.selective_backprop(1 / 2, scorer=sb.LowPrecision(sb.Forward()))
+    strategy = sb.selective_backprop(1 / 2, scorer=sb.scorers.LowPrecision(sb.scorers.Forward()))
     sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, LOSS, strategy)  # here
 
 def _warn():

@@ -3,6 +3,8 @@
 import importlib
 import typing
 
+from selective_backprop import scorers as scorers
+from selective_backprop import selectors as selectors
 from selective_backprop._core.errors import (
     BatchError,
     ConfigurationError,
@@ -17,72 +19,17 @@ from selective_backprop._core.stats import ScoreStats, Stats, StepStats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._memory.history import History
-from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pruning.ensemble import ExampleScores
 from selective_backprop._pruning.example_scores import el2n_scores, grand_scores
 from selective_backprop._pruning.prune import Keep, prune
-from selective_backprop._sampling.context import Context
-from selective_backprop._sampling.draws import (
-    Choice,
-    Draw,
-    Selection,
-    draw_exactly,
-    inclusion_odds,
-    tilted_odds,
-)
-from selective_backprop._sampling.gate import AbstractGate, RunningGate, VarianceGate
+from selective_backprop._sampling.draws import Selection
+from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
-from selective_backprop.scorers import (
-    AbstractPredictor,
-    AbstractScorer,
-    Average,
-    Check,
-    Compiled,
-    Crossing,
-    Delegating,
-    EarlyExit,
-    Excess,
-    Forward,
-    GaussianProcess,
-    Int8,
-    LowPrecision,
-    LowResolution,
-    Measure,
-    Needs,
-    Pipelined,
-    Predicted,
-    Proxy,
-    Recorded,
-    ReferenceLosses,
-    RunningScorer,
-    Stale,
-    Synced,
-)
-from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.selectors import (
-    AbstractSelector,
-    BelowMean,
-    Bottom,
-    Confident,
-    Everything,
-    Hide,
-    NoiseBudget,
-    Paced,
-    Percentile,
-    Proportional,
-    RunningSelector,
-    Stateless,
-    Terms,
-    Top,
-    Uniform,
-    selection_probability,
-)
 from selective_backprop.strategies import (
     Strategy,
     auto,
@@ -107,84 +54,22 @@ from selective_backprop.strategies import (
 )
 
 if typing.TYPE_CHECKING:
-    from selective_backprop.guide import (
-        Advice,
-        Cut,
-        Doubts,
-        Forecast,
-        Median,
-        Recommendation,
-        Redundancy,
-        ScorerOutcome,
-        Suspects,
-        advise,
-        audit,
-    )
+    from selective_backprop import guide as guide
 
 __all__ = [
-    "AbstractGate",
-    "AbstractPredictor",
-    "AbstractScorer",
-    "AbstractSelector",
-    "Advice",
-    "Agreement",
-    "Average",
     "BatchError",
-    "BelowMean",
-    "Bottom",
-    "Check",
-    "Choice",
-    "Compiled",
-    "Confident",
     "ConfigurationError",
-    "Context",
-    "Crossing",
-    "Cut",
     "DataError",
-    "Delegating",
-    "Doubts",
-    "Draw",
-    "EarlyExit",
-    "Everything",
     "ExampleScores",
-    "Excess",
-    "Forecast",
-    "Forward",
-    "GaussianProcess",
-    "Hide",
-    "History",
-    "Int8",
     "Keep",
-    "Ledger",
     "Leftovers",
     "LoaderError",
     "Log",
     "LossError",
-    "LowPrecision",
-    "LowResolution",
-    "Measure",
-    "Median",
-    "Needs",
-    "NoiseBudget",
     "NonFinite",
-    "Observations",
-    "Paced",
-    "Percentile",
-    "Pipelined",
-    "Predicted",
-    "Proportional",
-    "Proxy",
-    "Recommendation",
     "RecordError",
-    "Recorded",
-    "Redundancy",
-    "ReferenceLosses",
-    "RunningGate",
-    "RunningScorer",
-    "RunningSelector",
     "Schedule",
     "ScoreStats",
-    "ScorerOutcome",
     "SelectedLosses",
     "SelectedTokens",
     "Selection",
@@ -192,29 +77,18 @@ __all__ = [
     "SelectiveBackpropError",
     "SelectiveLoader",
     "SelectiveStep",
-    "Stale",
-    "Stateless",
     "Stats",
     "StepStats",
     "Stopwatch",
     "Strategy",
     "Subset",
-    "Suspects",
-    "Synced",
-    "Terms",
     "TokenSelection",
-    "Top",
-    "Uniform",
     "VarianceGate",
-    "advise",
-    "audit",
     "auto",
     "diet_sb",
-    "draw_exactly",
     "easy_skip",
     "el2n_scores",
     "grand_scores",
-    "inclusion_odds",
     "infobatch",
     "kakurenbo",
     "kath18",
@@ -228,10 +102,8 @@ __all__ = [
     "random_scored",
     "recorded_sb",
     "rho_loss",
-    "selection_probability",
     "selective_backprop",
     "stale_sb",
-    "tilted_odds",
     "top_k",
     "traditional",
 ]
@@ -239,12 +111,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import the guide when it is first asked for: training needs none of it."""
-    if name not in __all__:
+    if name != "guide":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module("selective_backprop.guide"), name)
-    globals()[name] = value
-    return value
+    return importlib.import_module("selective_backprop.guide")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), "guide"})

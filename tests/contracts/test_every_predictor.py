@@ -18,9 +18,16 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 PREDICTORS = {
-    sb.Average: [sb.Average(), sb.Average(decay=0, depth=1)],
-    sb.Crossing: [sb.Crossing(), sb.Crossing(1 / 4, depth=2, points=8), sb.Crossing(1)],
-    sb.GaussianProcess: [sb.GaussianProcess(), sb.GaussianProcess(points=8, depth=2)],
+    sb.scorers.Average: [sb.scorers.Average(), sb.scorers.Average(decay=0, depth=1)],
+    sb.scorers.Crossing: [
+        sb.scorers.Crossing(),
+        sb.scorers.Crossing(1 / 4, depth=2, points=8),
+        sb.scorers.Crossing(1),
+    ],
+    sb.scorers.GaussianProcess: [
+        sb.scorers.GaussianProcess(),
+        sb.scorers.GaussianProcess(points=8, depth=2),
+    ],
 }
 ALL = [predictor for examples in PREDICTORS.values() for predictor in examples]
 
@@ -28,15 +35,17 @@ every_predictor = pytest.mark.parametrize("predictor", ALL, ids=repr)
 
 
 def test_every_predictor_is_public_and_listed_here():
-    assert final_classes(sb.AbstractPredictor) == public_classes(sb.AbstractPredictor)
-    assert final_classes(sb.AbstractPredictor) == set(PREDICTORS)
+    assert final_classes(sb.scorers.AbstractPredictor) == public_classes(
+        sb.scorers.AbstractPredictor
+    )
+    assert final_classes(sb.scorers.AbstractPredictor) == set(PREDICTORS)
 
 
 @every_predictor
 def test_a_specification_is_final_frozen_and_compares_by_value(predictor):
     kind = type(predictor)
     assert kind.__final__
-    assert kind.__mro__[1] is sb.AbstractPredictor
+    assert kind.__mro__[1] is sb.scorers.AbstractPredictor
     assert copy.deepcopy(predictor) == predictor
     assert hash(copy.deepcopy(predictor)) == hash(predictor)
     for field in fields(predictor):
@@ -46,7 +55,7 @@ def test_a_specification_is_final_frozen_and_compares_by_value(predictor):
 
 @every_predictor
 def test_as_many_scores_are_remembered_as_it_looks_at(predictor):
-    assert sb.Predicted(sb.Forward(), predictor).needs.depth == predictor.depth
+    assert sb.scorers.Predicted(sb.scorers.Forward(), predictor).needs.depth == predictor.depth
 
 
 def some_observed(predictor, examples=60):
@@ -69,7 +78,7 @@ def test_each_observed_example_gets_one_finite_score(predictor):
 @every_predictor
 @pytest.mark.parametrize("examples", [1, 20])
 def test_where_nothing_was_observed_nothing_is_predicted(predictor, examples):
-    nothing = sb.Ledger(examples, predictor.depth).scored.observe()
+    nothing = sb.scorers.Ledger(examples, predictor.depth).scored.observe()
     assert np.isnan(predictor.predict(nothing, NEXT)).all()
 
 
@@ -93,7 +102,7 @@ def test_predictions_repeat_and_leave_the_world_as_it_was(predictor):
 def test_an_example_is_told_by_its_scores_and_not_by_its_place(predictor):
     observed = some_observed(predictor)
     order = np.random.default_rng(0).permutation(60)
-    shuffled = sb.Observations(*(column[:, order] for column in observed))
+    shuffled = sb.scorers.Observations(*(column[:, order] for column in observed))
     predicted, moved = (predictor.predict(seen, NEXT) for seen in (observed, shuffled))
     np.testing.assert_allclose(moved, predicted[order], rtol=1e-3)
 
@@ -136,13 +145,15 @@ def train(predictor, epochs):
     return seen, loader.stats
 
 
-@pytest.mark.parametrize("predictor", [sb.Average(), sb.Crossing(1 / 4), sb.GaussianProcess()])
+@pytest.mark.parametrize(
+    "predictor", [sb.scorers.Average(), sb.scorers.Crossing(1 / 4), sb.scorers.GaussianProcess()]
+)
 def test_a_training_selects_by_what_is_predicted(predictor):
     # all are kept in epoch 0 and scored in 1, 3 and 5; in 6 there are three scores to learn from
     seen, stats = train(predictor, 7)
     assert stats.scored == 3 * EXAMPLES + 32  # the first batch is scored to see that it can be
     assert all(len(kept) == pytest.approx(EXAMPLES / 4, abs=32) for kept in seen[1:])
-    blind, _ = train(sb.Average(decay=0), 7)
+    blind, _ = train(sb.scorers.Average(decay=0), 7)
     assert blind[6] != seen[6]
-    if not isinstance(predictor, sb.Average):  # which needs only two scores of each
+    if not isinstance(predictor, sb.scorers.Average):  # which needs only two scores of each
         assert blind[:6] == seen[:6]

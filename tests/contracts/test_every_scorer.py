@@ -36,59 +36,82 @@ def make_optimizer(parameters) -> torch.optim.Optimizer:
 
 
 SCORERS = {
-    sb.Compiled: [
-        sb.Compiled(sb.Forward(), backend="eager"),
-        sb.Compiled(sb.LowPrecision(sb.Forward()), backend="eager", check=None),
+    sb.scorers.Compiled: [
+        sb.scorers.Compiled(sb.scorers.Forward(), backend="eager"),
+        sb.scorers.Compiled(
+            sb.scorers.LowPrecision(sb.scorers.Forward()), backend="eager", check=None
+        ),
     ],
-    sb.EarlyExit: [
-        sb.EarlyExit("head", make_head, make_optimizer),
-        sb.EarlyExit("head", make_head, make_optimizer, check=None, training=True),
+    sb.scorers.EarlyExit: [
+        sb.scorers.EarlyExit("head", make_head, make_optimizer),
+        sb.scorers.EarlyExit("head", make_head, make_optimizer, check=None, training=True),
     ],
-    sb.Excess: [
-        sb.Excess(sb.ReferenceLosses(torch.linspace(0, 1, 1000)), sb.Forward()),
-        sb.Excess(sb.ReferenceLosses(torch.ones(1000)), sb.Forward("error-norm")),
+    sb.scorers.Excess: [
+        sb.scorers.Excess(
+            sb.scorers.ReferenceLosses(torch.linspace(0, 1, 1000)), sb.scorers.Forward()
+        ),
+        sb.scorers.Excess(
+            sb.scorers.ReferenceLosses(torch.ones(1000)), sb.scorers.Forward("error-norm")
+        ),
     ],
-    sb.Forward: [
-        sb.Forward(),
-        sb.Forward(training=True),
-        sb.Forward(autocast=torch.bfloat16),
-        sb.Forward(inference_mode=True),
-        sb.Forward(training=True, autocast=torch.float16, inference_mode=True),
-        sb.Forward("error-norm"),
+    sb.scorers.Forward: [
+        sb.scorers.Forward(),
+        sb.scorers.Forward(training=True),
+        sb.scorers.Forward(autocast=torch.bfloat16),
+        sb.scorers.Forward(inference_mode=True),
+        sb.scorers.Forward(training=True, autocast=torch.float16, inference_mode=True),
+        sb.scorers.Forward("error-norm"),
     ],
-    sb.Int8: [
-        sb.Int8(sb.Forward()),
-        sb.Int8(sb.Forward("error-norm"), 1, 2, 2, sb.Check(1, least=0)),
-        sb.Int8(sb.LowResolution(sb.Forward(inference_mode=True)), 3, check=None),
+    sb.scorers.Int8: [
+        sb.scorers.Int8(sb.scorers.Forward()),
+        sb.scorers.Int8(sb.scorers.Forward("error-norm"), 1, 2, 2, sb.scorers.Check(1, least=0)),
+        sb.scorers.Int8(
+            sb.scorers.LowResolution(sb.scorers.Forward(inference_mode=True)), 3, check=None
+        ),
     ],
-    sb.LowPrecision: [
-        sb.LowPrecision(sb.Forward()),
-        sb.LowPrecision(sb.Forward("error-norm"), torch.float16, sb.Check(2, 3, least=0)),
-        sb.LowPrecision(sb.Proxy(make_small_model, make_optimizer), check=None),
+    sb.scorers.LowPrecision: [
+        sb.scorers.LowPrecision(sb.scorers.Forward()),
+        sb.scorers.LowPrecision(
+            sb.scorers.Forward("error-norm"), torch.float16, sb.scorers.Check(2, 3, least=0)
+        ),
+        sb.scorers.LowPrecision(sb.scorers.Proxy(make_small_model, make_optimizer), check=None),
     ],
-    sb.LowResolution: [
-        sb.LowResolution(sb.Forward()),
-        sb.LowResolution(sb.LowPrecision(sb.Forward()), 3, ["images"], sb.Check(1, least=0)),
+    sb.scorers.LowResolution: [
+        sb.scorers.LowResolution(sb.scorers.Forward()),
+        sb.scorers.LowResolution(
+            sb.scorers.LowPrecision(sb.scorers.Forward()),
+            3,
+            ["images"],
+            sb.scorers.Check(1, least=0),
+        ),
     ],
-    sb.Pipelined: [
-        sb.Pipelined(sb.Forward(), 4, check=sb.Check(1)),
-        sb.Pipelined(sb.LowResolution(sb.Forward(training=True)), 1, ahead=1, check=None),
+    sb.scorers.Pipelined: [
+        sb.scorers.Pipelined(sb.scorers.Forward(), 4, check=sb.scorers.Check(1)),
+        sb.scorers.Pipelined(
+            sb.scorers.LowResolution(sb.scorers.Forward(training=True)), 1, ahead=1, check=None
+        ),
     ],
-    sb.Predicted: [sb.Predicted(sb.Forward()), sb.Predicted(sb.Forward("error-norm"), epochs=2)],
-    sb.Proxy: [sb.Proxy(make_small_model, make_optimizer)],
-    sb.Recorded: [
-        sb.Recorded(),
-        sb.Recorded(max_age=2, rescore=sb.Forward()),
+    sb.scorers.Predicted: [
+        sb.scorers.Predicted(sb.scorers.Forward()),
+        sb.scorers.Predicted(sb.scorers.Forward("error-norm"), epochs=2),
     ],
-    sb.Stale: [sb.Stale(sb.Forward()), sb.Stale(sb.Forward(inference_mode=True), 3, True, True)],
-    sb.Synced: [
-        sb.Synced(sb.Forward(), 1),
-        sb.Synced(sb.Forward(training=True), 4, sb.Check(1)),
-        sb.Synced(sb.LowResolution(sb.Forward()), 2, check=None),
+    sb.scorers.Proxy: [sb.scorers.Proxy(make_small_model, make_optimizer)],
+    sb.scorers.Recorded: [
+        sb.scorers.Recorded(),
+        sb.scorers.Recorded(max_age=2, rescore=sb.scorers.Forward()),
+    ],
+    sb.scorers.Stale: [
+        sb.scorers.Stale(sb.scorers.Forward()),
+        sb.scorers.Stale(sb.scorers.Forward(inference_mode=True), 3, True, True),
+    ],
+    sb.scorers.Synced: [
+        sb.scorers.Synced(sb.scorers.Forward(), 1),
+        sb.scorers.Synced(sb.scorers.Forward(training=True), 4, sb.scorers.Check(1)),
+        sb.scorers.Synced(sb.scorers.LowResolution(sb.scorers.Forward()), 2, check=None),
     ],
 }
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
-TAKES_NONE = sb.Recorded()  # the only one that never scores
+TAKES_NONE = sb.scorers.Recorded()  # the only one that never scores
 
 # What a processor lacks is no matter of law, nor is what a compiler says of Python's own stream.
 pytestmark = [
@@ -148,10 +171,10 @@ def losses(model, batch):
     return functional.cross_entropy(*outputs(model, batch), reduction="none")
 
 
-def begin(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
+def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:
     return start_scorer(
         scorer,
-        sb.Context(
+        sb.scorers.Context(
             5,
             10,
             model=model,
@@ -163,7 +186,9 @@ def begin(scorer: sb.AbstractScorer, model: nn.Module) -> sb.RunningScorer:
     )
 
 
-def score(running: sb.RunningScorer, indices: torch.Tensor | None = INDICES) -> torch.Tensor:
+def score(
+    running: sb.scorers.RunningScorer, indices: torch.Tensor | None = INDICES
+) -> torch.Tensor:
     return running.score(batch(), indices)
 
 
@@ -190,14 +215,14 @@ def snapshot(model: nn.Module) -> dict[str, object]:
 
 
 def test_every_scorer_is_public_and_listed_here():
-    assert final_classes(sb.AbstractScorer) == public_classes(sb.AbstractScorer)
-    assert final_classes(sb.AbstractScorer) == set(SCORERS)
+    assert final_classes(sb.scorers.AbstractScorer) == public_classes(sb.scorers.AbstractScorer)
+    assert final_classes(sb.scorers.AbstractScorer) == set(SCORERS)
 
 
 @every_specification
 def test_what_remembers_is_told_by_index_and_says_so(scorer):
     running = begin(scorer, Restless())
-    recalls = type(running).recall is not sb.RunningScorer.recall
+    recalls = type(running).recall is not sb.scorers.RunningScorer.recall
     assert recalls == scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
 
@@ -212,7 +237,7 @@ def test_what_is_begun_ahead_says_so(scorer):
 def test_a_specification_is_final_frozen_and_compares_by_value(scorer):
     kind = type(scorer)
     assert kind.__final__
-    assert kind.__mro__[1] is sb.AbstractScorer
+    assert kind.__mro__[1] is sb.scorers.AbstractScorer
     assert kind.__dataclass_params__.frozen
     assert copy.deepcopy(scorer) == scorer
     assert hash(copy.deepcopy(scorer)) == hash(scorer)
@@ -224,7 +249,7 @@ def test_a_specification_is_final_frozen_and_compares_by_value(scorer):
 @every_scorer
 @pytest.mark.parametrize("indices", [INDICES, None])
 def test_each_candidate_gets_one_finite_score_without_history(scorer, indices):
-    if isinstance(scorer, sb.Excess) and indices is None:
+    if isinstance(scorer, sb.scorers.Excess) and indices is None:
         pytest.skip("compares with a loss of the same example")
     scores = score(begin(scorer, Restless()), indices)
     assert scores.shape == (10,)

@@ -15,39 +15,49 @@ from hypothesis import strategies as st
 import selective_backprop as sb
 
 SELECTORS = {
-    sb.Everything: [sb.Everything()],
-    sb.Uniform: [sb.Uniform(1 / 4), sb.Uniform(1 / 4, "bernoulli"), sb.Uniform(1.0)],
-    sb.Percentile: [
-        sb.Percentile(3),
-        sb.Percentile(3, "bernoulli", history=64),
-        sb.Percentile(0),
-        sb.Percentile(0.25),
+    sb.selectors.Everything: [sb.selectors.Everything()],
+    sb.selectors.Uniform: [
+        sb.selectors.Uniform(1 / 4),
+        sb.selectors.Uniform(1 / 4, "bernoulli"),
+        sb.selectors.Uniform(1.0),
     ],
-    sb.Top: [sb.Top(1 / 4), sb.Top(1.0)],
-    sb.Bottom: [sb.Bottom(1 / 4), sb.Bottom(1.0)],
-    sb.Proportional: [
-        sb.Proportional(),
-        sb.Proportional(4, bias=0.5),
-        sb.Proportional(1.5, bias=0),
+    sb.selectors.Percentile: [
+        sb.selectors.Percentile(3),
+        sb.selectors.Percentile(3, "bernoulli", history=64),
+        sb.selectors.Percentile(0),
+        sb.selectors.Percentile(0.25),
     ],
-    sb.BelowMean: [
-        sb.BelowMean(),
-        sb.BelowMean(0.8, history=64),
-        sb.BelowMean(longer_steps=True),
+    sb.selectors.Top: [sb.selectors.Top(1 / 4), sb.selectors.Top(1.0)],
+    sb.selectors.Bottom: [sb.selectors.Bottom(1 / 4), sb.selectors.Bottom(1.0)],
+    sb.selectors.Proportional: [
+        sb.selectors.Proportional(),
+        sb.selectors.Proportional(4, bias=0.5),
+        sb.selectors.Proportional(1.5, bias=0),
     ],
-    sb.Hide: [sb.Hide(), sb.Hide(0.5, confidence=0.5, falls=(), history=64)],
-    sb.Confident: [sb.Confident(), sb.Confident(1.0)],
-    sb.NoiseBudget: [sb.NoiseBudget(), sb.NoiseBudget(0.5, floor=0.3, correction=1.0)],
+    sb.selectors.BelowMean: [
+        sb.selectors.BelowMean(),
+        sb.selectors.BelowMean(0.8, history=64),
+        sb.selectors.BelowMean(longer_steps=True),
+    ],
+    sb.selectors.Hide: [
+        sb.selectors.Hide(),
+        sb.selectors.Hide(0.5, confidence=0.5, falls=(), history=64),
+    ],
+    sb.selectors.Confident: [sb.selectors.Confident(), sb.selectors.Confident(1.0)],
+    sb.selectors.NoiseBudget: [
+        sb.selectors.NoiseBudget(),
+        sb.selectors.NoiseBudget(0.5, floor=0.3, correction=1.0),
+    ],
 }
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
 BATCH = 16
 
-WITHOUT_CHANCE = (sb.Top, sb.Bottom, sb.Hide)
+WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide)
 BIASED_ON_PURPOSE = {
-    sb.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
-    sb.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
-    sb.Confident(): "tempered, so that no row of a batch weighs four times as much as others",
-    sb.NoiseBudget(): "tempered likewise",
+    sb.selectors.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
+    sb.selectors.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
+    sb.selectors.Confident(): "tempered, so that no row of a batch weighs four times another",
+    sb.selectors.NoiseBudget(): "tempered likewise",
 }
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 
@@ -61,32 +71,38 @@ windows = st.lists(
 )
 
 
-def context(selector: sb.AbstractSelector) -> sb.Context:
+def context(selector: sb.selectors.AbstractSelector) -> sb.selectors.Context:
     """The training that the loader would start the selector in."""
     terms = selector.terms
     window = max(BATCH, round(BATCH / terms.rate))
-    return sb.Context(BATCH, window if terms.draw is sb.Draw.EXACT else None, examples=1000)
+    return sb.selectors.Context(
+        BATCH, window if terms.draw is sb.selectors.Draw.EXACT else None, examples=1000
+    )
 
 
-def begin(selector: sb.AbstractSelector) -> tuple[sb.RunningSelector, sb.History]:
-    return selector.start(context(selector)), sb.History(max(1, selector.terms.history))
+def begin(
+    selector: sb.selectors.AbstractSelector,
+) -> tuple[sb.selectors.RunningSelector, sb.selectors.History]:
+    return selector.start(context(selector)), sb.selectors.History(max(1, selector.terms.history))
 
 
-def select(running, history, scores: torch.Tensor, seed: int) -> sb.Choice:
+def select(running, history, scores: torch.Tensor, seed: int) -> sb.selectors.Choice:
     history.file(scores)
     return running.select(scores, history, torch.Generator().manual_seed(seed))
 
 
 def test_every_selector_is_public_and_listed_here():
-    assert final_classes(sb.AbstractSelector) == public_classes(sb.AbstractSelector)
-    assert final_classes(sb.AbstractSelector) == set(SELECTORS)
+    assert final_classes(sb.selectors.AbstractSelector) == public_classes(
+        sb.selectors.AbstractSelector
+    )
+    assert final_classes(sb.selectors.AbstractSelector) == set(SELECTORS)
 
 
 @every_selector
 def test_a_specification_is_final_frozen_and_compares_by_value(selector):
     kind = type(selector)
     assert kind.__final__
-    assert kind.__mro__[1] is sb.AbstractSelector
+    assert kind.__mro__[1] is sb.selectors.AbstractSelector
     assert kind.__dataclass_params__.frozen
     assert copy.deepcopy(selector) == selector
     assert hash(copy.deepcopy(selector)) == hash(selector)
@@ -99,7 +115,7 @@ def test_a_specification_is_final_frozen_and_compares_by_value(selector):
 def test_the_terms_make_sense(selector):
     terms = selector.terms
     assert 0 < terms.rate <= 1
-    assert terms.draw in sb.Draw
+    assert terms.draw in sb.selectors.Draw
     assert terms.history >= 0
     assert terms.needs_scores or not terms.history
     assert terms == selector.terms
@@ -107,7 +123,7 @@ def test_the_terms_make_sense(selector):
         assert terms.rate == 1
     assert terms.promises or terms.needs_scores
     if terms.paced:
-        assert isinstance(selector.start(context(selector)), sb.Paced)
+        assert isinstance(selector.start(context(selector)), sb.selectors.Paced)
 
 
 @every_selector
@@ -131,7 +147,7 @@ def test_rows_are_valid_and_ascending_and_weights_belong_to_them(selector, value
 @few
 @given(values=windows, seed=seeds)
 def test_an_exact_selector_takes_exactly_its_quota(selector, values, seed):
-    if selector.terms.draw is not sb.Draw.EXACT:
+    if selector.terms.draw is not sb.selectors.Draw.EXACT:
         return
     running, history = begin(selector)
     rows = select(running, history, torch.tensor(values), seed).rows
@@ -249,7 +265,7 @@ def is_biased(running, history, scores, values, generator, draws) -> bool:
     return bool(((found - means.mean(0)).abs() > 4 * error + 1e-6).any())  # float32 weights
 
 
-def biased_on_losses(selector: sb.AbstractSelector) -> bool:
+def biased_on_losses(selector: sb.selectors.AbstractSelector) -> bool:
     """Whether the mean of what grows with a score comes out wrong."""
     generator = torch.Generator().manual_seed(0)
     return is_biased(
@@ -261,7 +277,7 @@ def biased_on_losses(selector: sb.AbstractSelector) -> bool:
     )
 
 
-def biased_on_gradients(selector: sb.AbstractSelector) -> bool:
+def biased_on_gradients(selector: sb.selectors.AbstractSelector) -> bool:
     """Whether a linear classifier's gradient comes out wrong."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(64, 5, generator=generator, dtype=torch.float64)
@@ -289,8 +305,8 @@ def test_weights_make_the_mean_unbiased_unless_it_is_biased_on_purpose(selector,
 
 @pytest.mark.parametrize("biased", [biased_on_losses, biased_on_gradients])
 def test_the_law_of_bias_tells_who_is_biased(biased):
-    assert not biased(sb.Uniform(1 / 4))
-    assert biased(sb.Percentile(3))
+    assert not biased(sb.selectors.Uniform(1 / 4))
+    assert biased(sb.selectors.Percentile(3))
 
 
 @every_selector

@@ -60,13 +60,13 @@ def net() -> nn.Module:
     )
 
 
-def ask(model=None, loader=None, loss_fn=LOSS, **options) -> sb.Advice:
+def ask(model=None, loader=None, loss_fn=LOSS, **options) -> sb.guide.Advice:
     """Ask by a clock that tells how often it is looked at, whatever else the machine does."""
     loader = DataLoader(pairs(), BATCH) if loader is None else loader
     moments = count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_advise, "Budget", lambda seconds: Budget(seconds, lambda: next(moments)))
-        return sb.advise(model or net(), loader, loss_fn, **({"budget": 10} | options))
+        return sb.guide.advise(model or net(), loader, loss_fn, **({"budget": 10} | options))
 
 
 @pytest.fixture(scope="module")

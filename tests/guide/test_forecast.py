@@ -20,7 +20,11 @@ ROUND = {
     "scorer int8": Spent({"score": 4.0}, scored=8),
 }
 SIZES = Ingredients(batch_size=2, window=6, examples=60)  # 30 batches, 10 windows
-CHEAP = {"int8": CheapScorer(sb.Int8(sb.Forward(), check=None), "sb.Int8(sb.Forward())")}
+CHEAP = {
+    "int8": CheapScorer(
+        sb.scorers.Int8(sb.scorers.Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())"
+    )
+}
 
 
 def seconds(name: str, ingredients: Ingredients = SIZES, found=ROUND) -> float:
@@ -98,9 +102,9 @@ def test_what_a_budget_of_noise_keeps_is_what_it_would_draw(power):
     mixes = list_mixes(
         1 / 3, {}, indexed=True, redundancy=Redundancy(1, 60, 1 / 3, quantiles, *[0.5] * 6)
     )
-    past = sb.History(len(losses))
+    past = sb.selectors.History(len(losses))
     past.file(losses)
-    running = sb.NoiseBudget().start(sb.Context(batch_size=4, window=None))
+    running = sb.selectors.NoiseBudget().start(sb.scorers.Context(batch_size=4, window=None))
     kept = len(running.select(losses, past, generator).rows) / len(losses)
     assert mixes["auto"].parts["recalled"] / 3 == pytest.approx(kept, abs=0.03)
 

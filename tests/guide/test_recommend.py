@@ -10,7 +10,7 @@ from selective_backprop.guide._rounds import summarise
 from selective_backprop.guide._scorers import CheapScorer
 from selective_backprop.scorers import Forward, Int8
 
-INT8 = {"int8": CheapScorer(Int8(Forward(), check=None), "sb.Int8(sb.Forward())")}
+INT8 = {"int8": CheapScorer(Int8(Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())")}
 
 
 def redundancy(**changed: float) -> Redundancy:

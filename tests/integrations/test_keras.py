@@ -102,11 +102,11 @@ def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():
 
 def test_an_epoch_longer_than_the_first_is_not_cut():
     late = sb.Schedule(start=0.5)
-    strategy = sb.Strategy("late", None, sb.Uniform(0.25), sb.Schedule(end=0.5))
+    strategy = sb.Strategy("late", None, sb.selectors.Uniform(0.25), sb.Schedule(end=0.5))
     _, _, steps = train(strategy, *digits(), batch_size=8, epochs=4)
     assert steps == [5, 5, 20, 20]
     _, _, steps = train(
-        sb.Strategy("l", None, sb.Uniform(0.25), late), *digits(), batch_size=8, epochs=2
+        sb.Strategy("l", None, sb.selectors.Uniform(0.25), late), *digits(), batch_size=8, epochs=2
     )
     assert steps == [20, 5]
 
@@ -119,7 +119,7 @@ def test_steps_per_epoch_are_kept_and_passes_follow_one_another():
 
 
 def test_a_schedule_in_fractions_counts_steps_where_fit_does():
-    strategy = sb.Strategy("late", None, sb.Uniform(0.5), sb.Schedule(start=0.5))
+    strategy = sb.Strategy("late", None, sb.selectors.Uniform(0.5), sb.Schedule(start=0.5))
     trainer, _, _ = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
     assert trainer.stats.kept == 20 * 16
     assert trainer.stats.candidates == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)

@@ -78,7 +78,9 @@ def test_a_model_that_cannot_be_selected_for(model, strategy, message):
 
 
 @pytest.mark.parametrize(
-    "scorer", [sb.Int8(sb.Forward()), sb.Compiled(sb.Forward())], ids=lambda s: type(s).__name__
+    "scorer",
+    [sb.scorers.Int8(sb.scorers.Forward()), sb.scorers.Compiled(sb.scorers.Forward())],
+    ids=lambda s: type(s).__name__,
 )
 def test_a_scorer_that_copies_the_model(scorer):
     with pytest.raises(sb.ConfigurationError, match=r"variables of its own; use Forward\(\)"):

@@ -118,7 +118,7 @@ def test_the_trainer_s_limits_hold(options, batches):
 
 def test_the_trainer_s_steps_tell_how_far_training_is():
     schedule = sb.Schedule(start=0.5)
-    strategy = sb.Strategy("late", sb.Forward(), sb.Top(1 / 4), schedule)
+    strategy = sb.Strategy("late", sb.scorers.Forward(), sb.selectors.Top(1 / 4), schedule)
     _, trainer = fit(strategy, max_steps=20, max_epochs=-1)
     stats = passes_of(trainer).loader.stats
     # Ten steps on everything; then ten on a quarter, of which one had been fetched before.

@@ -17,10 +17,10 @@ from selective_backprop.lab.arms import ALIASES, ARMS, DEFAULT_ARMS, Settings, f
 from selective_backprop.lab.outfits import Outfit
 from selective_backprop.lab.records import Header, record_path
 
-CHOSEN = Settings(rate=1 / 4, draw=sb.Draw.BERNOULLI, warmup=0.3, history=77)
+CHOSEN = Settings(rate=1 / 4, draw=sb.selectors.Draw.BERNOULLI, warmup=0.3, history=77)
 FITTED = Outfit(
     subset=sb.Subset(torch.arange(3), 8),
-    reference=sb.ReferenceLosses(torch.ones(8)),
+    reference=sb.scorers.ReferenceLosses(torch.ones(8)),
     make_proxy=lambda: nn.Linear(2, 2),
     make_optimizer=torch.optim.SGD,
 )
@@ -58,7 +58,7 @@ def test_random_k_is_another_name_of_an_arm_that_is_run_once():
     assert ALIASES == {"random-k": "random-scored"}
     assert find_arm("random-k") is find_arm("random-scored")
     assert parse_arms("random-k,top-k,random-scored") == ("random-scored", "top-k")
-    exact = Settings(draw=sb.Draw.EXACT)
+    exact = Settings(draw=sb.selectors.Draw.EXACT)
     alike = replace(sb.random_k(exact.rate), name="random-scored")
     assert strategy("random-scored", exact) == alike
 
@@ -72,27 +72,51 @@ def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
 @pytest.mark.parametrize(
     ("name", "scorer", "selector"),
     [
-        ("traditional", None, sb.Everything()),
-        ("random-backprop", None, sb.Uniform(1 / 4, sb.Draw.BERNOULLI)),
-        ("random-scored", sb.Forward(), sb.Uniform(1 / 4, sb.Draw.BERNOULLI)),
-        ("selective-backprop", sb.Forward(), sb.Percentile(3.0, sb.Draw.BERNOULLI, 77)),
-        ("top-k", sb.Forward(), sb.Top(1 / 4)),
-        ("low-k", sb.Forward(), sb.Bottom(1 / 4)),
-        ("stale-sb", sb.Stale(sb.Forward(), 5), sb.Percentile(3.0, sb.Draw.BERNOULLI, 77)),
-        ("stale-sb-spread", sb.Stale(sb.Forward(), 5, True), sb.Percentile(3.0, "bernoulli", 77)),
+        ("traditional", None, sb.selectors.Everything()),
+        ("random-backprop", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
+        (
+            "random-scored",
+            sb.scorers.Forward(),
+            sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI),
+        ),
+        (
+            "selective-backprop",
+            sb.scorers.Forward(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        ("top-k", sb.scorers.Forward(), sb.selectors.Top(1 / 4)),
+        ("low-k", sb.scorers.Forward(), sb.selectors.Bottom(1 / 4)),
+        (
+            "stale-sb",
+            sb.scorers.Stale(sb.scorers.Forward(), 5),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        (
+            "stale-sb-spread",
+            sb.scorers.Stale(sb.scorers.Forward(), 5, True),
+            sb.selectors.Percentile(3.0, "bernoulli", 77),
+        ),
         (
             "predicted-sb-crossing",
-            sb.Predicted(sb.Forward(), sb.Crossing(1 / 4), 5),
-            sb.Percentile(3.0, sb.Draw.BERNOULLI, 77),
+            sb.scorers.Predicted(sb.scorers.Forward(), sb.scorers.Crossing(1 / 4), 5),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
         ),
-        ("recorded-sb", sb.Recorded(), sb.Percentile(3.0, sb.Draw.BERNOULLI)),
-        ("el2n", None, sb.Everything()),
-        ("el2n-random", None, sb.Uniform(1 / 4, sb.Draw.BERNOULLI)),
-        ("diet-sb", sb.Forward(), sb.Percentile(3.0, sb.Draw.BERNOULLI, 77)),
+        (
+            "recorded-sb",
+            sb.scorers.Recorded(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI),
+        ),
+        ("el2n", None, sb.selectors.Everything()),
+        ("el2n-random", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
+        (
+            "diet-sb",
+            sb.scorers.Forward(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
         (
             "rho-loss",
-            sb.Excess(sb.ReferenceLosses(torch.ones(8)), sb.Forward()),
-            sb.Top(1 / 4),
+            sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(8)), sb.scorers.Forward()),
+            sb.selectors.Top(1 / 4),
         ),
     ],
 )
@@ -184,7 +208,7 @@ RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
     ("name", "value", "concerned"),
     [
         ("rate", 1 / 3 + 1e-12, RATED),
-        ("draw", sb.Draw.BERNOULLI, DRAWN),
+        ("draw", sb.selectors.Draw.BERNOULLI, DRAWN),
         ("warmup", 0.1 + 1e-12, BY_LOSS),
         ("history", 1025, RANKED),
         ("stale", 4, STALE),
@@ -218,7 +242,8 @@ def test_the_words_of_an_arm_are_the_same_in_another_process():
     code = (
         "import selective_backprop as sb\n"
         "from selective_backprop.lab.arms import ARMS, Settings\n"
-        f"chosen = Settings(rate={CHOSEN.rate!r}, draw=sb.Draw.BERNOULLI, warmup=0.3, history=77)\n"
+        "draw = sb.selectors.Draw.BERNOULLI\n"
+        f"chosen = Settings(rate={CHOSEN.rate!r}, draw=draw, warmup=0.3, history=77)\n"
         "print('\\n'.join(arm.words(chosen) for arm in ARMS.values()))"
     )
     there = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(sb.__file__).parents[1])}

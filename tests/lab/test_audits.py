@@ -332,4 +332,4 @@ def test_cuts_of_mean_loss_leave_out_what_was_never_seen(tmp_path):
     audit = audit_runs([tmp_path])
     assert audit.mean_loss.indices.tolist() == list(range(10, -1, -1))
     assert audit.wrong is None
-    assert isinstance(audit.final_loss, sb.Suspects)
+    assert isinstance(audit.final_loss, sb.guide.Suspects)

@@ -20,13 +20,13 @@ def test_those_that_do_not_pay_must_be_asked_for():
 
 def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
     assert "pipelined" not in cheap_scorers(32, CPU)
-    assert isinstance(cheap_scorers(32, CUDA)["pipelined"], sb.Pipelined)
+    assert isinstance(cheap_scorers(32, CUDA)["pipelined"], sb.scorers.Pipelined)
 
 
 def test_in_bf16_scorers_score_in_it_and_nothing_has_two_names():
     found = cheap_scorers(32, CUDA, BF16)
-    assert found["forward"] == sb.Forward(autocast=torch.bfloat16)
-    assert found["fp32"] == sb.Forward()
+    assert found["forward"] == sb.scorers.Forward(autocast=torch.bfloat16)
+    assert found["fp32"] == sb.scorers.Forward()
     assert found["synced"].scorer == found["pipelined"].scorer == found["forward"]
     assert not {"bf16", "compiled"} & found.keys()
     assert found["compiled-bf16"] == cheap_scorers(32, CUDA, FP32)["compiled-bf16"]

@@ -41,7 +41,7 @@ def a_round(factor: float = 1.0) -> dict[str, Spent]:
 def findings(specimen):
     found = Contestants(
         scorers=["int8"],
-        agreements={"int8": sb.Agreement(0.9, 0.8, 1 / 3, 1, 48)},
+        agreements={"int8": sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)},
         remarks={"compiled": "no compiler"},
     )
     rounds = [a_round(factor) for factor in (1.0, 5.0, 0.2)]  # a machine that drifts
@@ -56,7 +56,9 @@ def test_a_scorer_costs_so_many_forward_passes(findings):
 
 
 def test_in_another_precision_a_scorer_is_held_against_both_forwards(specimen):
-    found = Contestants(scorers=["int8"], agreements={"int8": sb.Agreement(0.9, 0.8, 1 / 3, 1, 48)})
+    found = Contestants(
+        scorers=["int8"], agreements={"int8": sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)}
+    )
     full = {"fp32 forward alone": Spent({"score": 24.0}, 48)}
     findings = conclude(specimen, found, [a_round() | full], clock="fake seconds")
     cost = findings.scorers["int8"]

@@ -161,7 +161,7 @@ def test_a_budget_ends_even_where_nothing_is_ever_selected(monkeypatch):
         model=name_model(monkeypatch, "flat", Flat),
         cost=1.0,
         warmup=0.0,
-        draw=sb.Draw.BERNOULLI,
+        draw=sb.selectors.Draw.BERNOULLI,
         evaluations=1,
     )
     run = TrainingRun(plan, few_digits())

@@ -329,7 +329,7 @@ def test_by_default_the_five_arms_train_on_digits_with_three_seeds(plans):
         ("--budget 60s", {"length": {"unit": "seconds", "value": 60.0}}),
         ("--rate 0.25", {"settings": {"rate": 0.25}}),
         ("--rate 1/7", {"settings": {"rate": 1 / 7}}),
-        ("--draw bernoulli", {"settings": {"draw": sb.Draw.BERNOULLI}}),
+        ("--draw bernoulli", {"settings": {"draw": sb.selectors.Draw.BERNOULLI}}),
         ("--warmup 0.3", {"settings": {"warmup": 0.3}}),
         ("--warmup 0", {"settings": {"warmup": 0.0}}),
         ("--warmup 1/10", {"settings": {"warmup": 0.1}}),

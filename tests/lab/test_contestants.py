@@ -92,7 +92,7 @@ def test_a_scorer_that_cannot_be_started_is_remarked_on_and_left_out(specimen, m
     def start(self, context):
         raise Broken("no such processor")
 
-    monkeypatch.setattr(sb.Int8, "start", start)
+    monkeypatch.setattr(sb.scorers.Int8, "start", start)
     found = gather(specimen, ("forward", "int8"))
     assert found.scorers == ["forward"]
     assert found.remarks == {"int8": "Broken: no such processor"}

@@ -170,7 +170,7 @@ def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, traine
 
 @pytest.mark.parametrize("arm", ["random-backprop", "random-scored", "selective-backprop"])
 def test_with_coins_the_meters_agree_with_one_another(arm):
-    points = carry_out(fixture_plan(arm, draw=sb.Draw.BERNOULLI, epochs=4)).points
+    points = carry_out(fixture_plan(arm, draw=sb.selectors.Draw.BERNOULLI, epochs=4)).points
     last = points[-1]
     assert last.trained == 64 * last.updates
     assert last.candidates == 4 * EXAMPLES
@@ -198,8 +198,8 @@ def test_every_point_is_consistent_and_counts_from_the_start(arm):
 
 
 def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
-    synced = sb.Synced(sb.Forward(), 2, sb.Check(3, least=0))
-    cheap = sb.Strategy("cheap", synced, sb.Percentile(1.0))
+    synced = sb.scorers.Synced(sb.scorers.Forward(), 2, sb.scorers.Check(3, least=0))
+    cheap = sb.Strategy("cheap", synced, sb.selectors.Percentile(1.0))
     monkeypatch.setitem(ARMS, "cheap", replace(ARMS["traditional"], make=lambda *_: cheap))
     run = carry_out(fixture_plan("cheap"))
     last, stats = run.points[-1], run.loader.stats
@@ -326,7 +326,7 @@ def test_whatever_changes_a_run_changes_the_name_of_its_record(tmp_path):
         fixture_plan(model="resnet9_narrow"),
         fixture_plan(evaluations=4),
         fixture_plan(rate=1 / 4),
-        fixture_plan(draw=sb.Draw.BERNOULLI),
+        fixture_plan(draw=sb.selectors.Draw.BERNOULLI),
         fixture_plan(warmup=0.25),
         fixture_plan(history=2048),
         fixture_plan(recipe={"batch_size": 32}),

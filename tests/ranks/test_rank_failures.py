@@ -38,7 +38,10 @@ def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
     [
         ({"trains": (4, 5)}, "rank 1 was built with batch_size=5, rank 0 with batch_size=4"),
         ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 with leftovers=carry"),
-        ({"selector": (sb.Percentile(1.0), sb.Percentile(2.0))}, r"beta=2.0.*beta=1.0"),
+        (
+            {"selector": (sb.selectors.Percentile(1.0), sb.selectors.Percentile(2.0))},
+            r"beta=2.0.*beta=1.0",
+        ),
     ],
 )
 def test_ranks_that_were_built_differently_are_refused_with_the_difference(pair, options, message):

@@ -10,9 +10,13 @@ from fixture_ranks import Failed
 import selective_backprop as sb
 
 WHOLE, SHARDED = 2**30, 0
-STALE = sb.Strategy("stale", sb.Stale(sb.Forward(), 3), sb.Percentile(1.0))
-SPREAD = sb.Strategy("spread", sb.Stale(sb.Forward(), 2, spread=True), sb.Percentile(1.0))
-RECORDED = sb.Strategy("recorded", sb.Recorded(max_age=2), sb.Percentile(1.0))
+STALE = sb.Strategy(
+    "stale", sb.scorers.Stale(sb.scorers.Forward(), 3), sb.selectors.Percentile(1.0)
+)
+SPREAD = sb.Strategy(
+    "spread", sb.scorers.Stale(sb.scorers.Forward(), 2, spread=True), sb.selectors.Percentile(1.0)
+)
+RECORDED = sb.Strategy("recorded", sb.scorers.Recorded(max_age=2), sb.selectors.Percentile(1.0))
 STRATEGIES = [STALE, SPREAD, RECORDED]
 
 
@@ -83,8 +87,8 @@ def test_all_ranks_draw_by_the_seed_of_the_first(group):
     assert group.run(tasks.seed_by_rank) == [0] * group.size
 
 
-FRESH = sb.Strategy("fresh", sb.Forward(), sb.Percentile(1.0))
-COINS = sb.Strategy("coins", sb.Forward(), sb.Percentile(1.0, "bernoulli"))
+FRESH = sb.Strategy("fresh", sb.scorers.Forward(), sb.selectors.Percentile(1.0))
+COINS = sb.Strategy("coins", sb.scorers.Forward(), sb.selectors.Percentile(1.0, "bernoulli"))
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,22 @@ import selective_backprop as sb
 
 RATES = st.sampled_from([1.0, 0.7, 1 / 2, 1 / 3, 0.1])
 DRAWS = st.sampled_from(["exact", "bernoulli"])
-FORWARD = sb.Forward()
+FORWARD = sb.scorers.Forward()
 REMEMBERING = [
-    sb.Stale(FORWARD, 3),
-    sb.Stale(FORWARD, 2, spread=True, recorded=True),
-    sb.Recorded(),
-    sb.Recorded(max_age=2, rescore=FORWARD),
+    sb.scorers.Stale(FORWARD, 3),
+    sb.scorers.Stale(FORWARD, 2, spread=True, recorded=True),
+    sb.scorers.Recorded(),
+    sb.scorers.Recorded(max_age=2, rescore=FORWARD),
 ]
-UNSCORED = st.builds(sb.Uniform, RATES, DRAWS) | st.builds(sb.Everything)
+UNSCORED = st.builds(sb.selectors.Uniform, RATES, DRAWS) | st.builds(sb.selectors.Everything)
 SCORED = UNSCORED | st.builds(
-    sb.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 30)
+    sb.selectors.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 30)
 )
-REMEMBERED = st.builds(sb.Percentile, st.sampled_from([0.5, 2.0]), DRAWS) | st.builds(
-    sb.Uniform, st.sampled_from([0.7, 1 / 2, 1 / 3]), DRAWS
+REMEMBERED = st.builds(sb.selectors.Percentile, st.sampled_from([0.5, 2.0]), DRAWS) | st.builds(
+    sb.selectors.Uniform, st.sampled_from([0.7, 1 / 2, 1 / 3]), DRAWS
 )
-EXACT = sb.Percentile(1.0, "exact", 16)
-COINS = sb.Percentile(2.0, "bernoulli", 16)
+EXACT = sb.selectors.Percentile(1.0, "exact", 16)
+COINS = sb.selectors.Percentile(2.0, "bernoulli", 16)
 GATED = sb.Schedule(gate=sb.VarianceGate(0.0, 2, threshold=1.15))  # about what the losses gain
 
 
@@ -67,8 +67,8 @@ def train(processes: Ranks, case: Case) -> list[list[EpochReport]]:
 @settings(max_examples=10)
 @example(case=Case((3, 40), EXACT))  # one shard has not even a window
 @example(case=Case((40, 3, 17, 40), COINS, leftovers="flush"))
-@example(case=Case((9, 30), sb.Everything(), leftovers="drop", breaks=(None, 2, None)))
-@example(case=Case((9, 30), sb.Uniform(1 / 3), scorer=None, breaks=(None, None, None)))
+@example(case=Case((9, 30), sb.selectors.Everything(), leftovers="drop", breaks=(None, 2, None)))
+@example(case=Case((9, 30), sb.selectors.Uniform(1 / 3), scorer=None, breaks=(None, None, None)))
 @example(case=Case((40, 17, 33, 40), EXACT, schedule=GATED, breaks=(None, None, None)))
 @example(case=Case((40, 31), COINS, schedule=GATED, breaks=(None, 3, None)))
 def test_ranks_take_equally_many_batches_and_nothing_is_lost(processes, case):
@@ -115,7 +115,7 @@ def check_conservation(case: Case, rank: int, epochs: list[EpochReport]) -> None
         assert last.stats.waiting == 0
 
 
-@given(case=cases(selector=st.builds(sb.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
+@given(case=cases(selector=st.builds(sb.selectors.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
 @settings(max_examples=8)
 def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
     case = Case(**{**vars(case), "breaks": (None, None, None)})
@@ -141,7 +141,9 @@ def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, cas
         assert stats.waiting == rank.waiting + rank.held
 
 
-@given(case=cases(selector=st.builds(sb.Percentile, st.just(1.0), DRAWS, st.integers(1, 20))))
+@given(
+    case=cases(selector=st.builds(sb.selectors.Percentile, st.just(1.0), DRAWS, st.integers(1, 20)))
+)
 @settings(max_examples=8)
 @example(case=Case((30, 12), COINS, loads=3))
 def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(processes, case):
@@ -162,8 +164,8 @@ def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(proce
         (Case((30, 21), EXACT), 8 + 2),
         (Case((30, 21), COINS), 12 + 2),
         (Case((30, 21, 9, 33), EXACT, schedule=sb.Schedule(warmup_epochs=1)), 8 + 2),
-        (Case((30, 21), sb.Uniform(1 / 2), scorer=None), 2),
-        (Case((30, 21), sb.Everything(), scorer=None), 2),
+        (Case((30, 21), sb.selectors.Uniform(1 / 2), scorer=None), 2),
+        (Case((30, 21), sb.selectors.Everything(), scorer=None), 2),
     ],
 )
 def test_a_batch_costs_one_message_of_a_window_and_two_numbers_at_most(processes, case, numbers):
@@ -182,9 +184,9 @@ def test_candidates_that_a_longer_shard_did_not_load_are_counted(processes):
     assert long[0].stats.waiting == 4
 
 
-@pytest.mark.parametrize("scorer", [FORWARD, None, sb.Stale(FORWARD, 3)])
+@pytest.mark.parametrize("scorer", [FORWARD, None, sb.scorers.Stale(FORWARD, 3)])
 def test_a_batch_that_is_held_is_saved_and_goes_first(processes, scorer):
-    case = Case((16, 80), sb.Uniform(1 / 2), scorer)
+    case = Case((16, 80), sb.selectors.Uniform(1 / 2), scorer)
     short, long = processes.form(2).run(resume_held, case)
     assert (short[0], long[0]) == (0, 4)
     for _, went_on, resumed in (short, long):

@@ -2,7 +2,7 @@
 
 from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
 from selective_backprop.guide._audit import audit
-from selective_backprop.guide._doubts import Doubts, Look, look_at
+from selective_backprop.guide._doubts import Doubts
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._recommend import Recommendation
 from selective_backprop.guide._redundancy import Redundancy
@@ -14,7 +14,6 @@ __all__ = [
     "Cut",
     "Doubts",
     "Forecast",
-    "Look",
     "Median",
     "Recommendation",
     "Redundancy",
@@ -22,5 +21,4 @@ __all__ = [
     "Suspects",
     "advise",
     "audit",
-    "look_at",
 ]

@@ -81,10 +81,10 @@ class Doubts:
 
     Example:
         >>> import torch, selective_backprop as sb
-        >>> doubts = sb.Doubts(3)
+        >>> doubts = sb.guide.Doubts(3)
         >>> outputs = torch.tensor([[4.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
         >>> doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))
-        >>> sb.audit(doubts).top(1 / 3).tolist()
+        >>> sb.guide.audit(doubts).top(1 / 3).tolist()
         [1]
     """
 

@@ -45,16 +45,20 @@ def cheap_scorers(
     """
     on_gpu = device is not None and device.type == "cuda"
     exact = Forward(autocast=autocast)
-    inner = "sb.Forward()" if autocast is None else f"sb.Forward(autocast={autocast})"
-    found = {"int8": CheapScorer(Int8(Forward(), check=None), "sb.Int8(sb.Forward())")}
+    inner = (
+        "sb.scorers.Forward()" if autocast is None else f"sb.scorers.Forward(autocast={autocast})"
+    )
+    found = {
+        "int8": CheapScorer(Int8(Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())")
+    }
     if on_gpu and autocast is None:
         low = LowPrecision(Forward(), check=None)
-        found["bf16"] = CheapScorer(low, "sb.LowPrecision(sb.Forward())")
+        found["bf16"] = CheapScorer(low, "sb.scorers.LowPrecision(sb.scorers.Forward())")
     if _has_images(batch):
         low = LowResolution(exact, check=None)
-        found["half-resolution"] = CheapScorer(low, f"sb.LowResolution({inner})")
+        found["half-resolution"] = CheapScorer(low, f"sb.scorers.LowResolution({inner})")
     synced = Synced(exact, every=SYNCED, check=None)
-    found["synced"] = CheapScorer(synced, f"sb.Synced({inner}, every={SYNCED})")
+    found["synced"] = CheapScorer(synced, f"sb.scorers.Synced({inner}, every={SYNCED})")
     return found
 
 

@@ -38,7 +38,7 @@ def run_advice(
     device: torch.device,
     root: Path | None,
     limit: int | None,
-) -> sb.Advice:
+) -> sb.guide.Advice:
     """Ask for advice on a recipe's training, and show that it takes a while.
 
     Args:
@@ -63,7 +63,7 @@ def run_advice(
         data, batch_size=recipe.batch_size, seed=0, augmentation=recipe.augmentation
     )
     with console.status(f"measuring for about {budget:g} s"):
-        return sb.advise(
+        return sb.guide.advise(
             model,
             loader,
             nn.CrossEntropyLoss(),
@@ -76,7 +76,7 @@ def run_advice(
 
 
 def show_advice(
-    console: Console, recipe: Recipe, advice: sb.Advice, record: Path | None, *, command: str
+    console: Console, recipe: Recipe, advice: sb.guide.Advice, record: Path | None, *, command: str
 ) -> None:
     """Print what was found and what to do, and write the record if one is asked for.
 
@@ -117,7 +117,7 @@ def show_advice(
     console.print(f"Written: {record}.", soft_wrap=True)
 
 
-def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
+def describe(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str]:
     """Say what was measured, where the time goes, and where losses and gradients lie."""
     config = advice.config
     rate = Fraction(config["rate"]).limit_denominator(100)
@@ -151,7 +151,7 @@ def describe(recipe: Recipe, advice: sb.Advice) -> Iterator[str]:
     )
 
 
-def scorer_table(advice: sb.Advice) -> Table:
+def scorer_table(advice: sb.guide.Advice) -> Table:
     """Return one row per cheap scorer: its cost beside exact scoring, and how far it agrees."""
     table = _table("Cheap scorers", "scorer", "cost", _spread(advice), "correlation", "overlap")
     for name, each in advice.scorers.items():
@@ -166,7 +166,7 @@ def scorer_table(advice: sb.Advice) -> Table:
     return table
 
 
-def forecast_table(advice: sb.Advice) -> Table:
+def forecast_table(advice: sb.guide.Advice) -> Table:
     """Return one row per strategy, the cheapest epoch first."""
     table = _table(
         "An epoch while selecting, predicted",
@@ -192,12 +192,12 @@ def forecast_table(advice: sb.Advice) -> Table:
     return table
 
 
-def _spread(advice: sb.Advice) -> str:
+def _spread(advice: sb.guide.Advice) -> str:
     """Say what the ends beside a median are: of few rounds there is no interval."""
     return "95 %" if advice.rounds >= 6 else "all rounds"
 
 
-def conclude(advice: sb.Advice) -> Iterator[str]:
+def conclude(advice: sb.guide.Advice) -> Iterator[str]:
     """Say what is known of accuracy, and what to do and why."""
     yield "At equal cost, on MNIST and Fashion-MNIST, the records of this project say:"
     said: dict[str, list[str]] = {}
@@ -214,7 +214,7 @@ def conclude(advice: sb.Advice) -> Iterator[str]:
         yield f"  {reason}"
 
 
-def remark(advice: sb.Advice) -> Iterator[str]:
+def remark(advice: sb.guide.Advice) -> Iterator[str]:
     """Say what has to be said of scorers, and what is missing."""
     for name, words in advice.remarks.items():
         yield f"{name}: {words}"

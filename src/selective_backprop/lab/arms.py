@@ -34,7 +34,7 @@ class Settings:
     """
 
     rate: float = 1 / 3
-    draw: sb.Draw = sb.Draw.EXACT
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT
     warmup: float = 0.1
     history: int = 1024
     stale: int = 3
@@ -207,11 +207,11 @@ ARMS: Mapping[str, Arm] = {
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
     "predicted-sb": _remembering(sb.predicted_sb),
-    "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.GaussianProcess()),
+    "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _simple(
         lambda s: sb.predicted_sb(
             s.rate,
-            predictor=sb.Crossing(s.rate),
+            predictor=sb.scorers.Crossing(s.rate),
             epochs=s.stale,
             draw=s.draw,
             history=s.history,

@@ -28,7 +28,7 @@ class Audit:
         problems: what could not be used, and what to do about it, a sentence each.
     """
 
-    suspects: sb.Suspects
+    suspects: sb.guide.Suspects
     runs: tuple[Run, ...]
     histories: tuple[ExampleHistory, ...]
     problems: tuple[str, ...]
@@ -50,12 +50,12 @@ class Audit:
         return None if first.label_clean is None else first.label != first.label_clean
 
     @property
-    def final_loss(self) -> sb.Suspects:
+    def final_loss(self) -> sb.guide.Suspects:
         """The same examples, ranked by the loss last seen, in the mean over runs."""
         return self._by("loss_last")
 
     @property
-    def mean_loss(self) -> sb.Suspects:
+    def mean_loss(self) -> sb.guide.Suspects:
         """The same examples, ranked by the mean of all losses seen."""
         return self._by("loss_mean")
 
@@ -69,8 +69,8 @@ class Audit:
         """How often each example was trained on, in all runs together."""
         return np.array([each.selected for each in self.histories], np.int64).sum(0)
 
-    def _by(self, name: str) -> sb.Suspects:
-        return sb.audit(self._mean(name))
+    def _by(self, name: str) -> sb.guide.Suspects:
+        return sb.guide.audit(self._mean(name))
 
     def _mean(self, name: str) -> Float64[np.ndarray, " example"]:
         losses = np.array([getattr(each, name) for each in self.histories], np.float64)
@@ -107,7 +107,7 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     return Audit(together(histories), runs, histories, tuple(problems))
 
 
-def together(histories: Sequence[ExampleHistory]) -> sb.Suspects:
+def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
     """Rank examples by all looks of several runs; the surest of them says what it predicts."""
     first = histories[0]
     totals, looks = np.zeros(len(first)), np.zeros(len(first), np.int64)
@@ -119,7 +119,7 @@ def together(histories: Sequence[ExampleHistory]) -> sb.Suspects:
         surer = each.confidence > np.nan_to_num(confidences, nan=-np.inf)
         predictions = np.where(surer, each.prediction, predictions)
         confidences = np.where(surer, each.confidence, confidences)
-    return sb.Suspects.ranked(
+    return sb.guide.Suspects.ranked(
         totals / np.maximum(looks, 1),
         looks,
         labels=first.label,

@@ -12,7 +12,7 @@ STALE = 3
 
 def cheap_scorers(
     side: int, device: torch.device, precision: Precision = Precision.FP32
-) -> dict[str, sb.AbstractScorer]:
+) -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers that can be timed, by name.
 
     Names of a precision score in that, all others in the training's. What would be the same twice
@@ -24,28 +24,28 @@ def cheap_scorers(
         precision: of the training.
     """
     exact, full = exact_scorer(precision), precision is Precision.FP32
-    found: dict[str, sb.AbstractScorer] = {"forward": exact}
+    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact}
     if not full:
-        found["fp32"] = sb.Forward()
-    found["int8"] = sb.Int8(sb.Forward(), check=None)
+        found["fp32"] = sb.scorers.Forward()
+    found["int8"] = sb.scorers.Int8(sb.scorers.Forward(), check=None)
     if full:
-        found["bf16"] = sb.LowPrecision(sb.Forward(), check=None)
-    found["synced"] = sb.Synced(exact, every=8, check=None)
+        found["bf16"] = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    found["synced"] = sb.scorers.Synced(exact, every=8, check=None)
     if side >= 16:
-        found["half-resolution"] = sb.LowResolution(exact, check=None)
+        found["half-resolution"] = sb.scorers.LowResolution(exact, check=None)
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
-        found["pipelined"] = sb.Pipelined(exact, every=8, ahead=1, check=None)
+        found["pipelined"] = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
     if full:
-        found["compiled"] = sb.Compiled(exact, check=None)
-    low = sb.LowPrecision(sb.Forward(), check=None)
-    found["compiled-bf16"] = sb.Compiled(low, check=None)
+        found["compiled"] = sb.scorers.Compiled(exact, check=None)
+    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    found["compiled-bf16"] = sb.scorers.Compiled(low, check=None)
     return found
 
 
-def exact_scorer(precision: Precision) -> sb.Forward:
+def exact_scorer(precision: Precision) -> sb.scorers.Forward:
     """Return the scorer that does what a training's own forward pass does."""
-    return sb.Forward(autocast=precision.dtype)
+    return sb.scorers.Forward(autocast=precision.dtype)
 
 
 def default_scorers(side: int, device: torch.device, precision: Precision) -> tuple[str, ...]:
@@ -73,15 +73,15 @@ def strategies(rate: float, precision: Precision, timed: Collection[str]) -> dic
         "stale-sb": sb.stale_sb(rate, epochs=STALE, scorer=exact),
         "recorded-sb": sb.recorded_sb(rate),
     }
-    low = sb.LowPrecision(sb.Forward(), check=None)
+    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
     for name, scorer in {
-        "int8": sb.Int8(sb.Forward(), check=None),
-        "compiled-bf16": sb.Compiled(low, check=None),
+        "int8": sb.scorers.Int8(sb.scorers.Forward(), check=None),
+        "compiled-bf16": sb.scorers.Compiled(low, check=None),
     }.items():
         if name in timed:
             found[f"{name}-sb"] = sb.selective_backprop(rate, scorer=scorer)
             found[f"{name}-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
     if "pipelined" in timed:
-        scorer = sb.Pipelined(exact, every=8, ahead=1, check=None)
+        scorer = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
         found["pipelined-sb"] = sb.selective_backprop(rate, scorer=scorer)
     return found

@@ -190,7 +190,7 @@ def conclude(
     )
 
 
-def _scorer(rounds: Sequence[Round], name: str, agreement: sb.Agreement) -> ScorerCost:
+def _scorer(rounds: Sequence[Round], name: str, agreement: sb.scorers.Agreement) -> ScorerCost:
     full = FULL_FORWARD if FULL_FORWARD in rounds[0] else "forward alone"
     cost, of_full = (
         _ratio(rounds, _total(f"scorer {name}"), _total(forward))

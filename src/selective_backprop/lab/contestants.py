@@ -39,7 +39,7 @@ class Contestants:
 
     arms: dict[str, Arm] = field(default_factory=dict)
     scorers: list[str] = field(default_factory=list)
-    agreements: dict[str, sb.Agreement] = field(default_factory=dict)
+    agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
 
 
@@ -88,7 +88,9 @@ def _named(name: str) -> Generator[None]:
         raise sb.LossError(in_words(name, error, _ADVICE)) from error
 
 
-def _enter(found: Contestants, stand: "_Stand", name: str, scorer: sb.AbstractScorer) -> None:
+def _enter(
+    found: Contestants, stand: "_Stand", name: str, scorer: sb.scorers.AbstractScorer
+) -> None:
     """Add a scorer that can be timed here; take note of it where it cannot."""
     ground = stand.ground()
     tried = ground.try_out(scorer)
@@ -168,7 +170,7 @@ class _Stand:
             device=specimen.device,
         )
 
-    def scoring(self, name: str, ground: ScoringGround, running: sb.RunningScorer) -> Arm:
+    def scoring(self, name: str, ground: ScoringGround, running: sb.scorers.RunningScorer) -> Arm:
         """A scorer's pass over all candidates, as after a step that has changed the weights."""
         run = ground.arm(running, self._stopwatch())
         return lambda: {f"scorer {name}": run()}
@@ -219,7 +221,7 @@ class _Stand:
             return [replace(each, whole=self._whole(train)) for each in epochs]
 
         epoch()  # the first keeps everything
-        if not isinstance(strategy.scorer, sb.Stale):
+        if not isinstance(strategy.scorer, sb.scorers.Stale):
             return lambda: {name: cycle(1)[0]}
         return lambda: _by_kind(name, cycle(STALE))
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop.guide import look_at
+from selective_backprop.guide._doubts import look_at
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted

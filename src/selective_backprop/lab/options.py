@@ -171,10 +171,10 @@ Rate = Annotated[
     ),
 ]
 Draw = Annotated[
-    sb.Draw,
+    sb.selectors.Draw,
     typer.Option(
         "--draw",
-        metavar="|".join(sb.Draw),
+        metavar="|".join(sb.selectors.Draw),
         help="How selective arms draw: exact takes a fixed number from each window of examples, "
         "bernoulli tosses a coin for each example.",
     ),

@@ -35,7 +35,7 @@ class Outfit:
     """
 
     subset: sb.Subset | None = None
-    reference: sb.ReferenceLosses | None = None
+    reference: sb.scorers.ReferenceLosses | None = None
     make_proxy: Callable[[], nn.Module] | None = None
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     cost: float = 0.0
@@ -62,7 +62,7 @@ class Outfit:
             subset = sb.Subset(indices, examples, scores=scores, source=source, cost=cost)
         return cls(
             subset=subset,
-            reference=None if reference is None else sb.ReferenceLosses(reference),
+            reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
             cost=packed["cost"],
             price=Price(**packed["price"]),
         )
@@ -182,7 +182,7 @@ def reference_outfit(task: Task, *, share: float) -> Outfit:
         model = task.model(number)
         cost += task.within(mine).train(model, number, epochs=share * task.epochs) / 2
         losses[other] = example_losses(model, task.within(other).data, task.device)
-    return Outfit(reference=sb.ReferenceLosses(losses), cost=cost)
+    return Outfit(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 
 def proxy_outfit(task: Task) -> Outfit:

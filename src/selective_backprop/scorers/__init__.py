@@ -4,9 +4,12 @@ Knows batches, the memory of scores and `_core`; knows no selector, no strategy 
 `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 """
 
+from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
+from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers._excess import Excess, ReferenceLosses
-from selective_backprop.scorers._forward import Forward, Measure, MeasureName
+from selective_backprop.scorers._forward import Forward, Measure
 from selective_backprop.scorers._predicted import Predicted
 from selective_backprop.scorers._proxy import Proxy
 from selective_backprop.scorers._recorded import Recorded
@@ -26,9 +29,11 @@ from selective_backprop.scorers.predictors._predictor import AbstractPredictor, 
 __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
+    "Agreement",
     "Average",
     "Check",
     "Compiled",
+    "Context",
     "Crossing",
     "Delegating",
     "EarlyExit",
@@ -36,11 +41,12 @@ __all__ = [
     "Forward",
     "GaussianProcess",
     "Int8",
+    "Ledger",
     "LowPrecision",
     "LowResolution",
     "Measure",
-    "MeasureName",
     "Needs",
+    "Observations",
     "Pipelined",
     "Predicted",
     "Proxy",

@@ -9,10 +9,10 @@ from selective_backprop.scorers import (
     Excess,
     Forward,
     Measure,
-    MeasureName,
     Recorded,
     ReferenceLosses,
 )
+from selective_backprop.scorers._forward import MeasureName
 from selective_backprop.selectors import BelowMean, Confident, Hide, Proportional, Top
 from selective_backprop.strategies._strategy import Strategy
 

@@ -40,7 +40,7 @@ def plan(
         arm=arm,
         settings=Settings(
             rate=setting.rate if rate is None else rate,
-            draw=sb.Draw.BERNOULLI,
+            draw=sb.selectors.Draw.BERNOULLI,
             warmup=setting.warmup,
             # Arms that do not remember scores are the same run whatever it says.
             stale=max(2, stale),
