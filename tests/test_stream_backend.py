@@ -113,9 +113,9 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
         device.log["scored"].append(device.work(away))
         return losses(model, batch)
 
-    context = sb.Context(8, 16, model, noted_losses)
+    context = sb.scorers.Context(8, 16, model, noted_losses)
     with unhooked():  # streams are not CUDA's
-        backend = StreamBackend(sb.Forward(), context, model, home=CPU, away=away)
+        backend = StreamBackend(sb.scorers.Forward(), context, model, home=CPU, away=away)
         yield SimpleNamespace(
             backend=backend, model=model, away=away, log=device.log, work=device.work
         )
@@ -146,7 +146,9 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
 
 def test_scores_are_those_of_a_copy_in_line(bench):
     other = fresh_net()
-    inline = sb.Synced(sb.Forward(), 3, check=None).start(sb.Context(8, 16, other, losses))
+    inline = sb.scorers.Synced(sb.scorers.Forward(), 3, check=None).start(
+        sb.scorers.Context(8, 16, other, losses)
+    )
     for i, batch in enumerate(BATCHES):
         wait = bench.backend.begin(batch, torch.arange(8), renew=i % 3 == 0)
         assert wait().tolist() == inline.score(batch, None).tolist()
@@ -160,8 +162,8 @@ def test_another_backend_goes_on_from_its_state(bench):
     weights = bench.backend.weights()
     step(bench.model, BATCHES[0])
     expected = bench.backend.begin(BATCHES[1], None, renew=False)()
-    context = sb.Context(8, 16, bench.model, losses)
-    resumed = StreamBackend(sb.Forward(), context, bench.model, home=CPU, away=bench.away)
+    context = sb.scorers.Context(8, 16, bench.model, losses)
+    resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, home=CPU, away=bench.away)
     resumed.resume(weights, bench.backend.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
@@ -170,19 +172,25 @@ def test_a_model_that_cannot_be_copied_is_refused(bench):
     model = fresh_net()
     model.lock = threading.Lock()
     with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
-        StreamBackend(sb.Forward(), sb.Context(8, 16, model, losses), model, home=CPU, away=CPU)
+        StreamBackend(
+            sb.scorers.Forward(),
+            sb.scorers.Context(8, 16, model, losses),
+            model,
+            home=CPU,
+            away=CPU,
+        )
 
 
 def on(device: str, batch: Any) -> Any:
     return tuple(column.to(device) for column in batch)
 
 
-def run_ahead(scorer: sb.AbstractScorer, *, ahead: int, device: str = "cuda:0") -> Any:
+def run_ahead(scorer: sb.scorers.AbstractScorer, *, ahead: int, device: str = "cuda:0") -> Any:
     """Scores and final weights of a training; the batch's memory is let go at once."""
     torch.manual_seed(0)
     model = fresh_net().to(device)
     weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to(device)))
-    context = sb.Context(8, 16, model, weighted, device=torch.device(device), rate=1 / 2)
+    context = sb.scorers.Context(8, 16, model, weighted, device=torch.device(device), rate=1 / 2)
     running = scorer.start(context)
     found, begun = [], deque()
     for i, batch in enumerate(BATCHES):
@@ -202,8 +210,8 @@ def in_line(ahead: int, every: int) -> Any:
     torch.manual_seed(0)
     model = fresh_net().to("cuda:0")
     weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to("cuda:0")))
-    context = sb.Context(8, 16, model, weighted, device=torch.device("cuda:0"), rate=1 / 2)
-    running = sb.Synced(sb.Forward(), every, check=None).start(context)
+    context = sb.scorers.Context(8, 16, model, weighted, device=torch.device("cuda:0"), rate=1 / 2)
+    running = sb.scorers.Synced(sb.scorers.Forward(), every, check=None).start(context)
     found = []
     for i, batch in enumerate(BATCHES):
         found.append(running.score(on("cuda:0", batch), None).tolist())
@@ -215,7 +223,9 @@ def in_line(ahead: int, every: int) -> Any:
 @needs_cuda
 @pytest.mark.parametrize("every", [1, 3])
 def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
-    found, weights = run_ahead(sb.Pipelined(sb.Forward(), every, check=None), ahead=2)
+    found, weights = run_ahead(
+        sb.scorers.Pipelined(sb.scorers.Forward(), every, check=None), ahead=2
+    )
     expected, others = in_line(2, every)
     assert found == expected
     assert same_tensors(weights, others)
@@ -223,7 +233,7 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
 
 @needs_two
 def test_another_device_scores_alike():
-    scorer = sb.Pipelined(sb.Forward(), 3, device="cuda:1", check=None)
+    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 3, device="cuda:1", check=None)
     found, weights = run_ahead(scorer, ahead=2)
     expected, others = in_line(2, 3)
     torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
@@ -233,8 +243,8 @@ def test_another_device_scores_alike():
 @needs_cuda
 def test_on_cuda_the_host_never_waits():
     model = Net().cuda()
-    context = sb.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
-    running = sb.Pipelined(sb.Forward(), 2, check=None).start(context)
+    context = sb.scorers.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
+    running = sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None).start(context)
     batches = [on("cuda:0", batch) for batch in BATCHES]
     running.score(batches[0], None)  # the first pass finds out which buffers move
     mode = torch.cuda.get_sync_debug_mode()
@@ -250,4 +260,6 @@ def test_on_cuda_the_host_never_waits():
 @needs_cuda
 def test_on_cuda_there_is_no_process_to_ask_threads_of():
     with pytest.raises(sb.ConfigurationError, match="of a second process"):
-        sb.Pipelined(sb.Forward(), 2, threads=2).start(sb.Context(8, 16, Net().cuda(), losses))
+        sb.scorers.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
+            sb.scorers.Context(8, 16, Net().cuda(), losses)
+        )
