@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -48,18 +48,15 @@ class Structure:
         kind: the outermost container's type; None for a leaf.
         keys: its keys, names of fields, or positions.
         parts: the structures behind them.
-        flat: whether all of these are leaves.
+        paths: to each leaf.
+        flat: whether all parts are leaves.
     """
 
-    kind: type | None = None
-    keys: tuple[Any, ...] = ()
-    parts: tuple["Structure", ...] = ()
-    flat: bool = False
-
-    @cached_property
-    def paths(self) -> list[str]:
-        """The path to each leaf."""
-        return list(self.find_paths())
+    kind: type | None
+    keys: tuple[Any, ...]
+    parts: tuple["Structure", ...]
+    paths: tuple[str, ...]
+    flat: bool
 
     def rebuild(self, batch: Any, leaves: Iterator[Any]) -> Any:
         """Return the batch that was flattened, with other leaves in it."""
@@ -99,18 +96,11 @@ class Structure:
             _agree(path, [self.kind.__name__, type(batch).__name__])
         leaves = []
         for key, part, value in zip(self.keys, self.parts, _values(batch, self.keys), strict=True):
-            leaves += part.flatten_alike(value, _join_path(path, key))
+            leaves += part.flatten_alike(value, _join_path(path, str(key)))
         return leaves
 
-    def find_paths(self, path: str = "") -> Iterator[str]:
-        """Yield the path to each leaf."""
-        if self.kind is None:
-            yield path
-        for key, part in zip(self.keys, self.parts, strict=True):
-            yield from part.find_paths(_join_path(path, key))
 
-
-LEAF = Structure()
+LEAF = Structure(None, (), (), paths=("",), flat=False)
 
 
 def flatten(batch: Any, leaves: list[Any]) -> Structure:
@@ -147,7 +137,9 @@ def _values(batch: Any, keys: Iterable[Any]) -> Iterable[Any]:
 # Typed, or the keys 1 and True would share a path.
 @lru_cache(maxsize=256, typed=True)
 def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structure:
-    return Structure(kind, keys, parts, flat=all(part is LEAF for part in parts))
+    paths = [_join_path(str(k), p) for k, part in zip(keys, parts, strict=True) for p in part.paths]
+    flat = all(part is LEAF for part in parts)
+    return Structure(kind, keys, parts, tuple(paths), flat)
 
 
 @lru_cache(maxsize=256)
@@ -461,7 +453,7 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
         if path and listed and len(value) == count:
             return path
         items = enumerate(value)
-    found = (_find_listed_rows(part, count, _join_path(path, key)) for key, part in items)
+    found = (_find_listed_rows(part, count, _join_path(path, str(key))) for key, part in items)
     return next((place for place in found if place is not None), None)
 
 
@@ -489,8 +481,8 @@ def _agree(path: str, found: Sequence[Any]) -> None:
         )
 
 
-def _join_path(path: str, key: Any) -> str:
-    return f"{path}.{key}" if path else str(key)
+def _join_path(path: str, rest: str) -> str:
+    return f"{path}.{rest}" if path and rest else path or rest
 
 
 def _name(path: str) -> str:
