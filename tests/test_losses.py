@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -18,8 +19,6 @@ from selective_backprop._batches.losses import (
     average_examples,
     check_losses,
     find_losses,
-    ignored_target,
-    unreduced,
 )
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0], [-2.0, 1.0, 1.0], [0.3, 0.2, 0.1]])
@@ -90,6 +89,49 @@ def test_label_smoothing_and_class_weights_are_the_users():
     loss_fn = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS), label_smoothing=0.1)
     expected = plain(weights=CLASS_WEIGHTS, smoothing=0.1)
     assert losses_of(loss_fn).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+class CountingLoss(nn.CrossEntropyLoss):
+    """A loss that keeps count of its calls, and grows with them."""
+
+    calls = 0
+
+    def forward(self, outputs, targets):
+        self.calls = self.calls + 1
+        return super().forward(outputs, targets) * self.calls
+
+
+def test_a_loss_may_be_changed_between_batches():
+    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS))
+    partial = functools.partial(functional.cross_entropy, reduction="sum")
+    losses, of_partial = ExampleLosses(loss_fn), ExampleLosses(partial)
+    expected = {}
+    for _ in range(2):
+        found = losses.of_examples(LOGITS, TARGETS).tolist()
+        assert found == pytest.approx(plain(weights=CLASS_WEIGHTS, **expected), abs=1e-6)
+        expected["smoothing"] = loss_fn.label_smoothing = 0.1
+    loss_fn.reduction = "sum"
+    loss_fn.ignore_index = 1
+    assert (losses.reduction, losses.ignored) == ("sum", 1)
+    assert losses.of_examples(LOGITS, TARGETS)[1] == 0
+    loss_fn.weight = torch.ones(3)
+    found = losses.of_examples(LOGITS, TARGETS).tolist()
+    assert [found[0], *found[2:]] == pytest.approx(np.delete(plain(**expected), 1), abs=1e-6)
+    loss_fn.double()
+    loss_fn.weight.mul_(2)
+    assert losses.of_examples(LOGITS.double(), TARGETS)[0] == pytest.approx(2 * found[0])
+    assert of_partial.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
+    partial.keywords.update(label_smoothing=0.1, ignore_index=1)
+    assert of_partial.ignored == 1
+    found = of_partial.of_examples(LOGITS, TARGETS).tolist()
+    assert [found[0], *found[2:]] == pytest.approx(np.delete(plain(**expected), 1), abs=1e-6)
+
+
+def test_what_a_loss_counts_while_it_scores_is_forgotten():
+    losses = ExampleLosses(CountingLoss())
+    for _ in range(3):
+        assert losses.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
+    assert losses.loss_fn.calls == 0
 
 
 def test_a_loss_of_several_outputs_is_averaged_over_them():
@@ -175,7 +217,7 @@ def test_targets_that_are_probabilities_are_not_masked():
     ],
 )
 def test_the_target_that_is_left_out_is_the_users(loss_fn, expected):
-    assert ignored_target(loss_fn) == expected
+    assert ExampleLosses(loss_fn).ignored == expected
 
 
 def test_losses_of_one_axis_are_passed_on():
@@ -192,7 +234,6 @@ class OwnLoss(nn.Module):
 
 @pytest.mark.parametrize("loss_fn", [OwnLoss(), lambda outputs, targets: outputs.mean()])
 def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn):
-    assert unreduced(loss_fn) is loss_fn
     with pytest.raises(sb.LossError, match="is a scalar") as refusal:
         check_losses(losses_of(loss_fn), 4)
     assert ADVICE in str(refusal.value)

@@ -3,8 +3,10 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,46 +34,6 @@ ADVICE = (
 )
 
 
-def unreduced(loss_fn: LossFunction) -> LossFunction:
-    """Return the loss function asked for `reduction="none"`, on a copy where it is a module.
-
-    A loss without a `reduction` is returned as it is; the first batch shows what it returns.
-    """
-    # A compiled module, copied or not, hands what is set on it to the module inside.
-    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
-    if isinstance(getattr(loss_fn, "reduction", None), str):
-        clone = copy.copy(loss_fn)
-        clone.reduction = "none"  # ty: ignore[invalid-assignment]
-        return clone
-    if not isinstance(loss_fn, nn.Module) and "reduction" in _parameters(loss_fn):
-        return functools.partial(loss_fn, reduction="none")
-    return loss_fn
-
-
-def reduction_of(loss_fn: LossFunction) -> str | None:
-    """Return how a loss reduces the losses of rows, or None if it has no `reduction`."""
-    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
-    found = getattr(loss_fn, "reduction", None)
-    if found is None and (parameter := _parameters(loss_fn).get("reduction")):
-        found = parameter.default
-    return found if isinstance(found, str) else None
-
-
-def _parameters(function: LossFunction) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # builtins without a signature
-        return {}
-
-
-def ignored_target(loss_fn: LossFunction) -> int | None:
-    """Return the target value that the loss leaves out, `ignore_index`, or None."""
-    value = getattr(loss_fn, "ignore_index", None)
-    if value is None and (parameter := _parameters(loss_fn).get("ignore_index")):
-        value = parameter.default
-    return value if isinstance(value, int) else None
-
-
 def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
     """Return in words why a loss is known to be none, or None where it may be one."""
     loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
@@ -94,30 +56,6 @@ def class_weights(loss_fn: LossFunction) -> Tensor | None:
     if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
         return loss_fn.keywords.get("weight")
     return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
-
-
-def mean_of_examples(losses: Tensor, loss_fn: LossFunction, targets: Any) -> Tensor:
-    """Return the mean of losses of rows, divided as a cross-entropy of classes divides its own.
-
-    With weights of classes it divides by their sum over the rows, or over all positions of the
-    rows, and what `ignore_index` names counts nowhere.
-
-    Args:
-        losses: of rows, `[row]`, averaged over their positions where they have several.
-        loss_fn: the user's.
-        targets: classes, `[row]` or `[row, ...]`; of anything else it is the plain mean.
-    """
-    weights, ignored = class_weights(loss_fn), ignored_target(loss_fn)
-    classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-    masked = ignored is not None and classes and targets.ndim == 1
-    if not classes or not (masked or weights is not None):
-        return losses.mean()
-    kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
-    counted = kept.float()
-    if weights is not None:
-        counted = counted * weights.float()[targets.where(kept, 0).long()]
-    rows = len(losses) if targets.ndim == 1 else kept.sum()
-    return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
 
 
 def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:
@@ -147,18 +85,18 @@ def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
     """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
-    given, wanted, found = (tuple(part.shape) for part in (outputs, targets, losses))
+    given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted) or found in (given, wanted):
         return
     try:
         crossed = torch.broadcast_shapes(given, wanted)
     except RuntimeError:
         return
-    if found == tuple(crossed):
+    if found == crossed:
         raise LossError(
-            f"outputs of shape {given} and targets of shape {wanted} were broadcast to {found}, so "
-            "that every row met every other row's target. Give both one shape: squeeze the "
-            "outputs, or unsqueeze the targets."
+            f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
+            f"to {tuple(found)}, so that every row met every other row's target. Give both one "
+            "shape: squeeze the outputs, or unsqueeze the targets."
         )
 
 
@@ -247,49 +185,126 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
     return norms.where(hit.any(1), torch.nan)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` makes of any batch.
 
+    The loss function is asked for `reduction="none"`, on a copy where it is a module. One without
+    a `reduction` is called as it is; the first batch shows what it returns. What is found of a
+    loss is remembered for as long as that holds.
+
     Args:
-        loss_fn: the user's loss.
+        loss_fn: the user's loss, which may be changed between batches.
         outputs: returns `(outputs, targets)` of a batch; by default the model's output on the
             first of two parts of the batch, and the second part.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
+    _copy: Any = field(default=None, init=False, repr=False)
+    _copied: Sequence[Any] = field(default=(), init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        return example_losses(self.loss_fn, *(self.outputs or apply_to_pair)(model, batch))
+        return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
 
+    def of_examples(self, outputs: Any, targets: Any) -> Any:
+        """Return one loss per example; what is none is returned as it is, for `check_losses`.
 
-def example_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
-    """Return one loss per example; what is none is returned as it is, for `check_losses`.
+        Raises:
+            LossError: if outputs and targets were broadcast so that their first axes crossed.
+        """
+        return self.average(self.of_positions(outputs, targets), targets)
 
-    Raises:
-        LossError: if outputs and targets were broadcast so that their first axes crossed.
-    """
-    losses = position_losses(loss_fn, outputs, targets)
-    if not isinstance(losses, Tensor) or losses.ndim == 0:
-        return losses  # refused by check_losses, with advice
-    return average_examples(losses, targets, ignored_target(loss_fn))
+    def of_positions(self, outputs: Any, targets: Any) -> Any:
+        """Return losses that are not reduced, `[candidate, ...]`, or whatever the loss returns.
 
+        Raises:
+            LossError: if outputs and targets were broadcast so that their first axes crossed.
+        """
+        loss_fn, options = self._function, {}
+        if isinstance(getattr(loss_fn, "reduction", None), str):
+            loss_fn = self._unreduced(loss_fn)
+        elif not isinstance(loss_fn, nn.Module) and "reduction" in self._defaults:
+            options = {"reduction": "none"}
+        try:
+            losses = loss_fn(outputs, targets, **options)
+        except (RuntimeError, ValueError) as error:
+            _advise_on_classes(error, outputs, targets)
+            raise
+        if isinstance(losses, Tensor) and losses.ndim:
+            refuse_crossed_rows(losses, outputs, targets)
+        return losses
 
-def position_losses(loss_fn: LossFunction, outputs: Any, targets: Any) -> Any:
-    """Return the losses that are not reduced, `[candidate, ...]`, or whatever the loss returns.
+    def average(self, losses: Any, targets: Any) -> Any:
+        """Return losses averaged over the positions of each example; others unchanged."""
+        if not isinstance(losses, Tensor) or losses.ndim < 2:
+            return losses
+        return average_examples(losses, targets, self.ignored)
 
-    Raises:
-        LossError: if outputs and targets were broadcast so that their first axes crossed.
-    """
-    try:
-        losses = unreduced(loss_fn)(outputs, targets)
-    except (RuntimeError, ValueError) as error:
-        _advise_on_classes(error, outputs, targets)
-        raise
-    if isinstance(losses, Tensor) and losses.ndim:
-        refuse_crossed_rows(losses, outputs, targets)
-    return losses
+    def mean(self, losses: Tensor, targets: Any) -> Tensor:
+        """Return the mean of losses of rows, divided as a cross-entropy of classes divides its own.
+
+        With weights of classes it divides by their sum over the rows, or over all positions of
+        the rows, and what `ignore_index` names counts nowhere.
+
+        Args:
+            losses: of rows, `[row]`, averaged over their positions where they have several.
+            targets: classes, `[row]` or `[row, ...]`; of anything else it is the plain mean.
+        """
+        weights, ignored = class_weights(self.loss_fn), self.ignored
+        classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+        masked = ignored is not None and classes and targets.ndim == 1
+        if not classes or not (masked or weights is not None):
+            return losses.mean()
+        kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+        counted = kept.float()
+        if weights is not None:
+            counted = counted * weights.float()[targets.where(kept, 0).long()]
+        rows = len(losses) if targets.ndim == 1 else kept.sum()
+        return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+
+    @property
+    def reduction(self) -> str | None:
+        """How the loss reduces the losses of rows; None if it has no `reduction`."""
+        found = self._option("reduction")
+        return found if isinstance(found, str) else None
+
+    @property
+    def ignored(self) -> int | None:
+        """The target value that the loss leaves out, `ignore_index`, or None."""
+        found = self._option("ignore_index")
+        return found if isinstance(found, int) else None
+
+    @property
+    def _function(self) -> LossFunction:
+        # A compiled module, copied or not, hands what is set on it to the module inside.
+        return getattr(self.loss_fn, "_orig_mod", self.loss_fn)
+
+    def _option(self, name: str) -> Any:
+        found = getattr(self._function, name, None)
+        if found is None and isinstance(self._function, functools.partial):
+            found = self._function.keywords.get(name)
+        return self._defaults.get(name) if found is None else found
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        try:
+            parameters = inspect.signature(self._function).parameters
+        except (TypeError, ValueError):  # builtins without a signature
+            return {}
+        return {n: parameters[n].default for n in ("reduction", "ignore_index") if n in parameters}
+
+    def _unreduced(self, loss_fn: Any) -> LossFunction:
+        """Return a copy of a loss, with what it holds now, that does not reduce."""
+        if self._copied:
+            held = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
+            if len(held) == len(self._copied) and all(map(operator.is_, held, self._copied)):
+                return self._copy
+        self._copy = copy.copy(loss_fn)
+        self._copy.reduction = "none"
+        if isinstance(loss_fn, nn.Module):  # all that it holds is in its `__dict__`
+            self._copied = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
+        return self._copy
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

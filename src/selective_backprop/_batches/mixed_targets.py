@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.structure import map_leaves
+from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import warn
 
 SLACK = 1e-2  # what half precision makes of a sum of many probabilities
@@ -31,20 +31,13 @@ def mixes_examples(batch: Any) -> bool:
     Such are probabilities `[candidate, class]` of three classes or more, of which at most two
     stand out in every row, and two in some.
     """
-    found = []
-
-    def look(path: str, leaf: Any) -> Any:
-        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
-        if plain and leaf.is_floating_point() and leaf.ndim == 2:
-            found.append(_is_mixed(leaf))
-        return leaf
-
-    map_leaves(look, batch)
-    return any(found)
+    return any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor))
 
 
 def _is_mixed(targets: Tensor) -> bool:
-    if targets.shape[1] < 3 or not targets.shape[0]:
+    if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
+        return False
+    if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:
         return False
     values = targets.detach().float()
     lowest = values.amin(1, keepdim=True)

@@ -76,18 +76,11 @@ def _pack(path: str, value: Any) -> Any:
         return type(value).__name__, _pack_all(path, enumerate(value))
     if type(value) is dict and all(type(key) in PLAIN for key in value):
         return "dict", list(value), _pack_all(path, value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        names = list(value._fields)
-        return (
-            "named tuple",
-            _name(path, value),
-            names,
-            _pack_all(path, zip(names, value, strict=True)),
-        )
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        parts = [(name, getattr(value, name)) for name in names]
-        return "dataclass", _name(path, value), names, _pack_all(path, parts)
+    named = isinstance(value, tuple) and hasattr(value, "_fields")
+    if named or dataclasses.is_dataclass(type(value)):
+        names = list(value._fields) if named else [field.name for field in _fields(type(value))]
+        parts = _pack_all(path, [(name, getattr(value, name)) for name in names])
+        return "named tuple" if named else "dataclass", _name(path, value), names, parts
     if isinstance(value, dict | UserDict) and type(value) is not dict:
         others = {key: part for key, part in vars(value).items() if key != "data"}
         parts = [("", dict(value)), ("", others)]

@@ -1,8 +1,15 @@
-"""Rows of any nested batch: count them, take some, join them again."""
+"""Rows of any nested batch: count them, take some, join them again.
+
+A batch is flattened into a list of its leaves, on which the work is done, and a `Structure`, which
+puts the containers back around them.
+"""
 
 import copy
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +19,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from selective_backprop._core.errors import BatchError
 
-PLAIN = (str, bytes, int, float, complex, bool, type(None))
+PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +37,169 @@ class Layout:
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structure:
+    """The containers of a batch, without its leaves.
+
+    It is made once and remembered: batches of one structure share the object, so that comparing
+    two is `is`, and paths are written once.
+
+    Attributes:
+        kind: the outermost container's type; None for a leaf.
+        keys: its keys, names of fields, or positions.
+        parts: the structures behind them.
+        paths: to each leaf.
+        flat: whether all parts are leaves.
+    """
+
+    kind: type | None
+    keys: tuple[Any, ...]
+    parts: tuple["Structure", ...]
+    paths: tuple[str, ...]
+    flat: bool
+
+    def rebuild(self, batch: Any, leaves: Iterator[Any]) -> Any:
+        """Return the batch that was flattened, with other leaves in it."""
+        kind = self.kind
+        if kind is None:
+            return next(leaves)
+        if self.flat:
+            values = list(islice(leaves, len(self.parts)))
+        else:
+            nested = zip(self.parts, _values(batch, self.keys), strict=True)
+            values = [part.rebuild(value, leaves) for part, value in nested]
+        if issubclass(kind, (list, tuple)):
+            return kind(*values) if hasattr(kind, "_fields") else kind(values)
+        named = dict(zip(self.keys, values, strict=True))
+        if _container(kind) is not Mapping:
+            return dataclasses.replace(batch, **named)
+        if kind is dict or not issubclass(kind, MutableMapping):
+            return named
+        clone = copy.copy(batch)
+        clone.update(named)
+        return clone
+
+    def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
+        """Return the leaves of a batch whose containers may differ in type and order alone.
+
+        Raises:
+            BatchError: if they differ in anything else.
+        """
+        if self.kind is None:
+            return [batch]
+        if _container(self.kind) is Mapping:
+            found = set(batch) if isinstance(batch, Mapping) else type(batch)
+            _agree(path, [set(self.keys), found])
+        elif issubclass(self.kind, (list, tuple)):
+            _agree(path, [len(self.keys), len(batch) if isinstance(batch, (list, tuple)) else -1])
+        else:
+            _agree(path, [self.kind.__name__, type(batch).__name__])
+        leaves = []
+        for key, part, value in zip(self.keys, self.parts, _values(batch, self.keys), strict=True):
+            leaves += part.flatten_alike(value, _join_path(path, str(key)))
+        return leaves
+
+
+LEAF = Structure(None, (), (), paths=("",), flat=False)
+
+
+def flatten(batch: Any, leaves: list[Any]) -> Structure:
+    """Append the leaves of a batch to a list, and return its structure."""
+    kind = type(batch)
+    container = _container(kind)
+    if container is Sequence:
+        # A first tensor with axes tells that this is no list of rows, without asking the others.
+        tells = len(batch) > 0 and type(batch[0]) is Tensor and batch[0].ndim > 0
+        container = range(len(batch)) if tells or _holds_structure(batch) else None
+    if container is None:
+        leaves.append(batch)
+        return LEAF
+    keys = tuple(batch) if container is Mapping else container
+    values = batch if isinstance(batch, (list, tuple)) else _values(batch, keys)
+    parts = []
+    for value in values:
+        if type(value) is Tensor:  # as nearly all are
+            leaves.append(value)
+            parts.append(LEAF)
+        else:
+            parts.append(flatten(value, leaves))
+    return _remembered(kind, tuple(parts), *keys)
+
+
+def _values(batch: Any, keys: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(batch, (list, tuple)):
+        return batch
+    if _container(type(batch)) is Mapping:
+        return [batch[key] for key in keys]
+    return [getattr(batch, name) for name in keys]
+
+
+# Typed, or the keys 1 and True would share a path.
+@lru_cache(maxsize=256, typed=True)
+def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structure:
+    paths = [_join_path(str(k), p) for k, part in zip(keys, parts, strict=True) for p in part.paths]
+    flat = all(part is LEAF for part in parts)
+    return Structure(kind, keys, parts, tuple(paths), flat)
+
+
+@lru_cache(maxsize=256)
+def _container(kind: type) -> Any:
+    """Return `Mapping` or `Sequence`, the names of fields, or None for a type of leaves."""
+    if issubclass(kind, (Tensor, PackedSequence)):
+        return None
+    if issubclass(kind, Mapping):
+        return Mapping
+    if issubclass(kind, (list, tuple)):
+        return getattr(kind, "_fields", Sequence)
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind) if field.init)
+    return None
+
+
+def list_leaves(batch: Any) -> list[Any]:
+    """Return the leaves of a batch."""
+    flatten(batch, leaves := [])
+    return leaves
+
+
+def map_leaves(function: Callable[[str, Any], Any], batch: Any) -> Any:
+    """Return the batch with `function(path, leaf)` in place of each of its leaves."""
+    structure = flatten(batch, leaves := [])
+    return structure.rebuild(batch, map(function, structure.paths, leaves))
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    """Return the batch with `function(tensor)` in place of each of its tensors."""
+
+    def apply(path: str, leaf: Any) -> Any:
+        if _lists_numbers(leaf):
+            return type(leaf)([function(part) for part in leaf])
+        return function(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return map_leaves(apply, batch)
+
+
+def move_batch(batch: Any, device: torch.device) -> Any:
+    """Return the batch with its tensors on `device`; the batch itself if they already are."""
+    structure = flatten(batch, leaves := [])
+    moved = [
+        leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
+        for leaf in leaves
+    ]
+    unmoved = all(map(operator.is_, moved, leaves))
+    return batch if unmoved else structure.rebuild(batch, iter(moved))
+
+
+def _move(leaf: Any, device: torch.device) -> Any:
+    if _lists_numbers(leaf):
+        away = any(part.device != device for part in leaf)
+        return type(leaf)([_move(part, device) for part in leaf]) if away else leaf
+    tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
+    if not isinstance(tensor, Tensor) or tensor.device == device:
+        return leaf
+    return leaf.to(device, non_blocking=tensor.is_pinned())
+
+
 def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     """Return how many rows a batch has, having checked that all of its leaves agree.
 
@@ -42,27 +213,22 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
         BatchError: if there is no tensor, if leaves disagree, or if a leaf's rows cannot be
             told apart.
     """
-    sizes: dict[str, int] = {}
-    tensors: dict[str, int] = {}
-
-    def visit(path: str, leaf: Any) -> Any:
-        if path not in layout.whole and (size := _length(path, leaf)) is not None:
-            sizes[path] = size
-            if isinstance(leaf, Tensor):
-                tensors[path] = size
-        return leaf
-
-    _rebuild(visit, [batch])
+    structure = flatten(batch, leaves := [])
+    sizes = _count_each(structure, leaves, layout)
+    tensors = [
+        (path, size)
+        for path, leaf, size in zip(structure.paths, leaves, sizes, strict=True)
+        if size is not None and isinstance(leaf, Tensor)
+    ]
     if not tensors:
         raise BatchError(
             f"the batch ({type(batch).__name__}) holds no tensor with rows; a collate function "
             "that stacks examples into tensors is needed"
         )
-    first, count = next((_name(path), size) for path, size in tensors.items())
-    if expected is not None:
-        first, count = "the list of indices it was loaded for", expected
-    for path, size in sizes.items():
-        if size != count:
+    first, count = tensors[0]
+    count = count if expected is None else expected
+    for path, size in zip(structure.paths, sizes, strict=True):
+        if size is not None and size != count:
             if (listed := _find_listed_rows(batch, count)) is not None:
                 raise BatchError(
                     f"{_name(listed)} is a list of {count} tensors, or of mappings of tensors, "
@@ -70,8 +236,11 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                     "stack them into tensors of one row per example, padded where their sizes "
                     "differ."
                 )
+            where = (
+                "the list of indices it was loaded for" if expected is not None else _name(first)
+            )
             raise BatchError(
-                f"{_name(path)} has {size} rows, where {first} has {count}. If it belongs "
+                f"{_name(path)} has {size} rows, where {where} has {count}. If it belongs "
                 f"to the batch as a whole, pass whole={{{path!r}}}."
             )
     return count
@@ -85,13 +254,7 @@ def check_layout(batch: Any, layout: Layout) -> None:
     """
     if not layout.whole and not layout.pad:
         return
-    found: list[str] = []
-
-    def visit(path: str, leaf: Any) -> Any:
-        found.append(path)
-        return leaf
-
-    _rebuild(visit, [batch])
+    found = flatten(batch, []).paths
     for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
         if lost := sorted(set(paths) - set(found)):
             raise BatchError(
@@ -102,14 +265,13 @@ def check_layout(batch: Any, layout: Layout) -> None:
 
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
     """Return rows `start` to `stop` of a batch; tensors are views, nothing is copied."""
-
-    def cut(path: str, leaf: Any) -> Any:
-        if not _has_rows(path, leaf, layout):
-            return leaf
-        part = leaf[start:stop]
-        return type(leaf)(part) if isinstance(leaf, (list, tuple)) else part
-
-    return _rebuild(cut, [batch])
+    structure = flatten(batch, leaves := [])
+    for place, size in enumerate(_count_each(structure, leaves, layout)):
+        if size is not None:
+            leaf = leaves[place]
+            part = leaf[start:stop]
+            leaves[place] = type(leaf)(part) if isinstance(leaf, (list, tuple)) else part
+    return structure.rebuild(batch, iter(leaves))
 
 
 def join_rows(
@@ -130,85 +292,73 @@ def join_rows(
         BatchError: if structures differ, or trailing shapes differ where no padding is given.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
+    structure = flatten(batches[0], first := [])
+    columns = [first]
+    for batch in batches[1:]:
+        if flatten(batch, leaves := []) is not structure:
+            leaves = structure.flatten_alike(batch)
+        columns.append(leaves)
+    joined = []
+    for path, *pieces in zip(structure.paths, *columns, strict=True):
+        whole = path in layout.whole
+        joined.append(pieces[0] if whole else _join_leaves(path, pieces, wanted, layout))
+    return structure.rebuild(batches[0], iter(joined))
 
-    def join(path: str, *leaves: Any) -> Any:
-        if path in layout.whole:
-            return leaves[0]
+
+def _join_leaves(
+    path: str, leaves: Sequence[Any], rows: Sequence[Tensor | None], layout: Layout
+) -> Any:
+    if not _stack_at_once(leaves):
         _agree(path, [_kind(leaf) for leaf in leaves])
         # the first may be an empty list, of a batch that has no rows left
-        if not any(_has_rows(path, leaf, layout) for leaf in leaves):
+        if all(_length(path, leaf) is None for leaf in leaves):
             return leaves[0]
-        if isinstance(leaves[0], Tensor):
-            return _join_tensors(path, leaves, wanted, layout)
-        if isinstance(leaves[0], np.ndarray):
-            arrays = zip(_pad_to_equal(path, leaves, layout), wanted, strict=True)
-            return np.concatenate(
-                [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
-            )
-        joined: list[Any] = []
-        for leaf, take in zip(leaves, wanted, strict=True):
-            joined.extend(leaf if take is None else [leaf[row] for row in take.tolist()])
-        return type(leaves[0])(joined)
-
-    return _rebuild(join, batches)
-
-
-def move_batch(batch: Any, device: torch.device) -> Any:
-    """Return the batch with its tensors on `device`; the batch itself if they already are."""
-    moved = False
-
-    def move(path: str, leaf: Any) -> Any:
-        nonlocal moved
-        if _lists_numbers(leaf):
-            return type(leaf)([move(path, part) for part in leaf])
-        tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
-        if not isinstance(tensor, Tensor) or tensor.device == device:
-            return leaf
-        moved = True
-        return leaf.to(device, non_blocking=tensor.is_pinned())
-
-    result = _rebuild(move, [batch])
-    return result if moved else batch
+        if isinstance(leaves[0], (list, tuple)):
+            joined: list[Any] = []
+            for leaf, take in zip(leaves, rows, strict=True):
+                joined.extend(leaf if take is None else [leaf[row] for row in take.tolist()])
+            return type(leaves[0])(joined)
+        leaves = _pad_to_equal(path, leaves, layout)
+    if isinstance(leaves[0], Tensor):
+        return _join_tensors(leaves, rows)
+    arrays = zip(leaves, rows, strict=True)
+    return np.concatenate(
+        [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
+    )
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    """Return the batch with `function(tensor)` in place of each of its tensors."""
-
-    def apply(path: str, leaf: Any) -> Any:
-        if _lists_numbers(leaf):
-            return type(leaf)([function(part) for part in leaf])
-        return function(leaf) if isinstance(leaf, Tensor) else leaf
-
-    return _rebuild(apply, [batch])
-
-
-def map_leaves(function: Callable[[str, Any], Any], batch: Any) -> Any:
-    """Return the batch with `function(path, leaf)` in place of each of its leaves."""
-    return _rebuild(function, [batch])
+def _stack_at_once(leaves: Sequence[Any]) -> bool:
+    """Return whether all are plain tensors of rows that agree, as they nearly always do."""
+    first = leaves[0]
+    for leaf in leaves:
+        if type(leaf) is not Tensor or leaf.is_nested or leaf.layout is not torch.strided:
+            return False
+        if not leaf.ndim or leaf.dtype != first.dtype or leaf.device != first.device:
+            return False
+        if leaf.shape[1:] != first.shape[1:]:
+            return False
+    return True
 
 
-def _join_tensors(
-    path: str, leaves: Sequence[Tensor], rows: Sequence[Tensor | None], layout: Layout
-) -> Tensor:
-    leaves = _pad_to_equal(path, leaves, layout)
+def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
     counts = [
         leaf.shape[0] if take is None else take.shape[0]
         for leaf, take in zip(leaves, rows, strict=True)
     ]
     first = leaves[0]
+    form = CHANNELS_LAST.get(first.ndim)
+    if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
+        form = torch.contiguous_format
     joined = torch.empty(
-        (sum(counts), *first.shape[1:]),
-        dtype=first.dtype,
-        device=first.device,
-        memory_format=_memory_format(first),
+        (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
     )
-    with torch.no_grad():
-        for leaf, take, part in zip(leaves, rows, joined.split(counts), strict=True):
-            if take is None:
-                part.copy_(leaf)
-            else:
-                take = take.to(leaf.device, non_blocking=True)  # drawn on the host without scores
-                torch.index_select(leaf.detach(), 0, take, out=part)
+    parts = joined.split_with_sizes(counts)
+    for leaf, take, part in zip(leaves, rows, parts, strict=True):
+        if take is None:
+            part.copy_(leaf.detach())
+        else:
+            take = take.to(leaf.device, non_blocking=True)  # drawn on the host without scores
+            torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
@@ -240,25 +390,24 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
     return padded
 
 
-def _memory_format(tensor: Tensor) -> torch.memory_format:
-    if tensor.is_contiguous():
-        return torch.contiguous_format
-    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-        return torch.channels_last
-    if tensor.ndim == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d):
-        return torch.channels_last_3d
-    return torch.contiguous_format
-
-
-def _has_rows(path: str, leaf: Any, layout: Layout) -> bool:
-    return path not in layout.whole and _length(path, leaf) is not None
-
-
 def _kind(leaf: Any) -> str:
     """Return in words what a leaf can be joined with."""
     if isinstance(leaf, (Tensor, np.ndarray)):
         return f"a {type(leaf).__name__} {'with rows' if leaf.ndim else 'of one number'}"
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
+
+
+def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> list[int | None]:
+    """Return each leaf's number of rows; None for a scalar, and for what is whole."""
+    sizes: list[int | None] = []
+    for path, leaf in zip(structure.paths, leaves, strict=True):
+        if path in layout.whole:
+            sizes.append(None)
+        elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
+            sizes.append(leaf.shape[0] if leaf.ndim else None)
+        else:
+            sizes.append(_length(path, leaf))
+    return sizes
 
 
 def _length(path: str, leaf: Any) -> int | None:
@@ -304,13 +453,13 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
         if path and listed and len(value) == count:
             return path
         items = enumerate(value)
-    found = (_find_listed_rows(part, count, _join_path(path, key)) for key, part in items)
+    found = (_find_listed_rows(part, count, _join_path(path, str(key))) for key, part in items)
     return next((place for place in found if place is not None), None)
 
 
 def _holds_structure(value: Sequence[Any]) -> bool:
     """Whether a list or tuple has tensors somewhere within, and so is no list of rows."""
-    if _lists_numbers(value):
+    if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
         return False
     for part in value:
         if isinstance(part, (Tensor, np.ndarray)):
@@ -324,46 +473,6 @@ def _holds_structure(value: Sequence[Any]) -> bool:
     return False
 
 
-def _rebuild(visit: Callable[..., Any], batches: Sequence[Any], path: str = "") -> Any:
-    """Return the first batch's structure with `visit(path, *leaves)` at its leaves."""
-    first = batches[0]
-    if isinstance(first, (Tensor, PackedSequence)):
-        return visit(path, *batches)
-    if isinstance(first, Mapping):
-        keys: Collection[Any] = list(first)
-        _agree(path, [set(b) if isinstance(b, Mapping) else type(b) for b in batches])
-        parts = {
-            key: _rebuild(visit, [batch[key] for batch in batches], _join_path(path, key))
-            for key in keys
-        }
-        if type(first) is not dict and isinstance(first, MutableMapping):
-            clone = copy.copy(first)
-            clone.update(parts)
-            return clone
-        return parts
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        _agree(path, [type(batch).__name__ for batch in batches])
-        names = [field.name for field in dataclasses.fields(first) if field.init]
-        return dataclasses.replace(
-            first,
-            **{
-                name: _rebuild(
-                    visit, [getattr(batch, name) for batch in batches], _join_path(path, name)
-                )
-                for name in names
-            },
-        )
-    fields = getattr(first, "_fields", None)
-    if isinstance(first, (list, tuple)) and (fields is not None or _holds_structure(first)):
-        _agree(path, [len(batch) if isinstance(batch, (list, tuple)) else -1 for batch in batches])
-        items = [
-            _rebuild(visit, [batch[i] for batch in batches], _join_path(path, name))
-            for i, name in enumerate(fields or range(len(first)))
-        ]
-        return type(first)(*items) if fields is not None else type(first)(items)
-    return visit(path, *batches)
-
-
 def _agree(path: str, found: Sequence[Any]) -> None:
     if any(other != found[0] for other in found[1:]):
         raise BatchError(
@@ -372,8 +481,8 @@ def _agree(path: str, found: Sequence[Any]) -> None:
         )
 
 
-def _join_path(path: str, key: Any) -> str:
-    return f"{path}.{key}" if path else str(key)
+def _join_path(path: str, rest: str) -> str:
+    return f"{path}.{rest}" if path and rest else path or rest
 
 
 def _name(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from selective_backprop._batches.structure import map_leaves
+from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.isolation import LARGEST_SAVED, large_buffers
 from selective_backprop._core.stats import TRAINED, Stats
 from selective_backprop._loader.assembly import LoaderParts
@@ -172,15 +172,8 @@ def _saving(strategy: Strategy, parts: LoaderParts) -> Iterator[str]:
 
 
 def _bytes(batch: Any) -> int:
-    sizes: list[int] = []
-
-    def count(_: str, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            sizes.append(leaf.element_size() * leaf.numel())
-        return leaf
-
-    map_leaves(count, batch)
-    return sum(sizes)
+    tensors = [leaf for leaf in list_leaves(batch) if isinstance(leaf, Tensor)]
+    return sum(tensor.element_size() * tensor.numel() for tensor in tensors)
 
 
 def _size(count: float) -> str:

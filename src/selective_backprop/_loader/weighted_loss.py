@@ -9,17 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    LossFunction,
-    average_examples,
-    check_losses,
-    example_losses,
-    ignored_target,
-    mean_of_examples,
-    position_losses,
-    reduction_of,
-)
-from selective_backprop._batches.structure import map_leaves, rows_of
+from selective_backprop._batches.losses import ExampleLosses, LossFunction, check_losses
+from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
@@ -59,6 +50,7 @@ class WeighingLoss:
         weighs: bool = True,
     ) -> None:
         self._loss_fn = loss_fn
+        self._losses = ExampleLosses(loss_fn)
         self._record = record
         self._weighs = weighs
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
@@ -89,19 +81,16 @@ class WeighingLoss:
         if not self._weighs:
             if (part := self._find(targets)) is not None:
                 with torch.no_grad(), suppress(LossError):
-                    losses = example_losses(self._loss_fn, outputs, targets)
+                    losses = self._losses.of_examples(outputs, targets)
                     self._record(part, losses, (outputs, targets))
             return self._loss_fn(outputs, targets)
         indices, weights = self._part_of(targets)
-        found = position_losses(self._loss_fn, outputs, targets)
-        losses = found
-        if isinstance(found, Tensor) and found.ndim:
-            losses = average_examples(found, targets, ignored_target(self._loss_fn))
-        losses = check_losses(losses, len(weights))
+        found = self._losses.of_positions(outputs, targets)
+        losses = check_losses(self._losses.average(found, targets), len(weights))
         self._record(Selection(indices, weights), losses, (outputs, targets))
-        match reduction_of(self._loss_fn):
+        match self._losses.reduction:
             case "mean":
-                return mean_of_examples(losses * weights, self._loss_fn, targets)
+                return self._losses.mean(losses * weights, targets)
             case "sum":
                 return (_sums(found) * weights).sum()
             case "batchmean":
@@ -155,12 +144,8 @@ def _sums(losses: Tensor) -> Tensor:
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def look(path: str, leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested:
-            found.append(leaf)
-        return leaf
-
-    map_leaves(look, batch)
-    return found
+    return [
+        leaf
+        for leaf in list_leaves(batch)
+        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+    ]
