@@ -72,8 +72,8 @@ class KeptBuffers:
 
     Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass
     has run to its end; after that, only those that a pass was seen to change. A larger buffer
-    that first changes later is not put back, and a warning says so. Only the first pass can see
-    that a larger buffer is changed through `.data`.
+    that first changes later is not put back, and a warning says so. A change through `.data` is
+    seen only in buffers that are saved.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -224,7 +224,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     scores, epochs = noted[:, 0].contiguous().view(torch.float32), noted[:, 1]
     new = epochs >= 0
     epochs = epochs.where(new, ~epochs)
-    if not len(indices):  # all are of other shards; the column must count a change all the same
+    if not len(indices):  # all are of other shards; the column must still count a change
         column.file(indices, scores, 0)
     # A column takes scores of one epoch at a time, and no example twice.
     for epoch in epochs.unique().tolist():

@@ -40,12 +40,12 @@ class NoiseBudget(AbstractSelector):
 
     An example of score minus infinity is not kept: `Recorded` may have given it up.
 
-    A young model has nearly equal pulls, and nearly all examples are kept. Once most examples are
-    learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
+    A young model's pulls are nearly equal, and nearly all examples are kept. Once most examples
+    are learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
 
     Batches of harder rows make longer steps, at a learning rate that was chosen for others. So
-    weights are scaled until a step is as long, on average and judged by the pulls, as if nothing
-    had been skipped. The gain is that a step draws on more candidates.
+    weights are scaled to make a step, on average and judged by the pulls, as long as it would be
+    without skipping. The gain is that a step draws on more candidates.
 
     Args:
         noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
