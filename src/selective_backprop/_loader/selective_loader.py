@@ -1,5 +1,6 @@
 """The door: a data loader that yields full batches of the examples worth training on."""
 
+import inspect
 import sys
 import threading
 import weakref
@@ -27,7 +28,6 @@ from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._loader.epoch_iterator import Epoch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
@@ -332,7 +332,7 @@ class SelectiveLoader:
             observed = self._parts.feed.take(selection, losses, outputs)
             self._parts.pipeline.tally.count(observed=observed)
 
-    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
+    def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
         """Make `epoch` the only pass that lives, and return its batches."""
         live = None if self._live is None else self._live()
         if live is not None:
@@ -422,3 +422,60 @@ class SelectiveLoader:
             "ranks": self._parts.ranks.size,
             "leftovers": str(self._options.leftovers),
         }
+
+
+class Epoch(Iterator[Any]):
+    """An iterator over one epoch, which begins at the first `next`.
+
+    Args:
+        begin: called once, with this pass; returns its batches.
+        scores_in: the thread that alone may ask, since scoring changes the model's modes and
+            the random streams for a moment; None where nothing is scored, and the thread that
+            asks first is the one.
+    """
+
+    def __init__(
+        self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None = None
+    ) -> None:
+        self._begin = begin
+        self._batches: Generator[Any] | None = None
+        self._scores_in = scores_in
+        self._thread = 0
+        self._superseded = False
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            LoaderError: if another pass has begun since, another thread has asked before, or
+                this one must not.
+        """
+        if self._superseded:
+            raise LoaderError(
+                "another iteration of this SelectiveLoader has begun since; two at a time would "
+                "share rows that wait. Wrap the loader twice to iterate it twice."
+            )
+        thread = threading.get_ident()
+        if self._scores_in not in (None, thread):
+            raise LoaderError(
+                f"thread {threading.current_thread().name!r} asked for a batch, and the loader was "
+                "built in another one. This strategy scores with the model, which would switch "
+                "modes and random streams under the thread that trains. To read ahead, give the "
+                "data loader workers (num_workers=, prefetch_factor=) in place of a thread; to "
+                "train in another thread, build the SelectiveLoader in it."
+            )
+        if self._batches is None:
+            self._thread = thread
+            self._batches = self._begin(self)
+        elif thread != self._thread:
+            raise LoaderError(
+                "next() was called from a second thread; one thread takes all batches of an epoch"
+            )
+        return next(self._batches)
+
+    def close(self) -> None:
+        """End the pass, because another begins."""
+        if self._batches is not None:
+            # one that ended by itself stays ended, and is not complained about
+            self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
+            self._batches.close()

@@ -20,8 +20,7 @@ from selective_backprop._batches.serialization import on_device, pack_batch, unp
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._loader.epoch_iterator import Epoch
-from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.selective_loader import Epoch, SelectiveLoader
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._lightning._seen import Mean
 
