@@ -14,7 +14,7 @@ from selective_backprop._memory.pending_updates import PendingUpdates, find_shar
 from selective_backprop._memory.shared_history import SharedHistory
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.gate_feed import GateFeed, feed_of
+from selective_backprop._pipeline.gate_feed import feed_of
 from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
@@ -27,11 +27,9 @@ from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
-from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import PlainBatchCadence
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
-from selective_backprop.selectors import RunningSelector
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import has_collective_forward
 
@@ -59,11 +57,6 @@ class LoaderParts:
     handshake: EpochHandshake | None
 
     @property
-    def selector(self) -> RunningSelector:
-        """Stage three."""
-        return self.pipeline.selector
-
-    @property
     def scorer(self) -> RunningScorer | None:
         """Stage two, or None where nothing is scored."""
         return self.pipeline.scorer
@@ -77,21 +70,6 @@ class LoaderParts:
     def cut(self) -> bool:
         """Whether another rank ended the last epoch before this one was through."""
         return self.handshake is not None and self.handshake.lockstep.cut
-
-    @property
-    def pending(self) -> PendingUpdates | None:
-        """What is noted of examples until the ranks merge it; None where nothing is."""
-        return None if self.pipeline.memory is None else self.pipeline.memory.pending
-
-    @property
-    def gate(self) -> RunningGate | None:
-        """What judges whether selection pays, or None where nothing does."""
-        return self.pipeline.gate
-
-    @property
-    def feed(self) -> GateFeed | None:
-        """What shows the gate the loop's own outputs, or None where nothing does."""
-        return self.pipeline.feed
 
     @property
     def ledger(self) -> Ledger | None:

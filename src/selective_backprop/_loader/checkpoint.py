@@ -162,8 +162,14 @@ class LoaderState:
             return Saved(on_device(part.value, self._parts.pipeline.options.device), part.path)
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """Yield what has a state of its own, by name; what may be expensive to put back is last."""
-        for name in ("selector", "gate", "history", "ledger", "pending", "scorer"):
-            part = getattr(self._parts, name)
-            if part is not None:
-                yield name, part
+        """Return what has a state of its own, by name; what is expensive to put back is last."""
+        pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
+        parts = {
+            "selector": pipeline.selector,
+            "gate": pipeline.gate,
+            "history": self._parts.history,
+            "ledger": self._parts.ledger,
+            "pending": None if memory is None else memory.pending,
+            "scorer": pipeline.scorer,
+        }
+        return ((name, part) for name, part in parts.items() if part is not None)

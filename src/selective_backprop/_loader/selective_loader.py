@@ -207,7 +207,7 @@ class SelectiveLoader:
                     "it as loss_fn"
                 )
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
-            works = weighs or self._parts.feed is not None
+            works = weighs or self._parts.pipeline.feed is not None
             self._loss = WeighingLoss(
                 self._options.loss_fn, self.record if works else None, weighs=weighs
             )
@@ -300,8 +300,8 @@ class SelectiveLoader:
         known = self._loss is not None or self._options.with_selection
         if not known:
             check_use(self._strategy)
-        if self._parts.feed is not None:
-            self._parts.feed.watch(taken=self._loss is not None, expected=known)
+        if self._parts.pipeline.feed is not None:
+            self._parts.pipeline.feed.watch(taken=self._loss is not None, expected=known)
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -328,8 +328,8 @@ class SelectiveLoader:
         if memory is not None:
             epoch = max(0, self._parts.pipeline.cursor.epoch)
             memory.record(selection, losses, self._options.nonfinite, epoch)
-        if self._parts.feed is not None:
-            observed = self._parts.feed.take(selection, losses, outputs)
+        if self._parts.pipeline.feed is not None:
+            observed = self._parts.pipeline.feed.take(selection, losses, outputs)
             self._parts.pipeline.tally.count(observed=observed)
 
     def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
@@ -378,8 +378,8 @@ class SelectiveLoader:
         selection = Selection(rows.indices, weights)
         if self._loss is not None:
             self._loss.hand_out(rows.batch, selection)
-        if self._parts.feed is not None and rows.plain:
-            self._parts.feed.hand_out(weights)
+        if self._parts.pipeline.feed is not None and rows.plain:
+            self._parts.pipeline.feed.hand_out(weights)
         return (rows.batch, selection) if self._options.with_selection else rows.batch
 
     def _warn_if_barren(self) -> None:

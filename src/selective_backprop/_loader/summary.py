@@ -106,7 +106,7 @@ def _selection(strategy: Strategy, parts: LoaderParts) -> str:
 
 def _watched(parts: LoaderParts) -> str:
     """Return what a gate judges by while it is shut."""
-    feed, paid = parts.feed, "batches that are scored for it"
+    feed, paid = parts.pipeline.feed, "batches that are scored for it"
     if feed is None or not feed.expected:
         return paid
     given = "losses" if feed.measure is Measure.LOSS else "outputs"
