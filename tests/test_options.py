@@ -321,9 +321,7 @@ def test_a_flag_is_true_or_false(name, flag, wrong):
 WAYS = {
     "share": lambda wrong: sb.guide.audit(torch.rand(8)).top(wrong),
     "shares": lambda wrong: sb.guide.audit(torch.rand(8)).cuts(np.zeros(8, dtype=bool), [wrong]),
-    "limit": lambda wrong: sb.guide.audit(torch.rand(8)).write_csv(
-        "/dev/null", limit=wrong
-    ),
+    "limit": lambda wrong: sb.guide.audit(torch.rand(8)).write_csv("/dev/null", limit=wrong),
     "rate": lambda wrong: sb.scorers.Agreement.between(torch.rand(8), torch.rand(8), rate=wrong),
     "epoch": lambda wrong: call("SelectiveLoader").set_epoch(wrong),
     "epochs": lambda wrong: call("SelectiveLoader").lengths(wrong),

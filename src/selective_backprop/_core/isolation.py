@@ -1,7 +1,7 @@
 """Leave a model as it was found: modes, buffers and every random stream."""
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -178,7 +178,7 @@ def _slots_of(model: nn.Module) -> Iterator[_Slot]:
                 yield _Slot(module, name, buffer)
 
 
-def _places(model: nn.Module) -> list[tuple[int, str, int, int]]:
+def _places(model: nn.Module) -> Collection[tuple[int, str, int, int]]:
     """Return what tells the buffers of a model, where they hang and their memory from others."""
     found = []
     for module in model.modules():
