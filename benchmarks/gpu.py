@@ -32,7 +32,12 @@ from selective_backprop.lab.records import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TESTS = ("test_cuda.py", "test_cuda_scorers.py", "test_stream_backend.py", "test_static_shapes.py")
+TESTS = (
+    "project/test_cuda.py",
+    "scorers/cheap/test_cuda.py",
+    "scorers/cheap/test_stream_backend.py",
+    "loader/test_static_shapes.py",
+)
 TESTING = 0.3  # of the time, at most
 LENIENCE = 1.4  # times its share of the time that is left is what a part may take
 LINES = 40  # of a part's output that are kept
@@ -142,7 +147,7 @@ def run(part: Part, *, limit: float) -> Outcome:
         part: what to run.
         limit: seconds.
     """
-    paths = [str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT / "src"), str(ROOT / "tests" / "fixtures"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     begun = time.monotonic()
     if part.record is not None:

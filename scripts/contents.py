@@ -38,7 +38,7 @@ def _of_sdist(path: Path, source: dict[str, int]) -> list[str]:
         members = [member for member in archive.getmembers() if member.isfile()]
     sizes = {member.name.partition("/")[2]: member.size for member in members}
     wanted = {*IN_SDIST, *(f"src/{name}" for name in source)}
-    tests = [name for name in sizes if name.startswith("tests/test_")]
+    tests = [name for name in sizes if fnmatch(name, "tests/*/test_*.py")]
     return [
         *_strays(path, sizes),
         *(f"{path.name} lacks {name}" for name in sorted(wanted - sizes.keys())),

@@ -26,7 +26,7 @@ def ranks(tmp_path_factory):
         cwd=folder,
         env=os.environ
         | {
-            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests"))),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests" / "fixtures"))),
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
         },

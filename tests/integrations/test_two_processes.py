@@ -17,7 +17,7 @@ def run(task, folder):
     """What each of two processes said, by name."""
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests", HERE))),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests" / "fixtures", HERE))),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "ACCELERATE_USE_CPU": "true",

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
 
 

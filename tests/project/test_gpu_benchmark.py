@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "benchmarks" / "gpu.py"
+SOURCE = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from selective_backprop.lab.records import read_runs
 from selective_backprop.lab.statistics import estimate, final_error
 from selective_backprop.lab.tables import with_interval
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GATED = "records/cifar10-gate"
 spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
 assert spec is not None

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Rows = Float[Tensor, " row"]
 EXTRAS = {
     *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),

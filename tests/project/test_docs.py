@@ -13,7 +13,7 @@ import torch
 
 import selective_backprop as sb
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 CORE = [
     module.name
     for module in pkgutil.walk_packages(sb.__path__, "selective_backprop.")

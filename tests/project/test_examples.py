@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 # Of the same small net for six epochs: how many steps are there without selection?

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "selective_backprop"
+PACKAGE = Path(__file__).parents[2] / "src" / "selective_backprop"
 ELSEWHERE = {  # function: what holds its warning
     "integrations/_keras_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
     "lab/sittings.py:save": "tests/lab/test_sittings.py",
