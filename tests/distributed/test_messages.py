@@ -1,11 +1,13 @@
 """Messages between ranks, where the backend is a stand-in: what is kept, and for how long."""
 
+import threading
 import weakref
 
 import pytest
 import torch
 from torch import distributed
 
+from selective_backprop._distributed import group
 from selective_backprop._distributed.group import Group
 
 ALL = Group(0, 2, torch.device("cpu"))
@@ -66,3 +68,21 @@ def test_a_message_sent_in_inference_mode_is_kept_too(backend):
         assert ALL.gather(message, "sends").tolist() == [[0, 1, 2], [0, 1, 2]]
     backend.held.clear()
     assert all(one()._use_count() > 1 for one in backend.sent[0])
+
+
+def test_python_shuts_down_only_once_the_backend_has_let_go_of_what_was_sent(backend):
+    swap()
+    letting_go = threading.Timer(0.2, backend.held.clear)
+    letting_go.start()
+    group._wait_for_gloo()  # as at exit
+    assert not backend.held
+    assert backend.kept() == [False]
+    letting_go.join()
+
+
+def test_a_backend_that_never_lets_go_does_not_keep_python_from_shutting_down(backend, monkeypatch):
+    monkeypatch.setattr(group, "MOST_AT_EXIT", 0.1)
+    swap()
+    group._wait_for_gloo()
+    assert backend.kept() == [True]
+    backend.held.clear()

@@ -1,5 +1,6 @@
 """The processes that train together, and how each gathers the messages of all."""
 
+import atexit
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from torch import Tensor, distributed
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 
+MOST_AT_EXIT = 5.0  # seconds; gloo's thread takes microseconds, unless the machine is busy
 MOST_AT_ONCE = 2**20  # most rows, of all ranks together, in one piece of a longer message
 
 
@@ -117,11 +119,30 @@ def _keep(tensors: list[Tensor]) -> None:
     thread without giving up the lock. So a training that ends right after a message would hang
     for ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
     """
+    _forget_sent()
+    views = [tensor.view_as(tensor) for tensor in tensors]
+    _kept[id(views)] = _Sent(tensors, views, _holders(tensors))
+
+
+def _forget_sent() -> None:
+    """Let go of what gloo has let go of."""
     for key, sent in list(_kept.items()):
         if all(now <= then for now, then in zip(_holders(sent.tensors), sent.holders, strict=True)):
             _kept.pop(key, None)
-    views = [tensor.view_as(tensor) for tensor in tensors]
-    _kept[id(views)] = _Sent(tensors, views, _holders(tensors))
+
+
+@atexit.register
+def _wait_for_gloo() -> None:
+    """Wait until gloo has let go of what was sent last, for some seconds at most.
+
+    Once Python shuts down it ends every thread that asks for its lock, and a thread of gloo that
+    is ended while it drops a tensor aborts the process.
+    """
+    until = time.monotonic() + MOST_AT_EXIT
+    _forget_sent()
+    while _kept and time.monotonic() < until:
+        time.sleep(0.001)
+        _forget_sent()
 
 
 def _holders(tensors: Sequence[Tensor]) -> list[int]:
