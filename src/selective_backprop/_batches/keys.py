@@ -10,11 +10,11 @@ Keys: TypeAlias = Tensor | list[Any]
 
 
 def list_keys(indices: Any) -> Keys | None:
-    """Return the keys of a batch, or None if `indices` is a single one.
+    """Return the keys of a batch, or None if `indices` is a single key.
 
     Returns:
-        Integers as an int64 tensor `[row]`, which is taken from and joined at once; any other
-        keys as a list.
+        Integers as an int64 tensor `[row]`, which is fast to index and join; any other keys as a
+        list.
     """
     if isinstance(indices, (Tensor, np.ndarray)):
         if not indices.ndim:
@@ -23,7 +23,7 @@ def list_keys(indices: Any) -> Keys | None:
         return None
     try:
         array = np.asarray(indices)
-    except ValueError:  # keys of several parts
+    except ValueError:  # keys such as tuples of different lengths
         return list(indices)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         return list(indices)
@@ -31,5 +31,5 @@ def list_keys(indices: Any) -> Keys | None:
 
 
 def plain_list(keys: Keys) -> list[Any]:
-    """Return keys as a data loader takes them."""
+    """Return keys as the list that a data loader takes."""
     return keys.tolist() if isinstance(keys, Tensor) else keys

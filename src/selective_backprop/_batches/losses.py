@@ -35,7 +35,7 @@ ADVICE = (
 
 
 def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return in words why a loss is known to be none, or None where it may be one."""
+    """Return why a loss is not a plain cross-entropy; None if it may be one."""
     loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
     bound = isinstance(loss_fn, functools.partial)
     function = loss_fn.func if bound else loss_fn
@@ -51,7 +51,7 @@ def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
-    """Return the weights of classes by which a cross-entropy divides its mean, or None."""
+    """Return the class weights of a cross-entropy, or None."""
     loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
     if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
         return loss_fn.keywords.get("weight")
@@ -59,15 +59,15 @@ def class_weights(loss_fn: LossFunction) -> Tensor | None:
 
 
 def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:
-    """Average token or pixel losses over all axes but the first, masked positions left out.
+    """Average token or pixel losses over all axes but the first, without masked positions.
 
     Args:
         losses: `[candidate, ...]`.
-        targets: what the losses were taken against; masked where it equals `ignored`.
+        targets: the targets of the losses; positions that equal `ignored` are masked.
         ignored: the masked target value, or None.
 
     Returns:
-        `[candidate]`; 0 for an example of which every position is masked.
+        `[candidate]`; 0 for an example whose positions are all masked.
     """
     if losses.ndim == 1:
         return losses
@@ -101,7 +101,7 @@ def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
 
 
 def _advise_on_classes(error: Exception, outputs: Any, targets: Any) -> None:
-    """Say what to write where classes are on the last axis, as language models have them."""
+    """Add advice to an error if classes are on the last axis, as in language models."""
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
     if outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
@@ -116,7 +116,7 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
     """Return the losses if they are one number per candidate; counts become floats.
 
     Args:
-        losses: what is to be checked.
+        losses: the value to check.
         candidates: how many there must be, or None if that is unknown.
 
     Raises:
@@ -154,8 +154,8 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
         targets: class numbers, `[candidate]`, or probabilities, `[candidate, class]`.
 
     Returns:
-        `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)]; NaN where there is
-        no such class.
+        `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)]; NaN where the class
+        number is out of range.
 
     Raises:
         LossError: if outputs or targets are anything else.
@@ -179,7 +179,7 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
             f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
         )
     hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
-    # 1 - p would lose all digits where p is near 1; the sum of the others' does not.
+    # 1 - p would lose all digits if p is near 1; the sum of the other probabilities keeps them.
     others = errors.masked_fill(hit, 0.0)
     norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
     return norms.where(hit.any(1), torch.nan)
@@ -187,16 +187,16 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
 
 @dataclass(eq=False)
 class ExampleLosses:
-    """Losses of a batch of `(inputs, targets)`, or of what `outputs` makes of any batch.
+    """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
-    The loss function is asked for `reduction="none"`, on a copy where it is a module. One without
-    a `reduction` is called as it is; the first batch shows what it returns. What is found of a
-    loss is remembered for as long as that holds.
+    The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
+    without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
+    reused until the module's attributes change.
 
     Args:
         loss_fn: the user's loss, which may be changed between batches.
         outputs: returns `(outputs, targets)` of a batch; by default the model's output on the
-            first of two parts of the batch, and the second part.
+            first of two parts of the batch, and the second part itself.
     """
 
     loss_fn: LossFunction
@@ -208,7 +208,7 @@ class ExampleLosses:
         return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example; what is none is returned as it is, for `check_losses`.
+        """Return one loss per example; return others unchanged, since `check_losses` rejects them.
 
         Raises:
             LossError: if outputs and targets were broadcast so that their first axes crossed.
@@ -216,7 +216,7 @@ class ExampleLosses:
         return self.average(self.of_positions(outputs, targets), targets)
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
-        """Return losses that are not reduced, `[candidate, ...]`, or whatever the loss returns.
+        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
 
         Raises:
             LossError: if outputs and targets were broadcast so that their first axes crossed.
@@ -242,14 +242,14 @@ class ExampleLosses:
         return average_examples(losses, targets, self.ignored)
 
     def mean(self, losses: Tensor, targets: Any) -> Tensor:
-        """Return the mean of losses of rows, divided as a cross-entropy of classes divides its own.
+        """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
 
-        With weights of classes it divides by their sum over the rows, or over all positions of
-        the rows, and what `ignore_index` names counts nowhere.
+        With class weights the divisor is their sum over the rows, or over all positions of the
+        rows. Targets equal to `ignore_index` do not count.
 
         Args:
-            losses: of rows, `[row]`, averaged over their positions where they have several.
-            targets: classes, `[row]` or `[row, ...]`; of anything else it is the plain mean.
+            losses: losses of rows, `[row]`, averaged over positions if rows have several.
+            targets: classes, `[row]` or `[row, ...]`; for other targets the plain mean is taken.
         """
         weights, ignored = class_weights(self.loss_fn), self.ignored
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
@@ -277,7 +277,7 @@ class ExampleLosses:
 
     @property
     def _function(self) -> LossFunction:
-        # A compiled module, copied or not, hands what is set on it to the module inside.
+        # Attributes set on a compiled module, even on a copy, are set on the original inside.
         return getattr(self.loss_fn, "_orig_mod", self.loss_fn)
 
     def _option(self, name: str) -> Any:
@@ -295,14 +295,14 @@ class ExampleLosses:
         return {n: parameters[n].default for n in ("reduction", "ignore_index") if n in parameters}
 
     def _unreduced(self, loss_fn: Any) -> LossFunction:
-        """Return a copy of a loss, with what it holds now, that does not reduce."""
+        """Return a copy of a loss that does not reduce, with its current attributes."""
         if self._copied:
             held = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
             if len(held) == len(self._copied) and all(map(operator.is_, held, self._copied)):
                 return self._copy
         self._copy = copy.copy(loss_fn)
         self._copy.reduction = "none"
-        if isinstance(loss_fn, nn.Module):  # all that it holds is in its `__dict__`
+        if isinstance(loss_fn, nn.Module):  # all its attributes are in its `__dict__`
             self._copied = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
         return self._copy
 
@@ -329,10 +329,10 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
 def find_losses(
     loss_fn: LossFunction | None, losses: LossesOf | None, outputs: OutputsOf | None
 ) -> LossesOf:
-    """Return how to get one loss per example, from what the user gave.
+    """Return the function that gives one loss per example, from the user's arguments.
 
     Raises:
-        ConfigurationError: if the user gave nothing to get losses from.
+        ConfigurationError: if the user gave neither losses nor a loss function.
     """
     if losses is not None:
         return losses
@@ -342,5 +342,5 @@ def find_losses(
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
-    """Return how to get `(outputs, targets)`, or None where the user gave losses alone."""
+    """Return the function that gives `(outputs, targets)`; None if only losses were given."""
     return outputs if outputs is not None or losses is not None else apply_to_pair

@@ -1,4 +1,4 @@
-"""Whether the rows of a batch are mixtures of examples, as far as their targets tell."""
+"""Find out from its targets whether a batch holds mixtures of examples."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import warn
 
-SLACK = 1e-2  # what half precision makes of a sum of many probabilities
+SLACK = 1e-2  # error of a sum of many probabilities in half precision
 
 
 def warn_of_mixtures(batch: Any) -> None:
     """Warn where a batch that was loaded by index looks like MixUp or CutMix.
 
-    Targets that are class numbers with a share each, or a mixture that only the inputs show,
-    look like any other batch.
+    Not detected are targets given as two class numbers with a share, and mixtures that show only
+    in the inputs.
     """
     if mixes_examples(batch):
         warn(
@@ -28,8 +28,8 @@ def warn_of_mixtures(batch: Any) -> None:
 def mixes_examples(batch: Any) -> bool:
     """Return whether any tensor in a batch looks like targets of mixed examples.
 
-    Such are probabilities `[candidate, class]` of three classes or more, of which at most two
-    stand out in every row, and two in some.
+    Such targets are probabilities `[candidate, class]` of at least three classes. At most two
+    stand out in every row, and two do in some row.
     """
     return any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor))
 

@@ -15,18 +15,18 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 
 
 def pack_batch(batch: Any) -> Any:
-    """Return a batch in plain containers, each beside the name of what it stands for.
+    """Return a batch in plain containers, each with the name of its original type.
 
     Args:
-        batch: tensors, arrays, numbers and text, nested in lists, tuples, dicts (and what derives
-            from `dict` or `UserDict`), named tuples and dataclasses.
+        batch: tensors, arrays, numbers and text, nested in lists, tuples, dicts (and subclasses
+            of `dict` or `UserDict`), named tuples and dataclasses.
 
     Returns:
-        Tensors, which are copies, numbers and text in tuples and lists.
+        Copies of tensors, numbers and text, in tuples and lists.
 
     Raises:
-        BatchError: if there is anything else in it, or a type that is not defined at the top of
-            its module, where it could be found again.
+        BatchError: if it holds anything else, or a type that cannot be found again because it is
+            not defined at the top of its module.
     """
     return _pack("", batch)
 
@@ -34,11 +34,11 @@ def pack_batch(batch: Any) -> Any:
 def unpack_batch(packed: Any) -> Any:
     """Return the batch that was packed.
 
-    Types of the user's own are looked for among the modules that are imported already, and are
-    filled without calling anything of theirs.
+    The user's own types are looked up in modules that are already imported, and filled without
+    running any of their code.
 
     Raises:
-        ConfigurationError: if such a type is not there, or has changed.
+        ConfigurationError: if such a type is not found, or has changed.
     """
     if not isinstance(packed, tuple):
         return packed
@@ -61,7 +61,7 @@ def unpack_batch(packed: Any) -> Any:
 
 
 def pack_column(column: Tensor | None) -> Tensor | None:
-    """Return a copy of a tensor without the memory around it that it may be a view of."""
+    """Return a copy of a tensor; a view is copied without the rest of its storage."""
     return None if column is None else column.detach().as_subclass(Tensor).clone()
 
 
@@ -129,7 +129,7 @@ def _find(name: str) -> Any:
 
 
 def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
-    """Return an object of a type of the user's own, none of whose code is run."""
+    """Return an object of one of the user's types without running its code."""
     found = _find(name)
     if not isinstance(found, type):
         raise ConfigurationError(
@@ -166,5 +166,5 @@ def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def on_device(state: Any, device: torch.device | None) -> Any:
-    """Return a state with its tensors on a device; as it is where none is given."""
+    """Return a state with its tensors on `device`; unchanged if that is None."""
     return state if device is None else move_batch(state, device)

@@ -1,7 +1,7 @@
-"""Rows of any nested batch: count them, take some, join them again.
+"""Count, cut and join the rows of any nested batch.
 
-A batch is flattened into a list of its leaves, on which the work is done, and a `Structure`, which
-puts the containers back around them.
+A batch is flattened into a list of its leaves and a `Structure`. Functions work on the leaves, and
+the structure puts the containers back around them.
 """
 
 import copy
@@ -41,14 +41,14 @@ class Layout:
 class Structure:
     """The containers of a batch, without its leaves.
 
-    It is made once and remembered: batches of one structure share the object, so that comparing
-    two is `is`, and paths are written once.
+    It is cached: batches of one structure share the object, so that `is` compares two structures
+    and paths are built once.
 
     Attributes:
         kind: the outermost container's type; None for a leaf.
-        keys: its keys, names of fields, or positions.
-        parts: the structures behind them.
-        paths: to each leaf.
+        keys: its keys, field names or positions.
+        parts: the structures of its values.
+        paths: the path to each leaf.
         flat: whether all parts are leaves.
     """
 
@@ -59,7 +59,7 @@ class Structure:
     flat: bool
 
     def rebuild(self, batch: Any, leaves: Iterator[Any]) -> Any:
-        """Return the batch that was flattened, with other leaves in it."""
+        """Return a batch like the one that was flattened, with other leaves."""
         kind = self.kind
         if kind is None:
             return next(leaves)
@@ -80,7 +80,7 @@ class Structure:
         return clone
 
     def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
-        """Return the leaves of a batch whose containers may differ in type and order alone.
+        """Return the leaves of a batch whose containers differ at most in type and order.
 
         Raises:
             BatchError: if they differ in anything else.
@@ -108,7 +108,7 @@ def flatten(batch: Any, leaves: list[Any]) -> Structure:
     kind = type(batch)
     container = _container(kind)
     if container is Sequence:
-        # A first tensor with axes tells that this is no list of rows, without asking the others.
+        # A first tensor with axes shows that this is not a list of rows; the others need no check.
         tells = len(batch) > 0 and type(batch[0]) is Tensor and batch[0].ndim > 0
         container = range(len(batch)) if tells or _holds_structure(batch) else None
     if container is None:
@@ -134,7 +134,7 @@ def _values(batch: Any, keys: Iterable[Any]) -> Iterable[Any]:
     return [getattr(batch, name) for name in keys]
 
 
-# Typed, or the keys 1 and True would share a path.
+# Typed, since otherwise the keys 1 and True would share a path.
 @lru_cache(maxsize=256, typed=True)
 def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structure:
     paths = [_join_path(str(k), p) for k, part in zip(keys, parts, strict=True) for p in part.paths]
@@ -144,7 +144,7 @@ def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structu
 
 @lru_cache(maxsize=256)
 def _container(kind: type) -> Any:
-    """Return `Mapping` or `Sequence`, the names of fields, or None for a type of leaves."""
+    """Return `Mapping`, `Sequence` or the field names of a container type; None for a leaf."""
     if issubclass(kind, (Tensor, PackedSequence)):
         return None
     if issubclass(kind, Mapping):
@@ -201,17 +201,17 @@ def _move(leaf: Any, device: torch.device) -> Any:
 
 
 def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
-    """Return how many rows a batch has, having checked that all of its leaves agree.
+    """Return how many rows a batch has, and check that all of its leaves agree.
 
     Args:
         batch: tensors, arrays and lists, nested in mappings, tuples, lists and dataclasses.
-        layout: which leaves are not row by row.
-        expected: the number of indices the batch was loaded for, if known; else the length of
-            the first tensor counts.
+        layout: which leaves have no rows.
+        expected: the number of indices the batch was loaded for; if None, the length of the first
+            tensor.
 
     Raises:
         BatchError: if there is no tensor, if leaves disagree, or if a leaf's rows cannot be
-            told apart.
+            taken.
     """
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)
@@ -247,10 +247,10 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 
 
 def check_layout(batch: Any, layout: Layout) -> None:
-    """Refuse paths that lead to nothing in a batch.
+    """Refuse paths in `whole` and `pad` that a batch does not have.
 
     Raises:
-        BatchError: if there is one; the paths that lead somewhere are listed.
+        BatchError: if there is such a path; the message lists the batch's paths.
     """
     if not layout.whole and not layout.pad:
         return
@@ -264,7 +264,7 @@ def check_layout(batch: Any, layout: Layout) -> None:
 
 
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
-    """Return rows `start` to `stop` of a batch; tensors are views, nothing is copied."""
+    """Return rows `start` to `stop` of a batch; tensors are views, not copies."""
     structure = flatten(batch, leaves := [])
     for place, size in enumerate(_count_each(structure, leaves, layout)):
         if size is not None:
@@ -279,13 +279,13 @@ def join_rows(
 ) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    Only the rows asked for are copied, each once, into a tensor of the pieces' memory format.
-    What belongs to a batch as a whole is taken from the first.
+    Only the wanted rows are copied, each once, into a tensor of the pieces' memory format. Leaves
+    that belong to a batch as a whole are taken from the first batch.
 
     Args:
         batches: the pieces, at least one.
-        layout: which leaves are not row by row, and which may be padded.
-        rows: for each piece the positions of its rows, or None for all of them; None for all
+        layout: which leaves have no rows, and which may be padded.
+        rows: for each piece the positions of its rows, or None for all of them. None takes all
             rows of all pieces.
 
     Raises:
@@ -310,7 +310,7 @@ def _join_leaves(
 ) -> Any:
     if not _stack_at_once(leaves):
         _agree(path, [_kind(leaf) for leaf in leaves])
-        # the first may be an empty list, of a batch that has no rows left
+        # not only the first leaf: it may be the empty list of a batch without rows
         if all(_length(path, leaf) is None for leaf in leaves):
             return leaves[0]
         if isinstance(leaves[0], (list, tuple)):
@@ -328,7 +328,7 @@ def _join_leaves(
 
 
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
-    """Return whether all are plain tensors of rows that agree, as they nearly always do."""
+    """Return whether all are plain tensors with rows of one type and shape, the usual case."""
     first = leaves[0]
     for leaf in leaves:
         if type(leaf) is not Tensor or leaf.is_nested or leaf.layout is not torch.strided:
@@ -357,14 +357,14 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         if take is None:
             part.copy_(leaf.detach())
         else:
-            take = take.to(leaf.device, non_blocking=True)  # drawn on the host without scores
+            take = take.to(leaf.device, non_blocking=True)  # draws without scores are on the host
             torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
 def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[Any]:
     shapes = {tuple(leaf.shape[1:]) for leaf in leaves}
-    # NumPy widens types where it joins, so that strings of any length go together
+    # NumPy widens types when it joins, so strings of different lengths can be joined
     kinds = {
         (leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf.dtype.kind
         for leaf in leaves
@@ -391,14 +391,14 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
 
 
 def _kind(leaf: Any) -> str:
-    """Return in words what a leaf can be joined with."""
+    """Return a leaf's kind in words; only leaves of one kind can be joined."""
     if isinstance(leaf, (Tensor, np.ndarray)):
         return f"a {type(leaf).__name__} {'with rows' if leaf.ndim else 'of one number'}"
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
 
 
 def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> list[int | None]:
-    """Return each leaf's number of rows; None for a scalar, and for what is whole."""
+    """Return each leaf's number of rows; None for scalars and for leaves in `whole`."""
     sizes: list[int | None] = []
     for path, leaf in zip(structure.paths, leaves, strict=True):
         if path in layout.whole:
@@ -411,7 +411,7 @@ def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> 
 
 
 def _length(path: str, leaf: Any) -> int | None:
-    """Return a leaf's number of rows, None for a scalar; refuse what cannot be told apart."""
+    """Return a leaf's number of rows, None for a scalar; refuse leaves that cannot be cut."""
     if isinstance(leaf, Tensor):
         if leaf.is_nested or leaf.layout != torch.strided:
             kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
@@ -435,7 +435,7 @@ def _length(path: str, leaf: Any) -> int | None:
 
 
 def _lists_numbers(value: Any) -> bool:
-    """Whether it is a list or tuple of tensors of no axes, of which each is a row's."""
+    """Return whether it is a list or tuple of zero-dimensional tensors, one per row."""
     listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
     return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
 
@@ -449,7 +449,7 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
         listed = all(isinstance(part, Mapping) for part in value) or all(
             isinstance(part, Tensor) for part in value
         )
-        # A batch that is a pair of tensors is none, even where it has two rows.
+        # The batch itself may be a pair of tensors of two rows each; that is no list of rows.
         if path and listed and len(value) == count:
             return path
         items = enumerate(value)
@@ -458,7 +458,7 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
 
 
 def _holds_structure(value: Sequence[Any]) -> bool:
-    """Whether a list or tuple has tensors somewhere within, and so is no list of rows."""
+    """Return whether a list or tuple holds tensors at any depth, and so is not a list of rows."""
     if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
         return False
     for part in value:
@@ -490,7 +490,7 @@ def _name(path: str) -> str:
 
 
 def rows_of(part: Tensor, whole: Tensor) -> slice | None:
-    """Return which rows of a tensor a view of it holds; None if it is none."""
+    """Return the rows of `whole` that `part` is a view of; None if it is not a view of rows."""
     if part is whole:
         return slice(0, len(whole)) if whole.ndim else None
     if not part.ndim or not whole.ndim or not whole.numel() or part.device != whole.device:

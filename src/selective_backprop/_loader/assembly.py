@@ -1,4 +1,4 @@
-"""Put the stages between a data loader and a training loop together."""
+"""Build the stages between a data loader and a training loop."""
 
 from dataclasses import dataclass
 
@@ -36,16 +36,16 @@ from selective_backprop.strategies._collective import has_collective_forward
 
 @dataclass(frozen=True)
 class LoaderParts:
-    """The stages, and what looks at them.
+    """The stages of a loader, and the objects that inspect them.
 
     Attributes:
         shape: the sizes that the stages work with.
-        index_buffer: the buffer of what is drawn before loading.
-        history: the recent scores, or None where none are ranked.
+        index_buffer: the buffer of indices that are drawn before loading.
+        history: the recent scores, or None if no scores are ranked.
         pipeline: the stages themselves.
-        length_planner: what can be known ahead.
-        ranks: who trains together.
-        handshake: opens epochs on all ranks together; None for one process alone.
+        length_planner: counts the batches of coming epochs.
+        ranks: the processes that train together.
+        handshake: opens epochs on all ranks together; None for a single process.
     """
 
     shape: Shape
@@ -58,22 +58,22 @@ class LoaderParts:
 
     @property
     def scorer(self) -> RunningScorer | None:
-        """Stage two, or None where nothing is scored."""
+        """Stage two, or None if nothing is scored."""
         return self.pipeline.scorer
 
     @property
     def held(self) -> Rows | None:
-        """A batch that goes first, since another rank had none when it was full."""
+        """A full batch kept from an epoch that another rank ended; it goes first."""
         return None if self.handshake is None else self.handshake.lockstep.held
 
     @property
     def cut(self) -> bool:
-        """Whether another rank ended the last epoch before this one was through."""
+        """Whether another rank ended the last epoch before this one was done."""
         return self.handshake is not None and self.handshake.lockstep.cut
 
     @property
     def ledger(self) -> Ledger | None:
-        """What is remembered of each example, or None where nothing is."""
+        """What is remembered of each example, or None if nothing is."""
         return None if self.pipeline.memory is None else self.pipeline.memory.ledger
 
 
@@ -165,7 +165,7 @@ def assemble(
 
 
 def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:
-    """Return what the buffers fill, and the candidates that a full batch is drawn from."""
+    """Return the sizes for the buffers, and the candidates that a full batch is drawn from."""
     terms = strategy.selector.terms
     batch = full_batch(source, options.batch_size, terms)
     window = full_window(batch or 1, terms)
@@ -196,7 +196,7 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
 
 
 def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> ScoreMemory:
-    """Return what a scorer remembers, or this rank's part of it."""
+    """Return a scorer's memory, or this rank's shard of it."""
     if isinstance(ranks, Alone):
         return ScoreMemory(Ledger(examples, needs.depth), scorer, needs)
     shard = find_shard(examples, needs.depth, ranks)
@@ -227,6 +227,6 @@ def _built_alike(
         "leftovers": options.leftovers,
         "nonfinite": options.nonfinite,
         "epochs": progress.epochs,
-        # what is remembered is shared by index, so indices must mean the same
+        # ranks share scores by index, so an index must mean the same example on all
         "examples": None if memory is None else source.examples,
     }

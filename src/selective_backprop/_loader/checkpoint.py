@@ -1,4 +1,4 @@
-"""Where a loader stands: what was counted, which epoch comes, and what a saved state holds."""
+"""The state of a loader: its counts, its next epoch, and the contents of a saved state."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,17 +14,17 @@ STATE_VERSION = 6
 
 
 class LoaderState:
-    """Where the consumer of a loader's batches stands.
+    """The consumer's position in a loader's batches, and the counts so far.
 
     Args:
-        parts: the stages, some of which have a state of their own.
-        built: what the loader was built with, by name; a state is of a loader built alike.
+        parts: the stages, some of which have their own state.
+        built: what the loader was built with, by name; a state fits only a loader built alike.
 
     Attributes:
-        next_epoch: the number of the epoch that the next iteration begins, or goes on with.
-        start: where the epoch that runs started from; None while none does.
-        counts_at_epoch_start: what was counted when that epoch began.
-        mid_epoch: how an epoch began that is to go on; None where there is none.
+        next_epoch: the number of the epoch that the next iteration begins or continues.
+        start: what the running epoch started with; None while none runs.
+        counts_at_epoch_start: the counts when that epoch began.
+        mid_epoch: how the epoch to be continued began; None if there is none.
         fresh: whether no state was loaded.
     """
 
@@ -50,17 +50,17 @@ class LoaderState:
 
     @property
     def candidates_seen(self) -> int:
-        """How many candidates came up in the epoch that runs."""
+        """How many candidates the running epoch has seen."""
         return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
 
     def note_ties(self) -> None:
-        """Note which share of the recent scores are ties."""
+        """Count the share of ties among the recent scores."""
         history = self._parts.history
         if history is not None and len(history):
             self._tally["ties"] = history.tie_share()
 
     def starts_at(self, epoch: int) -> EpochStart:
-        """Return where an epoch would start from now."""
+        """Return what an epoch would start with now."""
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
@@ -68,16 +68,16 @@ class LoaderState:
 
     @property
     def runs(self) -> EpochStart | None:
-        """Where the epoch that runs, or is to go on, started from; None where there is none."""
+        """What the epoch that runs or is to be continued started with; None if there is none."""
         return self.start if self.mid_epoch is None else self.mid_epoch.start
 
     @property
     def begins(self) -> EpochStart:
-        """Where the epoch that runs or is to go on started from, or else where the next will."""
+        """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
     def begin(self) -> tuple[int, MidEpochState | None]:
-        """Begin the next epoch; return its number, and how it began where it goes on."""
+        """Begin the next epoch; return its number and, if it is continued, how it began."""
         number, self.next_epoch = self.next_epoch, self.next_epoch + 1
         mid_epoch, self.mid_epoch = self.mid_epoch, None
         self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
@@ -86,17 +86,17 @@ class LoaderState:
         return number, mid_epoch
 
     def end(self) -> None:
-        """Note that no epoch runs any more."""
+        """Note that no epoch is running."""
         self.start = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch; the rest of another one that was to go on is left out."""
+        """Number the next epoch; another epoch that was to be continued is abandoned."""
         if epoch != self.next_epoch:
             self.mid_epoch = None
         self.next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all of it, and what the parts must remember, in plain containers.
+        """Return this state and the states of the parts, in plain containers.
 
         Raises:
             BatchError: if rows wait that cannot be saved.
@@ -116,16 +116,16 @@ class LoaderState:
         }
 
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
-        """Go on from what `state_dict()` returned.
+        """Continue from what `state_dict()` returned.
 
         Everything is read before anything is changed.
 
         Args:
             state: what it returned.
-            close: ends the pass that runs, once nothing can be refused any more.
+            close: ends the running pass; called once the whole state has been accepted.
 
         Raises:
-            ConfigurationError: if the state is not of a loader like this one, or damaged; then
+            ConfigurationError: if the state is damaged or of another kind of loader; then
                 nothing has changed.
         """
         check_state("loader", state, STATE_VERSION, self._built)
@@ -155,14 +155,14 @@ class LoaderState:
         self.fresh, self.next_epoch, self.mid_epoch = False, number, goes_on
 
     def _moved(self, part: Saved) -> Saved:
-        """Return a part's state, on the scores' device where it lives with the scores."""
+        """Return a part's state, moved to the scores' device if the part holds scores."""
         if not part.path.endswith(('["history"]', '["ledger"]')):
             return part
         with part.inside():
             return Saved(on_device(part.value, self._parts.pipeline.options.device), part.path)
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """Return what has a state of its own, by name; what is expensive to put back is last."""
+        """Return the parts with their own state, by name; the most expensive to load is last."""
         pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
         parts = {
             "selector": pipeline.selector,

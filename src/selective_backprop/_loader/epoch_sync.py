@@ -1,4 +1,4 @@
-"""What ranks tell one another when an epoch opens: how they were built, and what they know."""
+"""Open an epoch on all ranks: compare how they were built, and share what they know."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,16 +20,16 @@ UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """Where a rank stands when an epoch opens.
+    """The state of a rank when an epoch opens.
 
     Attributes:
         epoch: the epoch's number.
-        filed: scores that were ever filed in its history.
-        begun: whether the epoch had begun before, and goes on.
-        seed: of its draws.
-        scored: scores in its journal.
-        recorded: recorded losses in its journal.
-        counted: counts in its journal.
+        filed: how many scores were ever filed in its history.
+        begun: whether the epoch had begun before and is continued.
+        seed: the seed of its draws.
+        scored: scores among its pending updates.
+        recorded: recorded losses among its pending updates.
+        counted: counts among its pending updates.
     """
 
     epoch: int
@@ -46,13 +46,13 @@ class RankState(NamedTuple):
 
 
 class EpochForecast(NamedTuple):
-    """What a rank expects of an epoch, once it knows what the others know.
+    """What a rank expects of an epoch, once all ranks' updates are merged.
 
     Attributes:
         failed: whether it is about to raise.
         batches: how many training batches it would yield by itself, or -1 if unknown.
         candidates: how many candidates it will see, or -1 if unknown.
-        waiting: how many of earlier epochs wait.
+        waiting: how many examples of earlier epochs wait.
     """
 
     failed: bool = True
@@ -66,12 +66,12 @@ class EpochHandshake:
 
     Args:
         group: the ranks.
-        lockstep: how training batches are taken.
+        lockstep: lets ranks take training batches together.
         built: what must be the same on all ranks.
-        buffers: those whose draws are seeded.
-        history: what is shared; None where no scores are ranked.
-        memory: what is remembered of each example; None where nothing is.
-        length_planner: tells what this rank can know ahead.
+        buffers: the buffers whose draws get rank 0's seed.
+        history: the shared history; None if no scores are ranked.
+        memory: what is remembered of each example; None if nothing is.
+        length_planner: counts this rank's batches where they can be known.
         collective_forward: whether the ranks must see equally many candidates.
 
     Attributes:
@@ -102,11 +102,11 @@ class EpochHandshake:
         self._own = self._least = EpochForecast()
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
-        """Agree on an epoch that begins, and share what was noted in earlier ones.
+        """Agree on an epoch that begins, and merge the updates pending from earlier ones.
 
         Args:
-            start: where this rank starts from, or did when the epoch began.
-            begun: whether it had begun before, and goes on: then everything is shared already.
+            start: what this rank starts the epoch with, or started it with if it is continued.
+            begun: whether the epoch is continued; then everything is merged already.
 
         Raises:
             ConfigurationError: if ranks were built differently, or must see equally many
@@ -137,7 +137,7 @@ class EpochHandshake:
 
     @property
     def batches(self) -> int:
-        """The number of batches of the epoch that runs, on every rank.
+        """The number of batches of the running epoch, on every rank.
 
         Raises:
             TypeError: if a rank cannot know in advance how many it will have.
@@ -147,7 +147,7 @@ class EpochHandshake:
         return self._least.batches
 
     def foresee(self, start: EpochStart) -> int:
-        """Return the number of batches of an epoch to come, on every rank.
+        """Return the number of batches of a coming epoch, on every rank.
 
         Raises:
             TypeError: if it cannot be known before the ranks have opened the epoch.
@@ -163,11 +163,11 @@ class EpochHandshake:
         return self._length_planner.batches(start)
 
     def beyond(self, candidates_seen: int) -> int:
-        """Return how many candidates of this rank's shard never came up."""
+        """Return how many candidates of this rank's shard were never seen."""
         return max(0, self._own.candidates - candidates_seen)
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        """Return where the ranks stand, which must be at the same epoch with the same history."""
+        """Return the ranks' states; refuse different epochs or histories."""
         seed = self._buffers[0].seed[0] % 2**64
         mine = RankState(
             start.epoch,
@@ -188,7 +188,8 @@ class EpochHandshake:
 
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN
-        if self._memory is None or not begun:  # what was known when it began is not at hand yet
+        # In a continued epoch the scores known at its beginning are not restored yet.
+        if self._memory is None or not begun:
             with suppress(TypeError):
                 batches = self._length_planner.batches(start)
         sizes = self._length_planner.source.sizes()
@@ -196,7 +197,7 @@ class EpochHandshake:
         return EpochForecast(False, batches, candidates, start.waiting)
 
     def _judge(self, ranks: list[EpochForecast]) -> EpochForecast:
-        """Return what holds for all ranks: each number's least."""
+        """Return the least of each number over all ranks."""
         failed = [rank for rank, each in enumerate(ranks) if each.failed]
         if failed:
             raise LoaderError(

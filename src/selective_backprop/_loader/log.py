@@ -1,4 +1,4 @@
-"""A sink for what selection does: the experiment log that the user has."""
+"""Write what selection does into the user's experiment log."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -16,18 +16,18 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 class Log:
     """Write what selection does into the experiment log that you have.
 
-    Call it with the loader after each training step; every so many batches it writes one entry:
+    Call it with the loader after each training step; every `every` batches it writes one entry:
 
     - `epoch`, and `candidates`, `loaded`, `scored` and `kept`: counts since training began;
-    - `rate`: the share of the candidates that was kept, since the entry before;
-    - `cost`, what scoring and training took since training began, and `plain_cost`, what
-      training on every candidate would have taken, in forward passes of one example;
+    - `rate`: the share of the candidates that was kept since the previous entry;
+    - `cost` of scoring and training since training began, and `plain_cost`, the cost of training
+      on every candidate, both in forward passes of one example;
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
-      are held against, where there are any.
+      are ranked against, if there are any.
 
-    The step of an entry is the number of training batches so far. Of several processes, rank 0
-    writes, about its own share of the data. Counts are known to the host; the scores are read
-    from the device, once for each entry.
+    The step of an entry is the number of training batches so far. Of several processes, only rank
+    0 writes, about its own share of the data. The host knows the counts; the scores are read from
+    the device, once per entry.
 
     Args:
         to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, any other
@@ -64,8 +64,8 @@ class Log:
 
         Args:
             loader: whose selection it is.
-            now: write one whatever the time, unless there was no batch since the last; for the
-                end of an epoch or of training.
+            now: write one before it is time, if there was a batch since the last; for the end of
+                an epoch or of training.
         """
         if not _writes():
             return
@@ -80,12 +80,12 @@ class Log:
 
 
 def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return what an entry says, by name; every value is finite.
+    """Return the values of an entry, by name; every value is finite.
 
     Args:
-        stats: of the loader, now.
-        earlier: of the loader when the entry before was written.
-        scores: of the loader; None where there are none.
+        stats: the loader's counts now.
+        earlier: the loader's counts when the previous entry was written.
+        scores: the loader's scores; None if there are none.
     """
     counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
     values = {name: float(getattr(stats, name)) for name in counted}
@@ -109,10 +109,10 @@ def _nowhere(values: Mapping[str, float], step: int) -> None:
 
 
 def _writer(to: Any, prefix: str) -> Write:
-    """Return what writes an entry, by what the object can do.
+    """Return a function that writes an entry with the methods that the object has.
 
     Raises:
-        ConfigurationError: if it can do nothing that is known.
+        ConfigurationError: if it has none of the known methods and cannot be called.
     """
     if hasattr(to, "add_scalar"):
 
@@ -124,8 +124,8 @@ def _writer(to: Any, prefix: str) -> Write:
     if hasattr(to, "log_metrics"):
         return lambda values, step: to.log_metrics(dict(values), step=step)
     if hasattr(to, "define_metric") and hasattr(to, "log"):
-        # An axis of its own: W&B drops what is logged for a step that is over, and the user's
-        # own entries count its steps.
+        # A separate axis: W&B drops entries for a step that is over, and the user's own entries
+        # advance its step.
         axis = f"{prefix}batches"
         to.define_metric(axis)
         to.define_metric(f"{prefix}*", step_metric=axis)

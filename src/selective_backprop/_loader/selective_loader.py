@@ -1,4 +1,4 @@
-"""The door: a data loader that yields full batches of the examples worth training on."""
+"""`SelectiveLoader`: yields full batches of the examples worth training on."""
 
 import inspect
 import sys
@@ -52,52 +52,51 @@ from selective_backprop.strategies._collective import check_strategy
 class SelectiveLoader:
     """Wrap a data loader so that it yields full batches of the examples worth training on.
 
-    Iterate it in the loader's place; the rest of the loop stays as it was. Each candidate batch
-    is scored by the model as it is at that moment, examples are chosen, and chosen examples
-    wait until there is a full training batch of them. Strategies that need no scores choose
-    before anything is loaded, so that what they skip is never read.
+    Iterate it in the loader's place; the rest of the loop stays the same. The current model scores
+    each candidate batch, the strategy chooses examples, and chosen examples wait until they fill a
+    training batch. Strategies that need no scores choose before loading, so that skipped examples
+    are never read.
 
-    Scoring leaves the model's modes and buffers, and every random stream, as they were. The
-    loader that was passed in is not changed and can be used beside this one. With a strategy that
-    scores, batches are taken by the thread in which this loader was built: the one that trains.
+    Scoring leaves the model's modes and buffers and every random stream unchanged. The wrapped
+    loader is not changed and can be used beside this one. If the strategy scores, the thread that
+    trains must both build this loader and take its batches.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
-        model: the model in training. It scores candidates, and its device is where they go.
+        model: the model in training. It scores candidates, which are moved to its device.
         loss_fn: the loss of `(outputs, targets)`, a module or function with a `reduction`, or
-            one that returns a loss per example. May be None where `losses` is given or
+            one that returns a loss per example. May be None if `losses` is given or
             nothing is scored.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
-            batches that are no pair `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, for
+            batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
         batch_size: rows of a training batch; by default as many as the loader's.
         epochs: how long training will be, in epochs; needed by strategies that select during a
             fraction of it.
-        progress: `callable()` that returns the fraction of training done, where something else
+        progress: `callable()` that returns the fraction of training done, if something other
             than epochs ends it; called when indices are drawn, so with workers a little early.
-        leftovers: what becomes of an incomplete window or batch at an epoch's end: `"carry"`
-            keeps it for the next epoch, `"flush"` trains on a proportional short batch,
-            `"drop"` lets it go.
+        leftovers: what happens to an incomplete window or batch at an epoch's end: `"carry"`
+            keeps it for the next epoch, `"flush"` trains on a proportionally short batch,
+            `"drop"` discards it.
         with_selection: yield `(batch, selection)`, with each row's data-set index and weight,
-            for loops that weigh and record by themselves.
+            for loops that weight and record losses themselves.
         pad: right-padding value by path in the batch, for tensors of varying trailing length.
         whole: paths in the batch that belong to it as a whole, not row by row.
         device: where candidates are moved before they are scored, and yielded.
-        generator: its initial seed is the draws' seed; by default `torch.initial_seed()` is.
-            Neither is moved.
+        generator: its initial seed seeds the draws; by default `torch.initial_seed()` does.
+            Neither random stream is advanced.
         nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
             `"skip"` such examples, or `"select"` them.
         stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
-            They train on equally many batches, chosen against one history.
-        quiet: say nothing; by default the first batch of a training is summed up in one line on
-            standard error, by rank 0 alone: what was checked, what waits, and what selection is
-            going to save.
+            They train on equally many batches, ranked against one shared history.
+        quiet: print nothing; by default rank 0 prints one line on standard error after the first
+            batch of a training: what was checked, what waits, and what selection will save.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
-        LoaderError: if the loader cannot be wrapped, or not with this strategy.
+        LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -169,12 +168,12 @@ class SelectiveLoader:
 
     @property
     def dataset(self) -> Any:
-        """The data set of the loader inside."""
+        """The data set of the wrapped loader."""
         return self._source.loader.dataset
 
     @property
     def sampler(self) -> Any:
-        """The sampler of the loader inside."""
+        """The sampler of the wrapped loader."""
         return self._source.loader.sampler
 
     @property
@@ -189,13 +188,13 @@ class SelectiveLoader:
 
     @property
     def loss_fn(self) -> Callable[[Any, Any], Any]:
-        """The loss that was given, for the loop to call in its place: it weighs and records.
+        """The given loss, which also weights and records the losses of rows; call it instead.
 
-        Of targets of a batch that this loader handed out, or of a part of it, rows are weighed
-        and their losses recorded; what comes back is reduced as the given loss reduces. Tokens
-        or pixels of a row are averaged first. With gradients off it is the given loss, and for
-        a strategy that neither weighs nor remembers it always is; a gate in its schedule looks
-        on. Take it before the loop: it knows the batches that are handed out from then on.
+        If the targets belong to a batch that this loader handed out, or to a part of one, it
+        weights the rows and records their losses. It averages tokens or pixels of a row first, and
+        reduces as the given loss does. With gradients off it is the given loss. For a strategy that
+        neither weights nor remembers it always is, but a gate in its schedule observes batches.
+        Take it before the loop: it knows only batches that are handed out from then on.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -215,7 +214,7 @@ class SelectiveLoader:
 
     @property
     def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration begins, or goes on with."""
+        """The number of the epoch that the next iteration begins or continues."""
         return self._state.next_epoch
 
     @property
@@ -226,7 +225,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        """The result of a cheap scorer's last check; None before it, or if none is checked."""
         scorer = self._parts.scorer
         return None if scorer is None else scorer.agreement
 
@@ -237,14 +236,15 @@ class SelectiveLoader:
 
     @property
     def stats(self) -> Stats:
-        """How many examples went where so far: one frozen snapshot."""
+        """The counts of examples so far, as one frozen snapshot."""
         return self._state.stats
 
     @property
     def scores(self) -> ScoreStats | None:
-        """What the scores are like that candidates are held against; None before there are any.
+        """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        The recent ones, or all that a strategy remembered at the epoch's start. Reads the device.
+        These are the recent scores, or all that a strategy remembered at the epoch's start. Reads
+        the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -252,19 +252,19 @@ class SelectiveLoader:
         return history.summary() if known is None and history is not None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch, here and in the sampler, batch sampler or data set inside.
+        """Number the next epoch, here and in the wrapped sampler, batch sampler or data set.
 
-        The rest of another epoch that was to go on is left out.
+        If another epoch was to be continued, the rest of it is abandoned.
 
         Raises:
-            ConfigurationError: if it is no whole number from 0.
+            ConfigurationError: if it is not a whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
         self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Return the number of batches of the coming epoch, or of the one that runs.
+        """Return the number of batches of the running epoch, or else of the coming one.
 
         Raises:
             TypeError: if it cannot be known in advance.
@@ -275,27 +275,27 @@ class SelectiveLoader:
         return handshake.foresee(state.begins) if state.runs is None else handshake.batches
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return the number of batches of each of so many epochs.
+        """Return the number of batches of each of `epochs` epochs.
 
-        The first is the one that comes, or the one that runs or is to go on, as `len()` has it.
+        The first is the epoch that `len()` is about: running, to be continued, or coming.
 
         Raises:
-            ConfigurationError: if it is no whole number from 0.
-            TypeError: if they cannot be known in advance.
+            ConfigurationError: if `epochs` is not a whole number from 0.
+            TypeError: if the lengths cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
         return self._parts.length_planner.lengths(self._state.begins, epochs)
 
     def __bool__(self) -> bool:
-        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        """Return True; an empty loader is refused when it is wrapped."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the coming epoch, which starts at its first `next`.
 
         Raises:
-            ConfigurationError: if the strategy weighs rows or lives on recorded losses, and the
-                loop has neither selections nor the loader's loss.
+            ConfigurationError: if the strategy weights rows or selects by recorded losses, and
+                the loop has neither selections nor the loader's loss.
         """
         known = self._loss is not None or self._options.with_selection
         if not known:
@@ -309,19 +309,19 @@ class SelectiveLoader:
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
-        They count from the next epoch on. A gate judges by them, or by the outputs, while it is
-        shut; it then pays for no scores. A strategy that does neither lets them pass, so that
-        one loop serves them all.
+        They count from the next epoch on. While a gate is shut it judges by them, or by the
+        outputs, and then needs no scoring passes. Other strategies ignore them, so that one loop
+        serves all strategies.
 
         Args:
-            selection: of a batch that this loader yielded, or a part of it.
-            losses: one loss per row of it, `[row]`, not yet weighted; their gradients are left
-                alone.
-            outputs: the model's outputs and the targets that the losses are of, for a gate that
-                judges by error norms, such as that of `kath18`.
+            selection: the selection of a batch that this loader yielded, or of a part of it.
+            losses: one loss per row of it, `[row]`, not yet weighted; their gradients are not
+                changed.
+            outputs: the model's outputs and the targets of these losses, for a gate that judges
+                by error norms, such as that of `kath18`.
 
         Raises:
-            LossError: if they are not one loss per row, or not finite where that is to raise.
+            LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`.
             LoaderError: if the rows have no indices.
         """
         memory = self._parts.pipeline.memory
@@ -333,11 +333,11 @@ class SelectiveLoader:
             self._parts.pipeline.tally.count(observed=observed)
 
     def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
-        """Make `epoch` the only pass that lives, and return its batches."""
+        """Make `epoch` the only live pass, and return its batches."""
         live = None if self._live is None else self._live()
         if live is not None:
             live.close()
-        # Weakly, so that a loop which breaks off frees its iterator, and that its workers.
+        # A weak reference, so that a loop that breaks off frees the iterator and its workers.
         self._live = None if epoch is None else weakref.ref(epoch)
         return self._run()
 
@@ -362,7 +362,7 @@ class SelectiveLoader:
             state.end()
 
     def _sum_up(self, first: Rows) -> None:
-        """Say once what the first batch showed; a training that is resumed has heard it."""
+        """Print the summary of the first batch once; a resumed training prints none."""
         if self._state.fresh:
             model = self._options.model
             line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
@@ -391,12 +391,12 @@ class SelectiveLoader:
         warn_of_no_batch(after, candidates_seen)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer of the batches stands, waiting rows included.
+        """Return the position of the consumer of the batches, with the waiting rows.
 
-        Taken between two batches, it is of the middle of an epoch: the next iteration then yields
-        the rest of that epoch, and what came up before is drawn once more but not loaded. Taken
-        when an epoch is over, or was broken off, or of a stream whose loader does not know where
-        it stands, the next iteration begins a new one. `torch.load(weights_only=True)` reads it.
+        If it is taken between two batches, the next iteration yields the rest of that epoch; what
+        came before is drawn again but not loaded. The next iteration begins a new epoch if the
+        state is taken after an epoch ended or was broken off, or of a stream whose loader does not
+        know its position. `torch.load(weights_only=True)` reads the state.
 
         Raises:
             BatchError: if rows wait that cannot be saved.
@@ -404,12 +404,12 @@ class SelectiveLoader:
         return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`, with tensors on whichever device they were loaded to.
+        """Continue from `state_dict()`, with tensors on whichever device they were loaded to.
 
         Raises:
-            ConfigurationError: if the state is of another version or of a loader that was built
-                otherwise, or damaged; what differs is named. The loader then goes on as if it had
-                not been asked, in the middle of an epoch too.
+            ConfigurationError: if the state is damaged, of another version, or of a loader built
+                differently; the message names what differs. The loader is then unchanged and can
+                be used on, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
 
@@ -429,9 +429,9 @@ class Epoch(Iterator[Any]):
 
     Args:
         begin: called once, with this pass; returns its batches.
-        scores_in: the thread that alone may ask, since scoring changes the model's modes and
-            the random streams for a moment; None where nothing is scored, and the thread that
-            asks first is the one.
+        scores_in: the only thread that may take batches, since scoring changes the model's modes
+            and the random streams for a moment. None if nothing is scored; then it is the thread
+            that takes the first batch.
     """
 
     def __init__(
@@ -447,8 +447,8 @@ class Epoch(Iterator[Any]):
         """Return the next batch.
 
         Raises:
-            LoaderError: if another pass has begun since, another thread has asked before, or
-                this one must not.
+            LoaderError: if another pass has begun since, another thread took the first batch, or
+                this thread may not score.
         """
         if self._superseded:
             raise LoaderError(
@@ -476,6 +476,6 @@ class Epoch(Iterator[Any]):
     def close(self) -> None:
         """End the pass, because another begins."""
         if self._batches is not None:
-            # one that ended by itself stays ended, and is not complained about
+            # a pass that ended by itself goes on raising StopIteration, not an error
             self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
             self._batches.close()

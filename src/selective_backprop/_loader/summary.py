@@ -1,4 +1,4 @@
-"""What a training's first batch showed, summed up in one line."""
+"""The one-line summary that is printed at a training's first batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from selective_backprop.strategies import Strategy
 
 @dataclass(frozen=True)
 class CountedCost:
-    """What a strategy costs while it selects, counted in forward passes and not measured.
+    """The cost of a strategy while it selects, counted in forward passes and not measured.
 
     Attributes:
-        scoring: forward passes per candidate that are spent on scores, in the mean of epochs;
-            a cheap scorer's counts as a whole one.
-        rate: share of the candidates that is trained on; what is usual, where it depends on the
+        scoring: forward passes per candidate spent on scores, averaged over epochs; a cheap
+            scorer's pass counts as a whole one.
+        rate: share of the candidates that is trained on; the usual share if it depends on the
             losses.
     """
 
@@ -33,11 +33,11 @@ class CountedCost:
 
     @classmethod
     def of(cls, strategy: Strategy, rate: float | None = None) -> "CountedCost":
-        """Count for a strategy.
+        """Count the cost of a strategy.
 
         Args:
-            strategy: whose epochs are counted.
-            rate: share that is trained on, where it is known better than the selector tells.
+            strategy: the strategy.
+            rate: share that is trained on, if it is known more exactly than by the selector.
         """
         terms, needs = strategy.selector.terms, strategy.needs
         rate = terms.rate if rate is None else rate
@@ -53,7 +53,7 @@ class CountedCost:
 
     @property
     def epoch(self) -> float:
-        """An epoch, in epochs of traditional training."""
+        """The cost of an epoch, in epochs of traditional training."""
         return self.scoring / TRAINED + self.rate
 
 
@@ -65,13 +65,13 @@ def summarise(
     first: Rows,
     model: nn.Module | None,
 ) -> str:
-    """Return in one line what was checked, what waits and what selection is going to save.
+    """Return in one line what was checked, what waits and what selection will save.
 
     Args:
-        source: the loader inside.
+        source: the wrapped loader.
         strategy: what is selected, and when.
         parts: the stages of the loader.
-        stats: what was counted until the first batch was handed out.
+        stats: the counts until the first batch was handed out.
         first: that batch.
         model: the model in training.
     """

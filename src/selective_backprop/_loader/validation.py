@@ -1,4 +1,4 @@
-"""What a door refuses before training starts."""
+"""Checks that `SelectiveLoader` makes before training starts."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     """Refuse a strategy that cannot work with this loader.
 
     Raises:
-        LoaderError: if examples must be known by index and are not.
-        ConfigurationError: if outputs are not to be had.
+        LoaderError: if the strategy needs indices and the loader has none.
+        ConfigurationError: if the strategy needs outputs and cannot get them.
     """
     needs, terms = strategy.needs, strategy.selector.terms
     draws_early = not terms.keeps_everything and (needs is None or not needs.passes)
@@ -62,10 +62,10 @@ def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
 
 
 def check_use(strategy: Strategy) -> None:
-    """Refuse a strategy whose weights, or the losses that it lives on, would be lost.
+    """Refuse a strategy whose weights or recorded losses would be lost.
 
     Raises:
-        ConfigurationError: if there are such; it says what to write.
+        ConfigurationError: if it has such; the message says what to write.
     """
     needs, reweights = strategy.needs, strategy.selector.terms.reweights
     records = needs is not None and needs.recordings
@@ -86,10 +86,10 @@ def check_use(strategy: Strategy) -> None:
 
 
 def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:
-    """Refuse a training whose length is impossible, or unknown where it matters.
+    """Refuse a training whose length is impossible, or unknown although the strategy needs it.
 
     Raises:
-        ConfigurationError: if it is.
+        ConfigurationError: if the length is such.
     """
     if epochs is not None and progress is not None:
         raise ConfigurationError("give epochs= or progress=, not both: one is the other's rival")
@@ -112,7 +112,7 @@ def full_batch(source: Source, batch_size: int | None, terms: Terms) -> int | No
     """Return the rows of a full training batch; None if batches are passed on as they come.
 
     Raises:
-        ConfigurationError: if it is not known and selection needs it.
+        ConfigurationError: if the size is unknown and selection needs it.
     """
     if batch_size is not None:
         return int(check_whole("batch_size", batch_size))
@@ -130,7 +130,7 @@ def full_window(batch: int, terms: Terms) -> int:
     Warns where whole numbers cannot come within 1 % of the rate.
 
     Raises:
-        ConfigurationError: if there are more than any training has.
+        ConfigurationError: if there are `MOST_CANDIDATES` or more.
     """
     if not batch / terms.rate < MOST_CANDIDATES:
         raise ConfigurationError(
@@ -150,8 +150,8 @@ def warn_of_no_batch(stats: Stats, candidates_seen: int) -> None:
     """Warn of an epoch that yielded no training batch.
 
     Args:
-        stats: as of its end.
-        candidates_seen: candidates that came up in it.
+        stats: the counts at its end.
+        candidates_seen: how many candidates it had.
     """
     warn(
         f"epoch {stats.epoch} yielded no training batch: of {candidates_seen} candidates "

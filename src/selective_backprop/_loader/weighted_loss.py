@@ -1,4 +1,4 @@
-"""The user's loss, weighed and recorded by the way, for a loop that knows of no selections."""
+"""The user's loss with weighting and recording added, for a loop without selections."""
 
 import weakref
 from collections import deque
@@ -20,8 +20,8 @@ class _Handed(NamedTuple):
     """A batch that was handed out.
 
     Attributes:
-        tensors: in it, which it does not keep alive.
-        selection: of its rows.
+        tensors: its tensors, by weak references.
+        selection: the selection of its rows.
     """
 
     tensors: list[weakref.ref[Tensor]]
@@ -29,17 +29,17 @@ class _Handed(NamedTuple):
 
 
 class WeighingLoss:
-    """A loss that weighs and records the rows of the batches that a loader hands out.
+    """A loss that weights and records the rows of the batches that a loader hands out.
 
-    A batch is known by its targets: the very tensors, or views of them, such as parts of the
-    batch. Where gradients are off nothing is being trained on, and this is the plain loss.
+    A batch is recognised by its targets: the same tensors or views of them, such as parts of the
+    batch. With gradients off nothing is trained on, and this is the plain loss.
 
     Args:
-        loss_fn: the user's.
-        record: remembers the losses of a selection, and may look at outputs and targets; None
-            where nothing is weighed or recorded, and this is the plain loss always.
-        weighs: whether what it returns is weighed; if not it is the plain loss, and losses that
-            cannot be recorded are not.
+        loss_fn: the user's loss.
+        record: remembers the losses of a selection, and may read outputs and targets. With None
+            nothing is weighted or recorded, and this is always the plain loss.
+        weighs: whether the result is weighted. If not, it is the plain loss, and losses that
+            cannot be recorded are skipped.
     """
 
     def __init__(
@@ -56,25 +56,25 @@ class WeighingLoss:
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
     def hand_out(self, batch: Any, selection: Selection) -> None:
-        """Take note of a batch that training is going to be done on."""
+        """Note a batch that will be trained on."""
         if self._record is not None:
             refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
             self._handed.appendleft(_Handed(refs, selection))
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss, reduced as the user's is.
+        """Return the loss, reduced as the user's loss is.
 
         Args:
-            outputs: of the model.
-            targets: of a batch that was handed out, or of a part of it.
+            outputs: the model's outputs.
+            targets: the targets of a batch that was handed out, or of a part of it.
 
         Returns:
-            The mean of the weighted losses; or their sum, or one for each row, `[row]`, as the
-            user's loss has it.
+            The mean or sum of the weighted losses, or one per row, `[row]`, as the user's loss
+            has it.
 
         Raises:
             LossError: if the targets belong to no batch that was handed out lately, there is not
-                one loss per row, or nobody knows how the user's loss reduces them.
+                one loss per row, or the reduction of the user's loss is unknown.
         """
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
@@ -113,7 +113,7 @@ class WeighingLoss:
 
     def _find(self, targets: Any) -> Selection | None:
         wanted = _tensors_in(targets)
-        for handed in tuple(self._handed):  # a thread that reads ahead may add to it meanwhile
+        for handed in tuple(self._handed):  # a copy: a thread that reads ahead may append to it
             for ref in handed.tensors:
                 whole = ref()
                 for tensor in wanted:

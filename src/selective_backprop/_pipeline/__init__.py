@@ -1,7 +1,7 @@
-"""One epoch's way from indices to training batches.
+"""The stages of an epoch, from indices to training batches.
 
-Indices are drawn (`index_sampler`), loaded and paired (`candidate_loader`), scored and selected
-(`stages`), and kept rows wait for a full batch (`selection_buffer`). Where the consumer stands
-travels with each batch (`cursor`). Knows scorers and selectors by their interfaces, and nothing of
-named strategies. Read `stages.py` first.
+`index_sampler` draws indices, `candidate_loader` loads batches and pairs them with their plans,
+`stages` scores and selects, and `selection_buffer` keeps selected rows until a batch is full. Each
+batch carries the consumer's position (`cursor`). This room knows scorers and selectors by their
+interfaces and knows no named strategy. Read `stages.py` first.
 """

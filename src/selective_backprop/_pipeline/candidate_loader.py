@@ -1,4 +1,4 @@
-"""Candidate batches as they arrive: paired with what was decided of them, some of them ahead."""
+"""Load candidate batches, pair each with its plan, and fetch some of them ahead."""
 
 import copy
 from collections import deque
@@ -35,14 +35,14 @@ END = object()
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A data loader that knows where it stands, whatever its workers have prefetched."""
+    """A data loader that knows its consumer's position, whatever its workers have prefetched."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer of its batches stands."""
+        """Return the position of the consumer of its batches."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there at the next iteration."""
+        """Continue from that position at the next iteration."""
         ...
 
 
@@ -51,9 +51,9 @@ class CandidateBatch(NamedTuple):
 
     Attributes:
         phase: what happens to it.
-        rows: its rows, where they are to be.
-        cursor: where the consumer stands who has taken it.
-        scores: waits for the scores, where scoring has begun; else None.
+        rows: its rows, on the device that the options name.
+        cursor: the consumer's position once it has taken this batch.
+        scores: waits for the scores and returns them; None if scoring has not begun.
     """
 
     phase: Phase
@@ -63,18 +63,18 @@ class CandidateBatch(NamedTuple):
 
 
 class CandidateLoader:
-    """A loader's batches, moved to where they are to be, and paired with their plans.
+    """A loader's batches, moved to their device and paired with their plans.
 
-    Some batches are taken in before they are asked for, where that lets work go on meanwhile:
-    scoring that does not keep training waiting, and copies from pinned memory to a GPU. What a
-    pass that is broken off has taken in ahead is forgotten, as what workers have prefetched is:
-    the next pass draws it anew.
+    Some batches are fetched ahead so that work can overlap with training: scoring that does not
+    make training wait, and copies from pinned memory to a GPU. If a pass is broken off, the batches
+    fetched ahead are forgotten, like those that workers have prefetched; the next pass draws them
+    again.
 
     Args:
         candidates: yields candidate batches, drawing their indices through `draw`.
-        draw: stage one; None for a stream, whose phases are decided as batches arrive.
+        draw: stage one; None for a stream, whose phases are decided when batches arrive.
         clock: says which phase a batch of a stream falls into.
-        scorer: begins to score batches ahead; None where scoring waits for its turn.
+        scorer: begins to score batches ahead; None if batches are not scored ahead.
         options: the user's, such as the device where candidates go.
         counts: whether every batch's rows are counted against its indices.
 
@@ -102,8 +102,8 @@ class CandidateLoader:
         self._cursor = Cursor()  # of a stream's last batch
         self._goes_on = False
         copies = None
-        # A loader without workers draws an example's augmentation when it is asked for it, so
-        # that asking early would change what comes from the random streams.
+        # Without workers the loader augments in this process, so fetching ahead would change
+        # the order in which the random streams are consumed.
         if (
             device is not None
             and device.type == "cuda"
@@ -120,12 +120,12 @@ class CandidateLoader:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin an epoch where the consumer stands.
+        """Begin an epoch, or continue one, at the consumer's position.
 
         Args:
-            cursor: where the consumer stands.
-            epoch_scores: the scores that are known; None where none are remembered.
-            mid_epoch: how the epoch began that is to go on; None for a new one.
+            cursor: the consumer's position.
+            epoch_scores: the scores that are known; None if none are remembered.
+            mid_epoch: how the epoch to be continued began; None for a new one.
         """
         self._cursor, self._goes_on = cursor, mid_epoch is not None
         stream = None if mid_epoch is None else mid_epoch.stream
@@ -139,10 +139,10 @@ class CandidateLoader:
         """Yield the batches of the epoch.
 
         Args:
-            first: whether the first of them is the first of all, so that its layout is checked.
-            will_score: asked whether a batch of a phase is going to be scored.
+            first: whether no batch was loaded before; then the first one's layout is checked.
+            will_score: returns whether a batch of a phase is going to be scored.
         """
-        # Each pass draws a seed for its workers, and this one began before.
+        # `iter` draws a base seed for workers; a continued epoch has drawn its own already.
         with torch.random.fork_rng(devices=[], enabled=self._goes_on):
             batches = iter(self._candidates)
         waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]] = deque()
@@ -150,13 +150,13 @@ class CandidateLoader:
         while True:
             try:
                 arrived = self._load(batches, first, will_score)
-            except Exception as error:  # which comes in its turn, behind what arrived before it
+            except Exception as error:  # raised after the batches that arrived before it
                 failure = error
                 break
             if arrived is None:
                 break
             first = False
-            if not self._ahead:  # nor is any copy under way
+            if not self._ahead:  # then no copy is under way either
                 yield arrived[0]
                 continue
             waiting.append(arrived)
@@ -174,33 +174,33 @@ class CandidateLoader:
 
     @property
     def streams(self) -> SamplerRngState | None:
-        """What the order of the epoch was drawn from; None before, and for a stream."""
+        """The random state that the epoch's order was drawn from; None before, and for streams."""
         return None if self._draw is None else self._draw.streams
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epoch can be taken up where the consumer stands."""
+        """Whether the epoch can be continued at the consumer's position."""
         if self._draw is not None:
             return not self._draw.unlisted
-        # One that runs ahead of the consumer knows where it stands itself, and not the consumer.
+        # A stream that is fetched ahead reports its own position and not the consumer's.
         return isinstance(self._candidates, Stateful) and not self._ahead
 
     @property
     def stream(self) -> dict[str, Any] | None:
-        """Where a stream stands that can tell, as `StatefulDataLoader` of torchdata can."""
+        """A stream's own state, where it has one, as torchdata's `StatefulDataLoader` does."""
         if self._draw is not None or not isinstance(self._candidates, Stateful):
             return None
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
     def end(self) -> Cursor | None:
-        """Where the consumer stands at the epoch's end; None where the last batch has told."""
+        """The consumer's position at the epoch's end; None where the last batch carries it."""
         return None if self._draw is None or self._draw.unlisted else self._draw.cursor
 
     def _load(
         self, batches: Iterator[Any], first: bool, will_score: Callable[[Phase], bool]
     ) -> tuple[CandidateBatch, Callable[[], None] | None] | None:
-        """Return the next batch and what waits for its copy; None where there is no more."""
+        """Return the next batch and a function that waits for its copy; None at the end."""
         copied = None
         with charged(self._options.stopwatch, "load"):
             try:
@@ -235,7 +235,7 @@ class CandidateLoader:
             error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
 
     def _pair(self, batch: Any) -> CandidateBatch:
-        """Return a batch with what was decided when its indices were drawn."""
+        """Return a batch with the plan made when its indices were drawn."""
         if self._draw is None or self._draw.unlisted:
             return self._pair_stream(batch)
         if not self._draw.plans:
@@ -263,7 +263,7 @@ class CandidateLoader:
         except BatchError:
             if self.counts:
                 raise
-            rows = Rows(batch, 0)  # passed on unseen: nobody needs to know its rows
+            rows = Rows(batch, 0)  # passed on as it is: nothing depends on its number of rows
         epoch, candidates, drawn = self._cursor[:3]
         phase = self._clock.phase(epoch, drawn, rows.count)
         self._cursor = Cursor(epoch, candidates + rows.count, drawn + 1, self._clock.cadence.state)
@@ -278,7 +278,7 @@ def _take(waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]]) -> C
 
 
 class CopyStream:
-    """Copy batches to a GPU on a stream of its own, while another one computes.
+    """Copy batches to a GPU on a separate CUDA stream while another stream computes.
 
     Args:
         device: the GPU.
@@ -292,7 +292,7 @@ class CopyStream:
         """Begin to copy a batch.
 
         Returns:
-            The batch as it will be, and what makes the stream that is then current wait for it.
+            The batch on the GPU, and a function that makes the current stream wait for the copy.
         """
         with torch.cuda.stream(self._stream):
             moved = move_batch(batch, self._device)
@@ -304,7 +304,7 @@ class CopyStream:
 
             def note(tensor: Tensor) -> Tensor:
                 if tensor.is_cuda:
-                    tensor.record_stream(current)  # its memory was given out on the other stream
+                    tensor.record_stream(current)  # its memory was allocated on the copy stream
                 return tensor
 
             map_tensors(note, moved)

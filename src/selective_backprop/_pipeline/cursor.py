@@ -1,4 +1,4 @@
-"""Where the consumer of a loader's batches stands: one record that travels with each batch."""
+"""The consumer's position in a loader's batches: one record that travels with each batch."""
 
 from typing import Any, NamedTuple
 
@@ -16,14 +16,14 @@ class Cursor(NamedTuple):
 
     Attributes:
         epoch: the epoch's number; -1 before the first.
-        candidates: examples of the epoch that have come up.
-        drawn: the loader's own batches of the epoch that have been drawn.
+        candidates: examples of the epoch that have been drawn as candidates.
+        drawn: candidate batches of the epoch that have been drawn.
         cadence: the count by which unselective batches are dealt out.
-        buffer: the indices that wait, where examples are selected before they are loaded.
-        unscored: indices that wait to be loaded and scored, in pieces.
-        phase: of the rows that the index buffer is handing out.
-        digest: of the indices that have come up in the epoch.
-        settled: pieces of the epoch whose examples need no scoring at its end.
+        buffer: the indices that wait, if examples are selected before they are loaded.
+        unscored: indices that wait to be loaded and scored, as a tuple of pieces.
+        phase: the phase of the rows that the index buffer is handing out.
+        digest: CRC-32 of the indices that have been drawn in the epoch.
+        settled: how many pieces of the epoch need no scoring at its end.
     """
 
     epoch: int = -1
@@ -42,7 +42,7 @@ class Cursor(NamedTuple):
         return sum(map(len, self.unscored))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return it in plain containers, which any file format can hold; not what is settled."""
+        """Return it in plain containers for any file format, without `settled`."""
         return {
             "candidates": self.candidates,
             "drawn": self.drawn,
@@ -55,12 +55,12 @@ class Cursor(NamedTuple):
 
     @classmethod
     def read(cls, saved: Saved, counted: Stats, examples: int | None) -> "Cursor":
-        """Return the cursor whose `state_dict()` was saved, but for what was settled by then.
+        """Return the cursor whose `state_dict()` was saved; `settled` is 0.
 
         Args:
             saved: what it returned.
-            counted: what was counted by then.
-            examples: in the data set, of which all indices must be; None where any may be.
+            counted: the counts by then.
+            examples: size of the data set, which bounds indices; None if any index may occur.
 
         Raises:
             ConfigurationError: if it is damaged.
@@ -86,8 +86,8 @@ class Waits(NamedTuple):
     """How much waits in a buffer.
 
     Attributes:
-        candidates: that wait for a full window.
-        rows: chosen ones that wait for a full training batch.
+        candidates: candidates that wait for a full window.
+        rows: chosen rows that wait for a full training batch.
     """
 
     candidates: int = 0
@@ -105,10 +105,10 @@ class EpochStart(NamedTuple):
     Attributes:
         epoch: its number.
         cadence: the count by which unselective batches are dealt out.
-        index_buffer: indices that wait, of examples that were drawn before loading.
+        index_buffer: indices that wait, drawn before loading.
         row_buffer: loaded rows that wait.
         unscored: how many indices wait to be loaded and scored.
-        held: rows of a batch that goes first, since another rank had none when it was full.
+        held: rows of a full batch kept from an epoch that another rank ended; it goes first.
     """
 
     epoch: int
@@ -120,7 +120,7 @@ class EpochStart(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many examples wait for anything."""
+        """How many examples wait, in any buffer."""
         return sum(self.index_buffer) + sum(self.row_buffer) + self.unscored + self.held
 
     @classmethod

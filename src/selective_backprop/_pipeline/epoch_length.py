@@ -1,4 +1,4 @@
-"""What can be known ahead: how many batches an epoch will yield."""
+"""How many batches an epoch will yield, where that can be known in advance."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from selective_backprop._sampling.schedule import Phase
 
 @dataclass(frozen=True)
 class LengthPlanner:
-    """How many training batches an epoch will yield.
+    """Count the training batches that an epoch will yield.
 
     Attributes:
         source: knows the sizes of the candidate batches.
         clock: says which phase a batch falls into.
-        shape: the funnel's sizes.
+        shape: the sizes of batches and windows.
         options: the user's, of which `leftovers` and `nonfinite` matter.
         scores: whether anything is scored.
-        selects_before_loading: whether all selection is.
-        memory: what is remembered of each example; None where nothing is.
+        selects_before_loading: whether all selection happens before loading.
+        memory: what is remembered of each example; None if nothing is.
     """
 
     source: Source
@@ -53,7 +53,7 @@ class LengthPlanner:
         if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
             raise TypeError("unselected rows fill batches apart from those that are scored")
         waits, others = (start.row_buffer, start.index_buffer)
-        besides: list[tuple[Phase, int]] = []  # what comes to the funnel that is not drawn into
+        besides: list[tuple[Phase, int]] = []  # rows for the buffer not drawn into
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
         if self._draws_early(start.epoch):
             waits, others, besides = others, waits, unscored
@@ -61,14 +61,14 @@ class LengthPlanner:
             self.memory is None or any(phase is not Phase.SELECT for phase, _ in candidate_batches)
         ):
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
-        # A broken epoch leaves rows of either kind, and the other kind completes batches too.
+        # An epoch that was broken off leaves rows in both buffers, and either completes batches.
         own = candidate_batches if besides else unscored + candidate_batches
         return bool(start.held) + sum(
             self._fill(rows, buffer).batches for buffer, rows in ((waits, own), (others, besides))
         )
 
     def lengths(self, start: EpochStart, epochs: int) -> list[int]:
-        """Return the number of batches of each of so many epochs, from `start` on.
+        """Return the number of batches of each of `epochs` epochs, from `start` on.
 
         Raises:
             TypeError: if one of them cannot be known in advance.
@@ -80,7 +80,7 @@ class LengthPlanner:
         return found
 
     def _after(self, start: EpochStart) -> EpochStart:
-        """Return where the epoch after the one that starts at `start` will start from."""
+        """Return the start of the epoch that follows the one starting at `start`."""
         later = start._replace(epoch=start.epoch + 1, held=0)
         if self.shape.keeps_everything and self.shape.unchanged:
             return later
@@ -110,7 +110,7 @@ class LengthPlanner:
         )
 
     def _draws_early(self, epoch: int) -> bool:
-        """Return whether an epoch selects before loading, which it does altogether or not."""
+        """Return whether an epoch selects before loading, for all of its examples or none."""
         if self.memory is None:
             return self.selects_before_loading
         known = self.memory.knows_all(epoch)
@@ -137,7 +137,7 @@ class LengthPlanner:
 
 
 class Filled(NamedTuple):
-    """What an exact funnel has done by an epoch's end.
+    """What exact draws have yielded and left by an epoch's end.
 
     Attributes:
         batches: training batches that it yielded.
@@ -158,14 +158,14 @@ def fill_batches(
     chosen: int,
     leftovers: Leftovers,
 ) -> Filled:
-    """Return what an exact funnel does in an epoch, by sizes alone.
+    """Return what exact draws yield and leave in an epoch, from sizes alone.
 
     Args:
         candidate_batches: the phase and size of each candidate batch to come.
-        shape: the funnel's sizes; its draws are exact.
+        shape: the sizes of batches and windows, for exact draws.
         waiting: candidates that wait for a full window now.
         chosen: chosen rows that wait for a full batch now.
-        leftovers: what becomes of the rest.
+        leftovers: what happens to the rest.
     """
     size, window = shape.batch_size, shape.window or 1
     batches, chosen = divmod(chosen, size or chosen or 1)

@@ -1,4 +1,4 @@
-"""What training computes anyway, shown to a gate, so that it keeps watch at no pass."""
+"""Show a gate what training computes anyway, so that it needs no scoring pass."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ class _Handed:
     """A batch that was handed out.
 
     Attributes:
-        weights: its selection's, by which it is known.
-        parts: scores of its rows, by the first row of each part that was trained on.
+        weights: its selection's weights; the batch is recognised by this tensor.
+        parts: scores of the parts that were trained on, by the first row of each.
     """
 
     weights: Tensor
@@ -35,16 +35,16 @@ class _Handed:
 
 
 class GateFeed:
-    """Let a gate observe the batches from which nothing was selected, once each.
+    """Let a gate observe each batch from which nothing was selected, once.
 
     Args:
-        gate: what observes.
-        measure: what it observes of each row.
+        gate: the gate that observes.
+        measure: the quantity it observes of each row.
 
     Attributes:
         measure: as given.
-        taken: whether the loop took the loader's loss, which shows it all.
-        expected: whether it did, or has selections, so that it can record.
+        taken: whether the loop took the loader's loss, which records every batch.
+        expected: whether the loop took that loss or has selections, so that it can record.
     """
 
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
@@ -54,7 +54,7 @@ class GateFeed:
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
     def watch(self, *, taken: bool, expected: bool) -> None:
-        """Note how a loop that begins is going to record; as the attributes."""
+        """Set the attributes for a loop that begins."""
         self.taken, self.expected = taken, expected
 
     def hand_out(self, weights: Tensor) -> None:
@@ -65,12 +65,12 @@ class GateFeed:
         """Take what training computed of a batch or a part of one; show the gate whole batches.
 
         Args:
-            selection: of the rows.
+            selection: the selection of the rows.
             losses: one per row.
-            outputs: of the model, and targets; None where they are not at hand.
+            outputs: the model's outputs and the targets; None if they are not available.
 
         Returns:
-            How many rows the gate has observed by it.
+            How many rows the gate observed in this call.
 
         Raises:
             LossError: if the gate judges by losses, and they are not one per row.
@@ -100,12 +100,12 @@ class GateFeed:
         try:
             with torch.no_grad():
                 return check_losses(error_norms(*outputs), rows)
-        except LossError:  # the loop's outputs may be others than those that are scored
+        except LossError:  # the loop's outputs may differ from those that are scored
             return None
 
 
 def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> GateFeed | None:
-    """Return what shows a gate the loop's outputs; None where they are not what is scored."""
+    """Return a gate's feed; None where the scores are not computed from the loop's outputs."""
     parts = list(scorer_parts(scorer))
     if gate is None or any(isinstance(part, Excess) for part in parts):
         return None

@@ -1,4 +1,4 @@
-"""Stage one: which examples are loaded at all, decided when their indices are drawn."""
+"""Stage one: decide which examples are loaded when their indices are drawn."""
 
 import zlib
 from collections import deque
@@ -21,8 +21,8 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.schedule import Phase
 
-MOST_TOGETHER = 8  # candidate batches, beyond which a draw costs next to nothing for each
-LEAST_DRAWS = 16  # of an epoch, so that its progress is told finely enough
+MOST_TOGETHER = 8  # candidate batches; drawing from more at once saves next to nothing
+LEAST_DRAWS = 16  # per epoch, so that progress is reported in fine enough steps
 EMPTY = BufferState()
 
 
@@ -32,7 +32,7 @@ class BatchPlan(NamedTuple):
     Attributes:
         phase: what happens to it.
         rows: its keys, with weights if it was selected before loading.
-        cursor: where the consumer stands who has taken it.
+        cursor: the consumer's position once it has taken this batch.
     """
 
     phase: Phase
@@ -41,21 +41,21 @@ class BatchPlan(NamedTuple):
 
 
 class IndexSampler:
-    """The user's batch sampler with stage one in it; a data loader iterates it in its place.
+    """The user's batch sampler with stage one added; the data loader iterates it instead.
 
-    It runs ahead of the batches' consumer as far as workers prefetch, so everything it decides
-    goes into a ticket, and tickets meet their batches first in, first out.
+    It runs ahead of the batches' consumer as far as workers prefetch. Everything it decides goes
+    into a `BatchPlan`, and plans are paired with batches first in, first out.
 
-    Where scores are remembered, candidates with a known score are drawn from at once, and the
-    others are gathered into batches of their own, to be loaded and scored. Where all are known,
-    several candidate batches are drawn from together, which costs little more than one.
+    If scores are remembered, it draws from candidates with a known score at once and gathers the
+    others into separate batches, to be loaded and scored. If all scores are known, it draws from
+    several candidate batches together, which costs little more than drawing from one.
 
     Args:
         source: yields the indices of each candidate batch.
         clock: says which phase a batch falls into.
-        buffer: draws before loading; None where batches are loaded as they come.
-        options: the user's, of which `leftovers` goes for indices.
-        batch_size: rows of a batch to be scored, where scores are remembered.
+        buffer: draws before loading; None if batches are loaded as they come.
+        options: the user's; `leftovers` applies to indices here.
+        batch_size: rows of a batch to be scored, if scores are remembered.
 
     Attributes:
         sampler: as `source`.
@@ -111,19 +111,19 @@ class IndexSampler:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin an epoch where the consumer stands; what was prefetched beyond it is forgotten.
+        """Begin or continue an epoch at the consumer's position; forget what was prefetched.
 
         Args:
-            cursor: where the consumer stands.
-            epoch_scores: the scores that are known; None where none are remembered.
-            mid_epoch: how the epoch began that is to go on; None for a new one.
+            cursor: the consumer's position.
+            epoch_scores: the scores that are known; None if none are remembered.
+            mid_epoch: how the epoch to be continued began; None for a new one.
         """
         self.epoch = cursor.epoch
         self._drawn = self._candidates = self._digest = 0
         self._unscored = list(cursor.unscored)
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
-        # Rows that wait are handed out before an order is drawn: a state of then has the old one.
+        # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PRESELECTED
         if mid_epoch is not None and cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
@@ -152,7 +152,7 @@ class IndexSampler:
             batches = self.sampler
         for indices in batches:
             keys = list_keys(indices)
-            if keys is None:  # a sampler of single indices: each is loaded as a batch of its own
+            if keys is None:  # a sampler of single indices: each is loaded as its own batch
                 yield self._pass_single(indices)
                 continue
             phase = self._clock.phase(self.epoch, self._drawn, len(keys))
@@ -183,7 +183,7 @@ class IndexSampler:
             yield from self._rescore(buffer)
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
-        """Draw what was drawn before the epoch was broken off, and return what follows it."""
+        """Draw again what was drawn before the interruption; return the batches that follow."""
         batches = iter(self.sampler)
         with streams.again(self.sampler):
             for indices in islice(batches, passed.drawn):
@@ -192,7 +192,8 @@ class IndexSampler:
                     self._note(keys)
                     if self._epoch_scores is not None:
                         self._epoch_scores.look_up(keys)
-            # A sampler that was asked for nothing yet draws its order here all the same.
+            # If nothing was drawn yet, one batch is drawn here so that the order comes from
+            # the saved random state.
             begun = [] if passed.drawn else list(islice(batches, 1))
         if (self._candidates, self._drawn, self._digest) != (
             passed.candidates,
@@ -223,11 +224,11 @@ class IndexSampler:
             or self._clock.cadence.active
         ):
             return 1
-        batches = count_items(self.sampler) or 0  # one by one where nobody knows
+        batches = count_items(self.sampler) or 0  # one by one if the length is unknown
         return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
 
     def _draw_gathered(self) -> Iterator[Any]:
-        """Draw from the candidate batches that were gathered."""
+        """Draw from the gathered candidate batches."""
         if self._gathered and self.buffer is not None and self._epoch_scores is not None:
             keys = torch.cat(self._gathered)
             self._gathered = []
@@ -261,14 +262,14 @@ class IndexSampler:
             yield plain_list(out.batch)
 
     def _plan(self, phase: Phase, rows: Rows) -> None:
-        """Note what was decided about rows whose keys are yielded next."""
+        """Append the plan of the rows whose keys are yielded next."""
         self._phase = phase
         if self._epoch_scores is not None:
             self._epoch_scores.keep(rows.batch)
         self.plans.append(BatchPlan(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
-        """Take batches of examples to be scored, as long as there are at least so many."""
+        """Take batches of examples to be scored while at least `least` of them wait."""
         while sum(map(len, self._unscored)) >= least:
             keys = torch.cat(self._unscored)
             head, rest = keys[: self._batch_size], keys[self._batch_size :]
@@ -281,7 +282,7 @@ class IndexSampler:
         return Rows(keys, len(keys))
 
     def _rescore(self, buffer: SelectionBuffer) -> Iterator[Any]:
-        """Have the examples scored that this epoch has left out, if that is asked for."""
+        """Score the examples that this epoch has left out, if the scorer asks for that."""
         if self._epoch_scores is None:
             return
         for rows in (*buffer.state.waiting, *buffer.state.chosen):

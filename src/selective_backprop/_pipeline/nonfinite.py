@@ -17,8 +17,8 @@ class NonFinite(StrEnum):
 
     `RAISE` stops with an error that names the examples; `SKIP` never trains on them, which
     makes the host read every score back; `SELECT` ranks them above all others. Recorded losses
-    that are not finite count as unknown, and with `RAISE` are an error where they are on a CPU,
-    which can be asked without waiting.
+    that are not finite count as unknown. With `RAISE` they are an error if they are on a CPU,
+    where checking them does not make the host wait.
     """
 
     RAISE = "raise"
@@ -31,7 +31,7 @@ class FiniteGuard:
 
     Args:
         policy: what to do with them.
-        layout: how rows are taken.
+        layout: says which leaves have rows.
     """
 
     def __init__(self, policy: NonFinite, layout: Layout) -> None:
@@ -41,11 +41,11 @@ class FiniteGuard:
         self.skipped = 0
 
     def pass_on(self, rows: Rows) -> Rows:
-        """Return the scored rows that go on, with finite scores or, selected, infinite ones.
+        """Return the scored rows that pass; `SELECT` makes scores that are not finite infinite.
 
         Raises:
-            LossError: by policy. On CUDA, where asking at once would make the host wait, the
-                error may name rows of a batch a few batches back.
+            LossError: with `RAISE`. On CUDA the check does not wait for the device, so the error
+                may name rows of a batch a few batches back.
         """
         scores = rows.scores
         if scores is None:
@@ -62,7 +62,7 @@ class FiniteGuard:
         return rows
 
     def go_on(self, skipped: int) -> None:
-        """Count on from so many rows that were skipped."""
+        """Continue counting from `skipped` rows."""
         self.skipped = skipped
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""What the user asked of a loader, as its stages keep it."""
+"""The options of a loader, as its stages keep them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,9 @@ from selective_backprop._pipeline.rows import Leftovers
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """What the user asked of a loader, checked and in the package's own types.
+    """The user's options for a loader, checked and in the package's own types.
 
-    Attributes are as the arguments of `SelectiveLoader`; `layout` holds `pad` and `whole`.
+    Attributes are the arguments of `SelectiveLoader`; `layout` holds `pad` and `whole`.
     """
 
     model: nn.Module | None

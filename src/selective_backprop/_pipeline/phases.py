@@ -14,7 +14,7 @@ class Progress:
     Attributes:
         source: knows how many candidate batches an epoch has.
         epochs: how long training will be, or None if that is unknown.
-        told: returns the fraction, where something else than epochs ends training, or None.
+        told: returns the fraction if something other than epochs ends training; else None.
     """
 
     source: Source
@@ -22,7 +22,7 @@ class Progress:
     told: Callable[[], float] | None
 
     def at(self, epoch: int, drawn: int) -> float | None:
-        """Return the fraction, in [0, 1], at so many candidate batches into an epoch."""
+        """Return the fraction, in [0, 1], after `drawn` candidate batches of an epoch."""
         if self.told is not None:
             return self.told()
         if self.epochs is None:
@@ -37,7 +37,7 @@ class PhasePlanner:
 
     Args:
         schedule: when selection acts.
-        cadence: deals out unselective batches while it does.
+        cadence: deals out unselective batches while selection acts.
         progress: how far training has come.
     """
 
@@ -51,9 +51,9 @@ class PhasePlanner:
         """Return the phase of the next candidate batch.
 
         Args:
-            epoch: its number.
-            drawn: candidate batches of the epoch that were drawn before it.
-            candidates: its rows.
+            epoch: the epoch's number.
+            drawn: candidate batches of the epoch that were drawn before this one.
+            candidates: how many rows it has.
         """
         done = self.progress.at(epoch, drawn) if self._by_fraction else None
         if not self.schedule.selects(epoch, done):
@@ -63,5 +63,5 @@ class PhasePlanner:
         return Phase.SELECT
 
     def standing_at(self, cadence: tuple[int, int]) -> "PhasePlanner":
-        """Return another planner of the same phases, whose cadence stands at `cadence`."""
+        """Return a copy of this planner whose cadence is at the count `cadence`."""
         return PhasePlanner(self.schedule, self.cadence.copy(cadence), self.progress)

@@ -1,4 +1,4 @@
-"""What the rest of an epoch needs to know of its beginning, besides where the consumer stands."""
+"""What resuming in mid-epoch needs besides the consumer's position: how the epoch began."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from selective_backprop._pipeline.score_memory import Known, ScoreMemory
 
 
 class SamplerRngState:
-    """Where torch's global stream and a sampler's own generators stand at one moment.
+    """The states of torch's global random stream and a sampler's generators at one moment.
 
     Args:
         stream: state of the global stream.
@@ -29,15 +29,15 @@ class SamplerRngState:
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
-        """Note where they stand now."""
+        """Return their states now."""
         own = tuple(generator.get_state() for generator in generators_of(sampler))
         return cls(torch.get_rng_state(), own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
-        """Let the sampler draw from here in the body; its generators stay where that leaves them.
+        """Let the sampler draw from these states in the body; its generators are not put back.
 
-        It has as many of them as when this was noted.
+        The sampler must have as many generators as when the states were taken.
         """
         for generator, state in zip(generators_of(sampler), self.own, strict=True):
             generator.set_state(state)
@@ -86,14 +86,14 @@ def generators_of(sampler: Any) -> list[torch.Generator]:
 
 @dataclass(frozen=True)
 class MidEpochState:
-    """How an epoch began that is to go on.
+    """How an epoch that is to be continued began.
 
     Attributes:
         start: what it started with.
-        counted: what was counted until then, by the names of `Stats`.
-        streams: what its order was drawn from; None where nothing of it was drawn.
-        stream: where a stream stands that can tell; None for what has indices.
-        known: the scores that it draws by; None where none were known.
+        counted: the counts when it began, by the names of `Stats`.
+        streams: the random state its order was drawn from; None if nothing was drawn.
+        stream: the state of a stream that has one; None for a loader with indices.
+        known: the scores by which it draws; None if none were known.
         settled: examples that need no scoring at its end.
     """
 
@@ -124,10 +124,10 @@ class MidEpochState:
 
         Args:
             saved: what it returned.
-            tally: what was counted when it was called.
+            tally: the counts when it was saved.
             drawn: batches of the epoch that had been drawn by then.
             sampler: draws the order of the examples; None for a stream.
-            memory: remembers examples; None where nothing does.
+            memory: remembers examples; None if nothing is remembered.
 
         Raises:
             ConfigurationError: if it is damaged, or of another sampler.

@@ -1,4 +1,4 @@
-"""Rows on their way, and what a buffer of them holds."""
+"""Rows in the pipeline, and the state of a buffer of them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,10 +21,10 @@ COUNT = attrgetter("count")
 
 
 class Leftovers(StrEnum):
-    """What becomes of an incomplete window or batch at the end of an epoch.
+    """What happens to an incomplete window or batch at the end of an epoch.
 
-    `CARRY` keeps it for the next epoch, `FLUSH` draws a short batch in proportion, `DROP` lets
-    it go.
+    `CARRY` keeps it for the next epoch, `FLUSH` draws a proportionally short batch, `DROP`
+    discards it.
     """
 
     CARRY = "carry"
@@ -34,7 +34,7 @@ class Leftovers(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows on their way: a batch, or the keys of one that is not loaded yet.
+    """Some rows in the pipeline: a batch, or the keys of a batch that is not loaded yet.
 
     Attributes:
         batch: the rows themselves.
@@ -42,7 +42,7 @@ class Rows:
         indices: their data-set indices, `[row]`, or None if unknown.
         scores: their scores, `[row]`, or None if not scored.
         weights: their weights, `[row]`, or None where all weigh 1.
-        plain: whether it is a training batch that was made without a draw.
+        plain: whether they are a training batch made without a draw.
     """
 
     batch: Any
@@ -53,7 +53,7 @@ class Rows:
     plain: bool = field(default=False, kw_only=True)
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
-        """Return some of the rows in a row, without copying tensors."""
+        """Return rows `start` to `stop`, without copying tensors."""
         rows = slice(start, stop)
         return Rows(
             cut_rows(self.batch, layout, start, stop),
@@ -64,17 +64,17 @@ class Rows:
         )
 
     def scored(self, scores: Tensor | None) -> "Rows":
-        """Return the rows with other scores, or none."""
+        """Return the rows with these scores, or without scores."""
         return Rows(self.batch, self.count, self.indices, scores, self.weights)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes a funnel works with.
+    """The sizes of training batches and windows.
 
     Attributes:
         batch_size: rows of a full training batch; None passes every batch on as it comes.
-        window: candidates an exact draw is made from; None draws from each candidate batch.
+        window: candidates per exact draw; None draws from each candidate batch.
         unchanged: whether an unselected candidate batch may pass as it is, even a short one.
         keeps_everything: whether selected candidates are passed on like unselected ones.
     """
@@ -86,12 +86,12 @@ class Shape:
 
 
 class BufferState(NamedTuple):
-    """What a funnel holds: immutable, cheap to keep, and enough to go back to.
+    """What a selection buffer holds: immutable, cheap to keep, and enough to restore it.
 
     Attributes:
         waiting: candidates that wait for a full window.
         chosen: chosen rows that wait for a full training batch.
-        dropped: how many rows were let go so far.
+        dropped: how many rows were dropped so far.
         windows: how many windows of the epoch have been drawn from.
     """
 
@@ -133,10 +133,10 @@ class BufferState(NamedTuple):
 
         Args:
             saved: what it returned.
-            examples: in the data set, of which all indices must be; None where any may be.
-            layout: how rows are counted; None where they are not.
-            keys: whether rows are keys of what is not loaded yet.
-            device: where rows are to be, or None to leave them.
+            examples: size of the data set, which bounds indices; None if any index may occur.
+            layout: how rows are counted; None to skip the check of row counts.
+            keys: whether rows are keys of examples that are not loaded yet.
+            device: where to move the rows, or None to leave them.
 
         Raises:
             ConfigurationError: if the state is damaged.

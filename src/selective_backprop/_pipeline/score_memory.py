@@ -1,4 +1,4 @@
-"""What a strategy remembers, and what that tells before anything is loaded."""
+"""The scores a strategy remembers, which are known before anything is loaded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +20,9 @@ from selective_backprop.scorers import Needs, RunningScorer
 
 WHOLE = Shard()
 MAX_UNRECORDED_BATCHES = (
-    2  # batches that may be handed out without a loss: those that somebody looked at
+    2  # batches handed out before a loss must be recorded: a user may look at some first
 )
-MOST_RANKED = 2**20  # which keeps what an epoch ranks against in a processor's cache
+MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a processor's cache
 Known = Float32[Tensor, " example"]
 
 
@@ -31,18 +31,18 @@ class ScoreMemory:
 
     Args:
         ledger: remembers scores by example.
-        scorer: says which of them are good, or predicts others.
-        needs: of the scorer.
-        pending: takes notes until the ranks merge them; None for one process alone.
+        scorer: says which of them are still valid, or predicts others.
+        needs: the scorer's needs.
+        pending: collects updates until the ranks merge them; None for a single process.
         shard: the part of the examples that the ledger is about.
         examples: examples in the data set; by default those of the ledger.
 
     Attributes:
         ledger: as given.
         needs: as given.
-        examples: in the data set.
-        writer: where what comes in is filed: the journal, or the ledger itself.
-        epoch_scores: of the epoch that was opened last.
+        examples: examples in the data set.
+        writer: where new scores are filed: the pending updates, or the ledger itself.
+        epoch_scores: the scores of the epoch that was opened last.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class ScoreMemory:
             handed: batches that were handed out before it.
 
         Raises:
-            LossError: if training has begun and nothing was recorded, though the strategy lives
-                on it.
+            LossError: if the strategy selects by recorded losses, training has begun, and none
+                was recorded.
         """
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
@@ -91,10 +91,10 @@ class ScoreMemory:
         return self.epoch_scores
 
     def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
-        """Return what was known at the start of an epoch that goes on.
+        """Return what was known at the start of an epoch that is continued.
 
         Args:
-            known: as it was recalled then.
+            known: the scores recalled then.
             settled: the examples that need no scoring at its end.
         """
         self._known, self._asked, self._runs = known, None, True
@@ -106,9 +106,9 @@ class ScoreMemory:
         """Remember losses that training computed of rows that were handed out.
 
         Args:
-            selection: of the rows.
+            selection: the selection of the rows.
             losses: one loss per row of it.
-            policy: whether losses that are not finite are an error; else they count as unknown.
+            policy: with `RAISE`, losses on a CPU must be finite; else they count as unknown.
             epoch: the running epoch's number.
 
         Raises:
@@ -137,15 +137,15 @@ class ScoreMemory:
     def merge(
         self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
     ) -> Exception | None:
-        """File what all ranks have noted; every rank must call this.
+        """File the pending updates of all ranks; every rank must call this.
 
         Args:
             group: the ranks.
-            sizes: what each has `noted`.
+            sizes: `noted` of each rank.
             epoch: the number of the epoch that starts.
 
         Returns:
-            What went wrong on this rank, to be raised once the others know; None if nothing.
+            This rank's error, to be raised once the others know; None if there was none.
 
         Raises:
             LoaderError: if a rank does not answer.
@@ -155,11 +155,11 @@ class ScoreMemory:
         return None if self._shard.size == 1 else self._share(group, epoch)
 
     def _share(self, group: Group, epoch: int) -> Exception | None:
-        """Put together what each rank knows of its shard; as `merge`."""
+        """Gather what each rank knows of its shard; arguments and result as in `merge`."""
         own, failure = None, None
         try:
             own = self._scorer.recall(self.ledger, epoch)
-        except Exception as error:  # the exchange takes place all the same
+        except Exception as error:  # the other ranks wait for the exchange
             failure = error
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
@@ -173,7 +173,7 @@ class ScoreMemory:
         return failure
 
     def close(self) -> None:
-        """Note that the epoch is over: what came in during it counts from now on."""
+        """End the epoch: scores filed during it count from now on."""
         self._runs = False
 
     def recall(self, epoch: int) -> Known | None:
@@ -193,18 +193,18 @@ class ScoreMemory:
 
 
 class EpochScores:
-    """What is known in one epoch, which scores that come in during it do not change.
+    """The scores known in one epoch; scores filed during the epoch do not change them.
 
     Args:
         known: every example's score; NaN where it must be scored, None if all must be.
         examples: examples in the data set.
-        tracks: whether what becomes of each example is noted, so that `left_out` can tell.
+        tracks: whether each example's fate is noted, which `left_out` needs.
 
     Attributes:
         known: as given.
         complete: whether no score is missing.
-        past: all known scores in one, to rank against; of more than a million, a million that
-            are spaced evenly by rank.
+        past: all known scores, to rank against; if there are more than `MOST_RANKED`, that many
+            of them, evenly spaced by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
@@ -242,32 +242,32 @@ class EpochScores:
         return keys, scores if known else None
 
     def keep(self, keys: object) -> None:
-        """Note that examples are kept, or scored though they are not."""
+        """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
             self._settled.append(keys)
 
     @property
     def settled(self) -> int:
-        """How often examples were noted by `keep`."""
+        """How often `keep` noted examples."""
         return len(self._settled)
 
     def settled_until(self, count: int) -> Tensor:
-        """Return the examples that were noted the first so many times."""
+        """Return the examples of the first `count` notes of `keep`."""
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
 
     def left_out(self) -> Tensor:
-        """Return the examples that came up and were not kept, ascending."""
+        """Return the examples that were candidates and were not kept, ascending."""
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])
 
 
 def summarise(scores: Float32[Tensor, " known"]) -> History:
-    """Return scores to rank others against, from which every rank comes out right to 5e-7.
+    """Return scores to rank others against; every rank is right to 5e-7.
 
     Args:
-        scores: finite, on the host; sorted in place where there are more than a million.
+        scores: finite, on the host; sorted in place if there are more than `MOST_RANKED`.
     """
     if len(scores) > MOST_RANKED:
         ascending = scores.numpy()

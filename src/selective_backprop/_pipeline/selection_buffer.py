@@ -1,4 +1,4 @@
-"""Candidates in, full training batches out: windows are drawn from, and what is drawn waits."""
+"""Draw from windows of candidates, and keep chosen rows until a training batch is full."""
 
 import hashlib
 import struct
@@ -32,10 +32,10 @@ class SelectionBuffer:
     Args:
         selector: draws from each window.
         shape: the sizes.
-        history: recent scores; each window is filed before it is drawn from. None: not kept.
-        filing: where it is filed; by default in the history itself.
+        history: recent scores; each window is filed before its draw. None keeps no history.
+        filing: where windows are filed; by default in the history itself.
         layout: how rows are taken and joined.
-        seed: what every draw's own seed is derived from, with the epoch and window's number.
+        seed: each draw's own seed is derived from it and the epoch's and window's numbers.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class SelectionBuffer:
         self._selector = selector
         self._shape = shape
         self._filing = history if filing is None else filing
-        self._history = History(1) if history is None else history  # an empty one is false
+        # no `or`: an empty history is falsy
+        self._history = History(1) if history is None else history
         self._layout = layout
         self.seed = seed
         self._epoch = 0
@@ -63,20 +64,20 @@ class SelectionBuffer:
         return self._shape.keeps_everything
 
     def seed_with(self, seed: int) -> None:
-        """Derive the draws' seeds from another one, and from this rank as before."""
+        """Derive the draws' seeds from another seed, and from this rank as before."""
         self.seed = (seed, *self.seed[1:])
 
     def go_on(self, state: BufferState) -> None:
-        """Hold what this buffer or another one held."""
+        """Restore a state of this buffer or of another one."""
         self.state = state
 
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
-        """Begin an epoch, or go on in it.
+        """Begin an epoch, or continue it.
 
         Args:
             epoch: its number, from which its draws are seeded.
-            past: what to rank against in it, where no history is kept.
-            anew: whether it begins; if not, draws are numbered on from those that were made.
+            past: the scores to rank against in it, if no history is kept.
+            anew: whether it begins; if not, the numbering of draws continues.
         """
         self._epoch = epoch
         if anew:
@@ -85,12 +86,12 @@ class SelectionBuffer:
             self._history = past
 
     def adopt(self, rows: Rows) -> None:
-        """Let rows wait for a full training batch without a draw."""
+        """Add rows to the training batches without a draw."""
         if rows.count:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
     def resume(self) -> Iterator[Rows]:
-        """Return what a pass that was broken off left complete, so that it cannot pile up."""
+        """Return full batches left by a pass that was broken off, so that they cannot pile up."""
         return self._release()
 
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
@@ -102,14 +103,14 @@ class SelectionBuffer:
             self.state = state._replace(waiting=(*state.waiting, rows))
             return self._release() if self.state.candidates >= shape.window else iter(())
         if phase is Phase.PLAIN and state.waiting:
-            # waiting candidates need no draw any more, and go first
+            # an unselective phase needs no draw, so waiting candidates go first
             self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
         if shape.unchanged and not self.state.chosen:
             return iter((rows,))
         return self._release(rows)
 
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
-        """End an epoch, and yield what its leftovers are trained on in it."""
+        """End an epoch, and yield the leftovers that are still trained on in it."""
         if leftovers is Leftovers.DROP:
             self.drop()
         elif leftovers is Leftovers.FLUSH:
@@ -120,21 +121,21 @@ class SelectionBuffer:
                 yield self._take_chosen(self.state.rows)
 
     def drop(self, more: int = 0) -> None:
-        """Let go of what waits.
+        """Drop all waiting rows.
 
         Args:
-            more: rows that are let go elsewhere, and counted here.
+            more: rows dropped elsewhere that are counted here.
         """
         state = self.state
         dropped = state.dropped + state.candidates + state.rows + more
         self.state = state._replace(waiting=(), chosen=(), dropped=dropped)
 
     def _release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
-        """Yield the full batches that can be had.
+        """Yield the training batches that are full.
 
         Args:
-            rows: new chosen ones.
-            pieces: a window to be drawn from at once.
+            rows: newly chosen rows.
+            pieces: a window to draw from at once.
         """
         while True:
             if pieces:
@@ -193,9 +194,9 @@ class SelectionBuffer:
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
         rows, weights = choice
         if len(pieces) > 1 and (rows.device.type != "cpu" or _is_column(pieces[0].batch)):
-            # Which piece a row is in is known on the device alone; asking would make the host
-            # wait, and joining the window first costs one copy of it on the device. A mere
-            # column of keys is joined sooner than asked about.
+            # Only the device knows which piece a row is in, and asking it would make the host
+            # wait; joining the window first costs one copy on the device. Joining a column of
+            # keys is cheaper than finding each key's piece.
             pieces = (self._join(pieces),)
         if len(pieces) == 1:
             parts = [rows]
@@ -213,7 +214,7 @@ class SelectionBuffer:
         rows: list[Tensor] | None = None,
         drawn: Tensor | None = None,
     ) -> Rows:
-        """Return pieces as one; of each its `rows`, with the weights of which they were drawn."""
+        """Join pieces, or only their `rows`; `drawn` has the weights of drawn rows."""
         batches, indices, weights = [], [], []
         for piece in pieces:
             batches.append(piece.batch)
@@ -226,7 +227,7 @@ class SelectionBuffer:
         if len(pieces) == 1:
             return pieces[0]
         template = next((weight for weight in weights if weight is not None), None)
-        if template is not None:  # rows that nobody weighed weigh 1
+        if template is not None:  # rows without weights weigh 1
             weights = [
                 template.new_ones(piece.count) if weight is None else weight
                 for piece, weight in zip(pieces, weights, strict=True)
@@ -240,7 +241,7 @@ class SelectionBuffer:
 
 
 def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
-    """Return the pieces of a column as one, or None where one of them is not known."""
+    """Join the pieces of a column; None if one of them is unknown."""
     parts: list[Tensor] = []
     for place, value in enumerate(values):
         if value is None:
@@ -254,6 +255,6 @@ def _is_column(batch: Any) -> bool:
 
 
 def _mix(*numbers: int) -> int:
-    """Return one 63-bit seed for a tuple of numbers; near tuples give unrelated seeds."""
+    """Return a 63-bit seed for a tuple of numbers; similar tuples give unrelated seeds."""
     data = struct.pack(f"<{len(numbers)}Q", *[number & (2**64 - 1) for number in numbers])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1

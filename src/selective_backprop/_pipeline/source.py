@@ -1,4 +1,4 @@
-"""The user's data loader, seen from outside: what it draws, and how it is iterated unchanged."""
+"""The user's data loader: what it draws, and how to iterate a copy without changing it."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from selective_backprop._sampling.subset import Subset
 
 @dataclass(frozen=True)
 class Source:
-    """A data loader and what is known of it without iterating it.
+    """A data loader, and what is known about it without iterating it.
 
     Attributes:
         loader: the user's own loader, never changed.
@@ -30,7 +30,7 @@ class Source:
             `batch_size=None`, `"sampler"`; None for a stream, whose examples have no indices.
         batch_size: candidates per batch, or None if that is not known.
         examples: examples in the data set, or None for a stream.
-        subset: the examples that are drawn at all; None for all.
+        subset: the only examples that are drawn; None for all.
     """
 
     loader: DataLoader[Any]
@@ -59,17 +59,17 @@ class Source:
         """
         if self.subset is not None:
             return len(self.indices())
-        # asked of a copy, since a stream's loader remembers that it was asked
+        # of a copy: the loader of a stream remembers that its length was asked for
         return len(copy.copy(self.loader))
 
     @property
     def own_batches(self) -> bool:
-        """Whether somebody else's batch sampler decides which examples go together."""
+        """Whether a batch sampler other than torch's own decides which examples go together."""
         return self.attribute is not None and type(self._indices) is not BatchSampler
 
     @property
     def kind(self) -> str:
-        """What yields the indices, by the name of its class."""
+        """The class name of the sampler that yields the indices."""
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
@@ -88,7 +88,7 @@ class Source:
         return (min(size, examples - number * size) for number in range(batches))
 
     def is_shared_by(self, ranks: int) -> bool:
-        """Return whether torch's own sampler deals out as many equal shards as there are ranks."""
+        """Return whether torch's `DistributedSampler` deals out one equal shard per rank."""
         sampler = getattr(self._indices, "sampler", self._indices)
         return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
 
@@ -107,9 +107,9 @@ class Source:
                 tell(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
-        """Return a loader that is the user's in everything but where its indices come from.
+        """Return a copy of the user's loader that takes its indices from elsewhere.
 
-        A shallow copy, since rebuilding one from its options is not faithful to subclasses.
+        The copy is shallow: a loader rebuilt from its options would not be faithful to subclasses.
         """
         clone = copy.copy(self.loader)
         object.__setattr__(clone, "_iterator", None)
@@ -131,7 +131,7 @@ class Source:
         """Refuse a loader that would yield no batch.
 
         Raises:
-            LoaderError: if it would not.
+            LoaderError: if it is such a loader.
         """
         if self.batches != 0:
             return
@@ -142,12 +142,12 @@ class Source:
         )
 
     def within(self, subset: Subset) -> "Source":
-        """Return the source that draws the examples of a subset alone.
+        """Return the source that draws only the examples of a subset.
 
         Raises:
-            LoaderError: if the loader has no batches of indices to choose from,
-                or nothing of a batch is left.
-            ConfigurationError: if the subset is of another data set's size.
+            LoaderError: if the loader has no batches of indices to choose from, or no batch
+                would be left.
+            ConfigurationError: if the subset is for a data set of another size.
         """
         if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
             raise LoaderError(
@@ -162,9 +162,9 @@ class Source:
 
 
 class KeptBatches:
-    """Batches of a sampler's indices from which what is not in a subset is left out.
+    """A sampler's batches of indices, restricted to a subset.
 
-    What is left is regrouped into batches of the sampler's size.
+    The indices that are left are regrouped into batches of the sampler's size.
 
     Args:
         batches: the user's batch sampler.
@@ -176,18 +176,18 @@ class KeptBatches:
         self._subset = subset
         self.batch_size = batch_size
         self._drops_last = bool(getattr(batches, "drop_last", False))
-        if type(batches) is BatchSampler:  # what it would drop may be wanted here
+        if type(batches) is BatchSampler:  # its last batch may hold examples of the subset
             batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
         self._batches = batches
 
     @property
     def sampler(self) -> Any:
-        """The user's batch sampler, whose random streams the order comes from."""
+        """The user's batch sampler, whose random streams decide the order."""
         return self._batches
 
     @property
     def examples(self) -> int | None:
-        """Examples per epoch, where every example of the data set comes up once; else None."""
+        """Examples per epoch, if each example of the data set is drawn once; else None."""
         sampler = getattr(self._batches, "sampler", None)
         once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
         whole = count_items(sampler) == self._subset.examples
@@ -228,15 +228,15 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
 
 
 def open_source(loader: Any) -> Source:
-    """Look at a loader from outside.
+    """Return what is known about a loader.
 
     Raises:
-        LoaderError: if it is no data loader of torch, is prepared by Accelerate, or is empty.
+        LoaderError: if it is not torch's `DataLoader`, is prepared by Accelerate, or is empty.
     """
     _check_kind(loader)
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)
-    # Out of order, a batch cannot be paired with its indices: first in is not first out.
+    # Batches that arrive out of order cannot be paired with their indices first in, first out.
     ordered = getattr(loader, "in_order", True) or loader.num_workers == 0
     attribute = None
     if not stream and ordered:
@@ -257,7 +257,7 @@ def open_source(loader: Any) -> Source:
 
 
 def count_items(items: Any) -> int | None:
-    """Return how many items there are, or None if nobody knows."""
+    """Return how many items there are, or None if that is unknown."""
     try:
         return len(items)
     except (TypeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""One epoch's way through the funnel: drawn, loaded, scored, selected, handed out."""
+"""The pipeline of one epoch: draw, load, score, select, hand out."""
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
@@ -34,14 +34,14 @@ Waiting: TypeAlias = Callable[[], Scores] | None
 
 
 class PipelineState(NamedTuple):
-    """Where a pipeline stands between two batches.
+    """The state of a pipeline between two batches.
 
     Attributes:
-        cursor: where the consumer stands.
+        cursor: the consumer's position.
         waits: what the row buffer holds.
-        held: a batch that goes first, since another rank had none when it was full.
-        skipped: rows left out so far for losses that were not finite.
-        counted: what was counted so far.
+        held: a full batch kept from an epoch that another rank ended; it goes first.
+        skipped: rows skipped so far because their losses were not finite.
+        counted: the counts so far.
     """
 
     cursor: Cursor
@@ -56,20 +56,20 @@ class Pipeline:
     """The stages between a data loader and a training loop.
 
     Attributes:
-        candidate_loader: candidate batches as they come in.
-        clock: tells how far training is.
-        selector: stage three, told at an epoch's start how far training is.
-        scorer: stage two; None where nothing is scored.
-        needs: the scorer's.
-        gate: whether selection pays yet, judged from scores; None where it always acts.
-        feed: shows the gate what training computes anyway; None where that is not possible.
-        memory: what is remembered of each example; None where nothing is.
-        finite: what happens to scores that are not finite.
+        candidate_loader: loads candidate batches.
+        clock: knows how far training has come.
+        selector: stage three; learns at an epoch's start how far training has come.
+        scorer: stage two; None if nothing is scored.
+        needs: the scorer's needs.
+        gate: judges from scores whether selection pays yet; None if selection always acts.
+        feed: shows the gate what training computes anyway; None if that is not possible.
+        memory: what is remembered of each example; None if nothing is.
+        finite: applies the policy for scores that are not finite.
         buffer: stages three and four.
-        lockstep: lets ranks take their batches together; None for one process alone.
-        options: the user's.
-        cursor: where the consumer stands.
-        tally: what was counted so far.
+        lockstep: lets ranks take their batches together; None for a single process.
+        options: the user's options.
+        cursor: the consumer's position.
+        tally: the counts so far.
     """
 
     candidate_loader: CandidateLoader
@@ -92,7 +92,7 @@ class Pipeline:
 
         Args:
             epoch: its number.
-            mid_epoch: what the rest of an epoch needs; None for a whole one.
+            mid_epoch: how the epoch to be continued began; None for a new one.
         """
         begin = partial(self._open, epoch, mid_epoch)
         batches = self._fill()
@@ -113,7 +113,7 @@ class Pipeline:
             self._let_go(self.lockstep)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer stands, and what waits, in plain containers.
+        """Return the consumer's position and the waiting rows, in plain containers.
 
         Raises:
             BatchError: if rows wait that cannot be saved.
@@ -129,14 +129,14 @@ class Pipeline:
     def read(
         self, cursor: Saved, row_buffer: Saved, held: Saved, skipped: Saved, counted: Stats
     ) -> PipelineState:
-        """Return the state whose `state_dict()` was saved; nothing is changed.
+        """Return the state whose `state_dict()` was saved; change nothing.
 
         Args:
-            cursor: as saved, like what follows.
-            row_buffer: what waited.
-            held: what ranks held back.
-            skipped: rows left out.
-            counted: what was counted by then.
+            cursor: the saved entry of that name; so are the next three.
+            row_buffer: the rows that waited.
+            held: the batch that ranks held back.
+            skipped: how many rows were skipped.
+            counted: the counts by then.
 
         Raises:
             ConfigurationError: if it is damaged.
@@ -159,7 +159,7 @@ class Pipeline:
         )
 
     def go_on(self, state: PipelineState) -> None:
-        """Stand where another training stood."""
+        """Take over a state that was read."""
         self.cursor = state.cursor
         self.tally.update(vars(state.counted))
         self.buffer.go_on(state.waits)
@@ -168,7 +168,7 @@ class Pipeline:
             self.lockstep.go_on(state.held)
 
     def _let_go(self, lockstep: LockstepBatches) -> None:
-        """Do with what is left as is asked for, after another rank has ended the epoch."""
+        """Unless leftovers are carried, drop them after another rank has ended the epoch."""
         if self.options.leftovers is Leftovers.CARRY:
             return
         waits, gathered = self.cursor.buffer, self.cursor.gathered
@@ -177,7 +177,7 @@ class Pipeline:
         self.cursor = self.cursor._replace(buffer=BufferState(dropped=waits.dropped), unscored=())
 
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
-        """Return how the epoch that runs began, as far as it matters from the cursor on."""
+        """Return how the running epoch began, as far as it matters after the cursor."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
         known, settled = None, torch.empty(0, dtype=torch.int64)
         if epoch_scores is not None:
@@ -188,7 +188,7 @@ class Pipeline:
         )
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
-        """Begin an epoch in all stages, or go on in it."""
+        """Begin an epoch, or continue it, in all stages."""
         epoch_scores = None
         if self.memory is not None:
             with charged(self.options.stopwatch, "select"):
@@ -201,15 +201,15 @@ class Pipeline:
         self.cursor = self.cursor._replace(epoch=epoch)
         self.clock.cadence.go_on(self.cursor.cadence)
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
-        # A selector that is paced was told where the epoch began when it did.
+        # A paced selector learned its progress when the epoch began; a resumed one restored it.
         if mid_epoch is None and isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
         self.buffer.open(epoch, anew=mid_epoch is None)
 
     def _fill(self) -> Generator[Rows]:
-        """Take what arrives through the stages that are left to it."""
+        """Send each batch that arrives through its remaining stages."""
         yield from self._timed(self.buffer.resume())
-        # What is known of a row is known by its index, so it must be a single example's.
+        # Such scorers file by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
         met = self.tally["loaded"] > 0
         for phase, rows, cursor, begun in self.candidate_loader.run(
@@ -234,13 +234,13 @@ class Pipeline:
                 and not self.tally["scored"]
                 and not (self.feed and self.feed.taken)
             ):
-                # The very first batch is scored even in a warm-up: what is wrong with the losses
-                # is said at once, and not when a whole epoch has been trained. The loader's loss,
-                # where a loop takes it for a gate, says so itself.
+                # Score the very first batch even in a warm-up, so that wrong losses raise at
+                # once and not after a whole epoch. If the loop takes the loader's loss for a
+                # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
                 for batch in self._timed(self.buffer.route(phase, rows)):
-                    # Rows that a last draw left waiting may lead it; it counts as plain.
+                    # It may start with rows that the last draw chose; it counts as plain.
                     plain = phase is Phase.PLAIN and self.feed is not None
                     yield replace(batch, plain=True) if plain else batch
         if (end := self.candidate_loader.end) is not None:
@@ -249,12 +249,12 @@ class Pipeline:
         self.finite.settle()
 
     def _advance(self, cursor: Cursor, **counts: int) -> None:
-        """Move on to where the consumer stands with what has arrived."""
+        """Move the cursor, and count the candidates passed."""
         self.tally.count(candidates=cursor.candidates - self.cursor.candidates, **counts)
         self.cursor = cursor
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
-        """Return rows with their scores, if candidates are scored, and remember them."""
+        """Return rows with their scores, if candidates are scored; remember the scores."""
         if self.scorer is None:
             return rows
         rows = self.finite.pass_on(rows.scored(self._score(rows, begun)))
@@ -267,22 +267,22 @@ class Pipeline:
         return rows
 
     def _is_scored(self, phase: Phase) -> bool:
-        """Return whether a batch that arrives is going to be scored, as far as can be told."""
+        """Return whether an arriving batch will be scored, as far as that is known yet."""
         if phase is Phase.RESCORE:
             return True
         return phase is Phase.SELECT and (self.gate is None or self.gate.is_open)
 
     def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:
         scorer = self.scorer
-        assert scorer is not None  # whoever scores has one
+        assert scorer is not None  # only called where there is one
         checked = scorer.checked
         with charged(self.options.stopwatch, "score"):
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             scores = check_losses(scores, rows.count).detach()
             if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
-                scores = scores.float()  # as ranks send them; and halves would tie
+                scores = scores.float()  # ranks exchange float32; half precision would tie
             if self.options.device is not None:
-                # The rows' device draws; a model that spans devices may score on another.
+                # Draws run on the rows' device; a model that spans devices may score elsewhere.
                 scores = scores.to(self.options.device)
         self.tally.count(scored=rows.count, checked=scorer.checked - checked)
         return scores
