@@ -1,4 +1,4 @@
-"""A history that all ranks file into at once, for loops that step together."""
+"""One history of all ranks' scores, for loops whose ranks step together."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,18 +15,18 @@ from selective_backprop._memory.history import History
 
 
 class JointHistory:
-    """Let ranks rank their candidates against the scores of all of them.
+    """Rank each rank's candidates against the scores of all ranks.
 
-    Each step is one exchange: the scores of all ranks enter first, in the order of the ranks,
-    and then each rank ranks its own. All ranks must take equally many steps, as their training
-    must anyway; a rank that takes one more waits for the process group's timeout.
+    Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
+    rank ranks its own. All ranks must take equally many steps, as their training must anyway; a
+    rank that takes one more waits until the process group times out.
 
     Args:
         group: the ranks.
-        built: what must be the same on all of them.
+        built: options that must be the same on all ranks.
 
     Attributes:
-        history: what is ranked against; known from the first step on.
+        history: all ranks' scores; known from the first step on.
     """
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
@@ -37,16 +37,16 @@ class JointHistory:
         self._steps = 0
 
     def open(self, capacity: int, candidates: int, seed: int) -> int:
-        """Agree on sizes at the first step of all.
+        """Agree on sizes and the seed at the first step; later calls change nothing.
 
         Args:
-            capacity: how many scores are remembered for each rank, at least.
-            candidates: of this rank's first batch. The largest of them is how many scores a
-                rank sends from now on; of a larger batch it sends the last.
-            seed: of this rank's draws.
+            capacity: the least number of scores to remember for each rank.
+            candidates: rows of this rank's first batch. From now on a rank sends at most as many
+                scores as the largest first batch has rows; of a larger batch it sends the last.
+            seed: the seed of this rank's draws.
 
         Returns:
-            The seed of rank 0, which is that of all.
+            The seed of rank 0, which all ranks use.
 
         Raises:
             ConfigurationError: if ranks were built differently; the difference is named.
@@ -56,7 +56,8 @@ class JointHistory:
             return seed
         filed = 0 if self.history is None else self.history.filed
         seed = seed % 2**64
-        mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]  # as an int64 holds it
+        # An unsigned seed of 64 bits wraps around so that it fits the int64 that is sent.
+        mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]
         gathered = compare(self._group, self._built, mine)
         if len({filed for _, filed, _ in gathered}) > 1:
             raise LoaderError(
@@ -70,7 +71,7 @@ class JointHistory:
         return gathered[0][2] % 2**64
 
     def file(self, scores: Scores) -> None:
-        """Remember the scores of all ranks, `scores` being this one's.
+        """Exchange scores, and file those of all ranks; `scores` are this rank's.
 
         Raises:
             LoaderError: if a rank has failed, is out of step, or does not answer.
@@ -83,13 +84,13 @@ class JointHistory:
 
     @contextmanager
     def telling(self) -> Generator[None]:
-        """Run the body, and tell the other ranks if it fails before scores are filed."""
+        """Run the body; if it fails before scores are filed, tell the other ranks."""
         steps = self._steps
         try:
             yield
         except Exception:
             if self._steps == steps:
-                with suppress(LoaderError):  # the first error is the one to see
+                with suppress(LoaderError):  # show the body's error, not the exchange's
                     self._swap(Status.FAILED, torch.empty(0))
             raise
 

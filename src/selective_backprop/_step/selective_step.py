@@ -1,4 +1,4 @@
-"""The door for loops that own their batch: candidates in, losses of the selected rows out."""
+"""Selection for loops that own their batch: it takes candidates and returns selected losses."""
 
 from collections.abc import Collection
 from contextlib import ExitStack, nullcontext
@@ -37,17 +37,17 @@ from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_strategy, has_collective_forward
 
 STATE_VERSION = 2
-WINDOW = 2**20  # shares of a window come out right to a millionth, whatever its size
+WINDOW = 2**20  # stands for any size: so long a window holds a rate to a millionth
 
 
 class SelectedLosses(NamedTuple):
-    """What a selective step is to be trained on.
+    """The losses of the rows that were selected from one batch.
 
     Attributes:
         loss: `(weights * losses).mean()`, to call `backward()` on.
         losses: one loss per selected row, `[row]`, with gradients; not weighted.
         rows: positions of the selected rows among the candidates, `[row]`.
-        weights: each row's weight, `[row]`; all 1 where the strategy does not reweight.
+        weights: each row's weight, `[row]`; all 1 if the strategy does not reweight.
     """
 
     loss: Float[Tensor, ""]
@@ -57,45 +57,44 @@ class SelectedLosses(NamedTuple):
 
 
 class SelectiveStep:
-    """Select rows of a batch of candidates, and return their losses to be trained on.
+    """Select rows of a batch of candidates, and return their losses for training.
 
-    For loops that own their batch; `SelectiveLoader` serves those that draw them from a loader.
-    Each call scores the candidates, selects the strategy's share of them and runs the model
-    forward on the selected rows. Backward pass and optimiser step are the loop's, which also
-    knows epochs: warm up by training on whole batches without this.
+    This is for loops that own their batch; `SelectiveLoader` serves loops that draw batches from
+    a loader. Each call scores the candidates, selects the strategy's share of them and runs the
+    model forward on the selected rows. The loop does the backward pass and the optimiser step,
+    and counts epochs: to warm up, train on whole batches without this.
 
-    With `reuse_activations`, heavy operations (matrix products, convolutions, attention) of the
-    selection pass are not computed again for the rows selected: at a rate `s` a step costs
-    `1 + 2 s` forwards instead of `1 + 3 s`. The gradients are those of the plain step to within
-    rounding. An operation is answered from the selection pass only after fingerprints of its
-    inputs show that they are the rows' own, and at first its result is computed all the same
-    and compared; wherever anything differs it is computed, which costs time and nothing else.
-    Operations too small to gain from it (fewer than 64 multiplications per element they read)
-    are always computed.
-    The selection pass then runs in the modes the model is in, not in eval mode, and must not
-    draw random numbers. Results are held from the selection pass to the training forward, for
-    all candidates, and on a CPU their memory is kept from step to step; `stats.held_bytes` says
-    how much that is. Fused recurrent layers are computed, and so is all that lies behind an
-    `EarlyExit`. On CUDA the host waits for the device twice or thrice per heavy operation.
+    With `reuse_activations`, the training forward takes the results of heavy operations (matrix
+    products, convolutions, attention) from the selection pass: at a rate `s` a step costs
+    `1 + 2 s` forwards instead of `1 + 3 s`. Gradients equal those of the plain step to within
+    rounding. A result is reused only if fingerprints show that the operation's inputs are those
+    of the selected rows; the first time, it is also computed, and compared. If anything differs,
+    the operation is computed, which costs only time. Operations too small to gain from reuse
+    (fewer than 64 multiplications per element they read), fused recurrent layers, and everything
+    behind an `EarlyExit` are always computed.
+    The selection pass then runs in the modes that the modules are in, not in eval mode, and must
+    not draw random numbers. It holds the results of all candidates until the training forward,
+    and on a CPU keeps their memory from step to step; `stats.held_bytes` says how much that is.
+    On CUDA the host waits for the device two or three times per heavy operation.
 
     Args:
         model: the model in training.
-        loss_fn: as for `SelectiveLoader`; may be None where `losses` is given.
+        loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
         strategy: what to select; its schedule must be plain (`warmup_epochs=0`).
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
-            batches that are no pair `(inputs, targets)`.
+            batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse_activations: answer the training forward from the selection pass where possible;
-            experimental, as no record shows yet that it pays.
+        reuse_activations: reuse results of the selection pass in the training forward where
+            possible; experimental, as no record shows yet that it pays.
         candidate_statistics: let every BatchNorm in training normalise selected rows by the
             statistics of all candidates, taken as constants, and move its running statistics
-            towards them. With reuse alone, which refuses BatchNorm in training otherwise.
+            towards them. Needs `reuse_activations`, which otherwise refuses BatchNorm in training.
         whole: paths in the batch that belong to it as a whole, not row by row.
-        generator: its initial seed is the draws' seed; by default `torch.initial_seed()` is.
-            Neither is moved.
-        nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
-            `"skip"` such rows, or `"select"` them.
-        stopwatch: charged with the seconds spent on `"score"`, `"select"` and `"forward"`.
+        generator: gives the seed of the draws, its initial seed; by default
+            `torch.initial_seed()` does. Neither random stream is moved.
+        nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
+            rows, or `"select"` them.
+        stopwatch: measures the seconds spent on `"score"`, `"select"` and `"forward"`.
         process_group: the `torch.distributed` processes that step together; by default all.
             They rank against one history.
 
@@ -178,16 +177,16 @@ class SelectiveStep:
 
     @property
     def stats(self) -> StepStats:
-        """What was done so far: one frozen snapshot."""
+        """The counts so far: one frozen snapshot."""
         return replace(self._stats, nonfinite=self._guard.skipped)
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check of a cheap scorer found; None before, or where none is checked."""
+        """What the last check of a cheap scorer found; None before a check, or if there is none."""
         return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
-        """Select rows of a batch and return their losses, to be trained on.
+        """Select rows of a batch and return their losses for training.
 
         Args:
             batch: the candidates, on the model's device.
@@ -195,7 +194,7 @@ class SelectiveStep:
         Raises:
             BatchError: if the batch's rows cannot be told apart.
             LossError: if losses are not one finite number per row.
-            ConfigurationError: if activations are to be reused and random numbers are drawn.
+            ConfigurationError: if activations are reused and the model draws random numbers.
         """
         candidates = count_rows(batch, self._layout)
         if not self._stats.steps:
@@ -221,7 +220,7 @@ class SelectiveStep:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be remembered to go on later; what is reused is not part of it."""
+        """Return what resuming needs; activations and what is known of reuse are left out."""
         return {
             "version": STATE_VERSION,
             "built": self._built(),
@@ -237,7 +236,7 @@ class SelectiveStep:
 
         Raises:
             ConfigurationError: if the state is of another version or of other parts, or damaged;
-                what differs is named. The step then goes on as if it had not been asked.
+                the message names what differs, and the step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built())
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(
@@ -258,7 +257,7 @@ class SelectiveStep:
         capacity, ring, _ = saved.fields("capacity", "ring", "filed")
         if not self._terms.history or ring.value is None:
             raise ring.refuse("scores, of a strategy that ranks against them,")
-        # before there is memory for a capacity, there are to be as many scores
+        # A damaged capacity is refused here, before memory for it is allocated.
         ring.tensor(*FLOATS, shape=(capacity.whole(1),))
         history = History(capacity.value)
         with saved.inside():
@@ -270,7 +269,7 @@ class SelectiveStep:
         return {"strategy": self._words, "rank": ranks.rank, "ranks": ranks.size}
 
     def _open_history(self, candidates: int) -> None:
-        """Make the history as large as the first batch asks for, on all ranks alike."""
+        """Make a history that is large enough for the first batch, of equal size on all ranks."""
         most = self._terms.history
         if self._joint is not None:
             self._joint.history = self._history
@@ -282,7 +281,7 @@ class SelectiveStep:
     def _score(
         self, batch: Any, candidates: int
     ) -> tuple[Scores | None, Tape | None, list[Moments]]:
-        """Return the candidates' scores, and what the selection pass left to be reused."""
+        """Return the candidates' scores, and the activations and BatchNorm moments to reuse."""
         if self._scorer is None:
             return None, None, []
         tape, noting = None, NotingStatistics()
@@ -294,14 +293,14 @@ class SelectiveStep:
             scores = self._scorer.score(batch, None)
         scores = check_losses(scores, candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
-            scores = scores.float()  # as ranks send them; and a handful of digits would tie
+            scores = scores.float()  # ranks send float32, and half precision would tie many scores
         return scores, tape, noting.noted
 
     def _select(self, batch: Any, candidates: int, scores: Scores | None) -> Rows:
         """Return the selected rows; their indices are positions among the candidates."""
         device = self._device if scores is None else scores.device
         places = torch.arange(candidates, device=device)
-        # Only skipping needs the places here; messages would take them for data-set indices.
+        # Only skipping needs places here: other policies would report them as data-set indices.
         skips = self._guard.policy is NonFinite.SKIP
         rows = self._guard.pass_on(Rows(batch, candidates, places if skips else None, scores))
         if not rows.count:

@@ -1,4 +1,4 @@
-"""Which tokens of a batch the loss of a language model counts."""
+"""Selection of tokens: a language model trains on the tokens with the highest losses."""
 
 import math
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class SelectedTokens(NamedTuple):
     """The tokens of one batch that are trained on.
 
     Attributes:
-        loss: the mean of their losses, with gradients, a scalar; 0 where no token counts. Half
-            precision is summed in float32.
-        kept: True where they are, in the shape of the losses.
+        loss: the mean of their losses, a scalar with gradients; 0 if no token counts. Losses in
+            half precision are summed in float32.
+        kept: a mask in the shape of the losses, True at the tokens that are trained on.
     """
 
     loss: Tensor
@@ -30,24 +30,24 @@ class SelectedTokens(NamedTuple):
 class TokenSelection:
     """Train a language model on the tokens of a batch that have the highest losses.
 
-    With the losses of a reference model, the tokens are those on which the model is furthest
-    behind it: what the reference finds hard too, noise or what cannot be known, is left out.
+    If the losses of a reference model are given, keep the tokens whose losses exceed the
+    reference's the most. This leaves out tokens that the reference finds hard too, such as noise.
 
-    No compute is saved: the forward and the backward pass run over all tokens, and the tokens
-    left out have a gradient of exactly 0. Nothing waits for the device, shapes never change, and
-    `torch.compile` takes it into one graph.
+    No compute is saved: the forward and backward pass run over all tokens, and the tokens left
+    out have a gradient of exactly 0. The host never waits for the device, shapes never change,
+    and `torch.compile` makes one graph of it.
 
     Args:
-        rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` that count
-            `round(rate * n)` are kept, at least one. 1 is the mean over all that count.
+        rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
+            `round(rate * n)` are kept, at least one. 1 keeps all that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
 
     Raises:
         ConfigurationError: if the rate is out of range.
 
     Source:
-        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), where the
-        losses of a reference are given. As there, tokens are ranked within the batch.
+        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), if the losses
+        of a reference are given. As there, tokens are ranked within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -72,23 +72,23 @@ class TokenSelection:
 
         Args:
             losses: one per token, such as `[row, token]`, with gradients.
-            targets: class numbers, of which `ignored` does not count; or a mask, True where a
-                token counts; None where all do. Of the losses' shape.
-            reference: the losses of a reference model on the same tokens, of the same shape.
+            targets: in the losses' shape: class numbers, where `ignored` marks tokens that do
+                not count; or a mask, True where a token counts. None if all tokens count.
+            reference: the losses of a reference model on the same tokens, in the same shape.
 
         Returns:
-            The loss and where its tokens are. Of equal losses the first are kept. One that is
-            not a number ranks highest, so that it shows in the loss, unless it does not count.
+            The loss and the mask of its tokens. Of equal losses the first are kept. Among the
+            tokens that count, a NaN ranks highest, so that the loss shows it.
 
         Raises:
-            LossError: if the losses are not one number per token, or the others not of their
-                shape.
+            LossError: if the losses are not one number per token, or targets or reference have
+                another shape.
         """
         _check_tokens(losses, targets, reference)
         counts = self._counted(losses, targets)
         with torch.no_grad():
             scores = losses.detach() if reference is None else losses.detach() - reference.detach()
-            # The lowest of those that count is still above what does not.
+            # Clamped, so that even a score of -inf ranks above the tokens that do not count.
             scores = scores.clamp(min=torch.finfo(scores.dtype).min).masked_fill(
                 ~counts, -torch.inf
             )
@@ -109,10 +109,10 @@ class TokenSelection:
 
 
 def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | None) -> None:
-    """Refuse what is not one number per token.
+    """Refuse losses, targets and references that are not one number per token.
 
     Raises:
-        LossError: if it is not.
+        LossError: if any of them is not.
     """
     if not losses.ndim or not losses.is_floating_point():
         raise LossError(

@@ -1,4 +1,4 @@
-"""Keras itself, once it is known to be there, new enough, and to compute with torch."""
+"""Import Keras, after checking that it is installed, new enough, and computes with torch."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is found out, and refused, before `fit` begins."""
+"""Checks of model, strategy and data before `fit` begins."""
 
 import copy
 from typing import Any
@@ -18,7 +18,7 @@ from selective_backprop.strategies import Strategy
 
 
 def check_scorer(strategy: Strategy) -> None:
-    """Refuse scorers that copy a model or take it apart, as torch's own modules alone let them.
+    """Refuse scorers that copy a model or take it apart, which works only with torch's modules.
 
     Raises:
         ConfigurationError: if the strategy has one.
@@ -33,10 +33,10 @@ def check_scorer(strategy: Strategy) -> None:
 
 
 def check_model(model: Any, callbacks: Any) -> None:
-    """Refuse a model that cannot be trained on chosen rows, and callbacks that are a whole.
+    """Refuse a model that cannot be trained on selected rows, and a `CallbackList`.
 
     Raises:
-        ConfigurationError: if one or the other is so.
+        ConfigurationError: if the model is not compiled or stateful, or callbacks are such a list.
     """
     if not model.compiled:
         raise ConfigurationError("the model is not compiled; call model.compile(...) first")
@@ -51,10 +51,10 @@ def check_model(model: Any, callbacks: Any) -> None:
 
 
 def check_weights(model: Any, strategy: Strategy) -> None:
-    """Refuse weights of rows where `fit` would not train on the mean of weighted losses.
+    """Refuse row weights if `fit` would not train on the mean of weighted losses.
 
     Raises:
-        ConfigurationError: if the loss or the model would do something else.
+        ConfigurationError: if the loss or the model uses sample weights in another way.
     """
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
@@ -75,10 +75,10 @@ def check_weights(model: Any, strategy: Strategy) -> None:
 def find_recording(
     model: Any, compiled: CompiledLoss | None, strategy: Strategy
 ) -> Recording | None:
-    """Return what records the losses of training; None where nothing remembers them.
+    """Return what records the losses of training; None if the strategy does not use them.
 
     Raises:
-        ConfigurationError: if they are needed and not to be had.
+        ConfigurationError: if the strategy needs them and they cannot be recorded.
     """
     if strategy.needs is None or not strategy.needs.recordings:
         return None
@@ -96,15 +96,15 @@ def find_recording(
 
 
 def first_batch(source: DataLoader[Any]) -> Any:
-    """Return a batch as the loader yields it; the loader and the random streams stay."""
+    """Return a batch as the loader yields it; loader and random streams are unchanged."""
     apart = copy.copy(source)
-    object.__setattr__(apart, "_iterator", None)  # which persistent workers would belong to
+    object.__setattr__(apart, "_iterator", None)  # persistent workers would belong to it
     with kept_random_streams(None):
         return next(iter(apart))
 
 
 def build(model: Any, batch: Any) -> None:
-    """Build a model that is not, by calling it on a batch as Keras asks for."""
+    """Build a model that is not built yet, by calling it on a batch, as Keras requires."""
     if not model.built:
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         with torch.no_grad(), eval_mode(model):
@@ -112,11 +112,11 @@ def build(model: Any, batch: Any) -> None:
 
 
 def try_losses(losses: LossesOf, model: Any, batch: Any) -> None:
-    """Find out whether there is a loss for each example of a batch.
+    """Compute the losses of a batch once, to check that there is one for each example.
 
     Raises:
         ConfigurationError: if the model has several outputs.
-        LossError: if there is anything else than one loss per example.
+        LossError: if the losses are not one per example.
     """
     rows = len(keras.tree.flatten(batch)[0])
     with torch.no_grad(), kept_random_streams(None), eval_mode(model):

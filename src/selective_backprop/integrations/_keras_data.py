@@ -1,4 +1,4 @@
-"""What `fit` is given to train on, as a data loader of torch."""
+"""Turn the data that `fit` is given into a torch data loader."""
 
 import math
 from collections.abc import Mapping
@@ -16,10 +16,11 @@ from selective_backprop.integrations._keras_backend import keras
 
 
 class Rows(Dataset[Any]):
-    """Rows of arrays, taken a batch at a time.
+    """A data set of rows of arrays, read a batch at a time.
 
     Args:
-        parts: `(inputs, targets)` or with weights, each a tensor or a structure of tensors.
+        parts: `(inputs, targets)`, with or without weights; each a tensor or a structure of
+            tensors.
     """
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
@@ -39,15 +40,15 @@ class Rows(Dataset[Any]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Return a batch that needs no collating."""
+    """Return a batch unchanged, in place of collating it."""
     return batch
 
 
 def refuse_others(x: Any) -> None:
-    """Refuse what is neither arrays nor a data loader that can be wrapped.
+    """Refuse data other than arrays and data loaders that can be wrapped.
 
     Raises:
-        LoaderError: if it is anything else.
+        LoaderError: if `x` is anything else.
     """
     if isinstance(x, SelectiveLoader):
         raise LoaderError(
@@ -62,7 +63,7 @@ def refuse_others(x: Any) -> None:
 
 
 def refuse_beside_loader(**given: Any) -> None:
-    """Refuse arguments of `fit` that a data loader has its own say on.
+    """Refuse arguments of `fit` that a data loader decides itself.
 
     Raises:
         ConfigurationError: if one is given.
@@ -147,7 +148,7 @@ def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
 
 
 def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:
-    """Return all rows but the last ones, and those, which are a share of all.
+    """Split the last rows off, a share of all; return the first rows and the last.
 
     Raises:
         ConfigurationError: if either would be empty.
@@ -167,7 +168,7 @@ def load_rows(parts: tuple[Any, ...], batch_size: int | None, shuffle: Any) -> D
     """Return a loader of arrays.
 
     Raises:
-        ConfigurationError: if they are to be shuffled as no sampler of torch does it.
+        ConfigurationError: if `shuffle` is no bool, or the batch size no whole number from 1.
     """
     check_flag("shuffle", shuffle)
     size = check_whole("batch_size", 32 if batch_size is None else batch_size)  # 32 is Keras's own

@@ -1,4 +1,4 @@
-"""The batches that `fit` pulls, and what happens between two of them."""
+"""The batches that `fit` pulls, and the work between two of them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,16 +21,16 @@ class Feed:
 
     Args:
         loader: yields batches with their selection.
-        first: a batch as the user's loader yields it, for `fit` to build the model from.
-        weighs: axes of the losses that the rows' weights multiply; None to send no weights.
-        recording: computes the losses of training; None where nothing remembers them.
-        endless: go from epoch to epoch of the loader, for a `fit` that counts steps.
+        first: a batch as the user's loader yields it, from which `fit` builds the model.
+        weighs: number of axes of the losses that row weights multiply; None to send no weights.
+        recording: computes the losses of training; None if the strategy does not use them.
+        endless: start the loader's next epoch after each one, for a `fit` that counts steps.
         after: called with the loader after each training step; None for nothing.
 
     Attributes:
         loader: as given.
         endless: as given.
-        steps: batches handed out to train on.
+        steps: how many batches were handed out to train on.
     """
 
     def __init__(
@@ -50,28 +50,28 @@ class Feed:
         self._recording, self._after = recording, after
 
     def start(self) -> None:
-        """Note that `fit` pulls to train from now on, and no longer to have a look."""
+        """Note that from now on `fit` pulls batches to train on, not to inspect."""
         self._started = True
 
     def as_loader(self) -> DataLoader[Any]:
-        """Return what `fit` takes: a data loader of torch, without workers of its own.
+        """Return a torch data loader for `fit`, without workers.
 
-        Its own generator lets iterating it leave the random streams alone.
+        It has its own generator, so that iterating it does not move the global random streams.
         """
         return DataLoader(
             _Stream(self), batch_size=None, collate_fn=as_it_is, generator=torch.Generator()
         )
 
     def batches(self) -> Iterator[Any]:
-        """Yield the batches of an epoch, or of all to come; before training, one to look at."""
+        """Yield an epoch's batches, or all if `endless`; before training, one to inspect."""
         if not self._started:
             ones = torch.ones(len(keras.tree.flatten(self._first)[0]))
             yield self._weighed(self._first, ones)
-            if not self._started:  # else this is an old Keras, which trains on where it looked
+            if not self._started:  # else an old Keras goes on training with this iterator
                 return
         while True:
             waiting = self.loader.stats.waiting
-            self.loader.set_epoch(self.loader.next_epoch)  # which samplers shuffle by
+            self.loader.set_epoch(self.loader.next_epoch)  # samplers shuffle by this number
             before = self.steps
             for batch, selection in self.loader:
                 if self._recording is not None:
@@ -85,7 +85,7 @@ class Feed:
                 raise LoaderError("an epoch yielded no training batch, and none would ever come")
 
     def settle(self) -> None:
-        """Do what is left to do after a training step, if that is not done."""
+        """Record losses and call `after` for the last training step, if not done yet."""
         if self._pending:
             self._pending = False
             if self._recording is not None:
@@ -106,8 +106,8 @@ class Feed:
 class _Stream(IterableDataset[Any]):
     """Batches of unknown number.
 
-    `fit` takes the number of the first epoch's batches for that of every epoch, unless it is told
-    one. It is told one that no epoch reaches, so that each ends when its batches do.
+    Unless `len()` tells `fit` a number of batches, it takes the first epoch's for every epoch.
+    This one tells a number that no epoch reaches, so that each epoch ends with its last batch.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -121,13 +121,13 @@ class _Stream(IterableDataset[Any]):
 
 
 class Recording:
-    """Tell a loader the losses of training, from the outputs that training computed.
+    """Record the losses of training in a loader, from the outputs that training computed.
 
-    While it is open a hook of torch keeps the model's outputs of the step that runs.
+    Inside its `with` block, a torch hook keeps the model's outputs of the current step.
 
     Args:
-        model: in training.
-        loss: of the model.
+        model: the model in training.
+        loss: the model's compiled loss.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss) -> None:
@@ -144,7 +144,7 @@ class Recording:
         self._expected = self._outputs = None
 
     def expect(self, batch: Any, selection: Selection) -> None:
-        """Note which batch the next training forward is of."""
+        """Note the batch of the next training forward."""
         self._expected, self._outputs = (batch, selection), None
 
     def settle(self, loader: SelectiveLoader) -> None:

@@ -15,7 +15,7 @@ INSTEAD = "Pass losses=callable(model, batch) -> one loss per example."
 
 
 def apply(model: Any, inputs: Any) -> Any:
-    """Return the model's outputs, in training or inference mode as its flag has it."""
+    """Return the model's outputs, in the mode that its `training` flag says."""
     if _takes_mode(type(model)):
         return model(inputs, training=model.training)
     return model(inputs)
@@ -30,19 +30,19 @@ def _takes_mode(kind: type) -> bool:
 
 
 class CompiledLoss:
-    """The loss of a compiled model, asked for each example.
+    """The loss of a compiled model, for each example.
 
     An example's loss is the mean over its positions, if it has several; those that Keras masks or
     that `ignore_class` names are left out. Its sample weight multiplies it, as in training.
 
     Args:
-        model: compiled, with one output and one loss.
+        model: a compiled model with one output and one loss.
 
     Attributes:
-        axes: of the losses that were computed last, before they were averaged.
+        axes: how many axes the last losses had before they were averaged.
 
     Raises:
-        ConfigurationError: if there is not one loss of one output that can be asked.
+        ConfigurationError: if the model has no single loss that gives one number per example.
     """
 
     def __init__(self, model: Any) -> None:
@@ -57,17 +57,17 @@ class CompiledLoss:
             self._loss = _Function(found)
 
     def __call__(self, model: Any, batch: Any) -> Tensor:
-        """Return the losses of a batch `(inputs, targets)` or with weights, `[candidate]`."""
+        """Return a batch's losses, `[candidate]`; it is `(inputs, targets)`, maybe with weights."""
         inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         return self.of(apply(model, inputs), targets, weights)
 
     def of(self, outputs: Any, targets: Any, weights: Tensor | None) -> Tensor:
-        """Return the losses of outputs that are there already, `[candidate]`."""
+        """Return the losses of outputs that were computed before, `[candidate]`."""
         outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
         losses = self._loss(targets, outputs)  # a masked position's is 0
         self.axes = losses.ndim
         if losses.ndim == 0:
-            return losses  # refused by whoever asked, with advice
+            return losses  # the caller refuses it, with advice
         mask = self._mask(outputs, targets, losses)
         if weights is not None:
             losses = losses * spread(weights.to(losses.device), losses.ndim)
@@ -78,7 +78,7 @@ class CompiledLoss:
         return losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
 
     def classes(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return logits `[candidate, class]` and targets of a batch, for measures of error."""
+        """Return a batch's logits `[candidate, class]` and targets, for error measures."""
         inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
         outputs = the_only(apply(model, inputs), "output")
         targets = the_only(targets, "target")
@@ -90,11 +90,11 @@ class CompiledLoss:
 
     @property
     def has_classes(self) -> bool:
-        """Whether outputs are known to be of classes, so that `classes` can be asked."""
+        """Whether outputs are known to be class scores, so that `classes` can be called."""
         return self._gives_logits is not None
 
     def _mask(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor | None:
-        """Return which positions count, in the losses' shape; None where all do."""
+        """Return which positions count, in the losses' shape; None if all do."""
         mask = getattr(outputs, "_keras_mask", None)  # where Keras itself reads it
         mask = mask if mask is None or mask.shape == losses.shape else None
         if self._ignored is not None and targets.shape == losses.shape:
@@ -111,7 +111,7 @@ class _Function(keras.losses.Loss):
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return what the function does of tensors of one rank, if that is all they differ in."""
+        """Return the function's losses, after evening out a last axis of length 1."""
         if y_true.ndim == y_pred.ndim + 1 and y_true.shape[-1] == 1:
             y_true, y_pred = _level(y_true, y_pred)
         elif y_pred.ndim == y_true.ndim + 1 and y_pred.shape[-1] == 1:
@@ -126,7 +126,7 @@ def _level(longer: Tensor, shorter: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spread(weights: Tensor, axes: int) -> Tensor:
-    """Return weights with as many axes as the losses that they multiply, and on no other rows."""
+    """Return weights with as many axes as the losses, so that each multiplies its own row."""
     if weights.ndim == 2 and weights.shape[1] == 1 and axes == 1:
         return weights.squeeze(1)
     return weights.reshape(*weights.shape, *(1 for _ in range(axes - weights.ndim)))
@@ -151,7 +151,7 @@ def _find_loss(model: Any) -> Any:
     """Return the compiled loss as an object of Keras or a function.
 
     Raises:
-        ConfigurationError: if there is not one alone, or the model computes another.
+        ConfigurationError: if there is not exactly one, or the model computes another.
     """
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
@@ -174,7 +174,7 @@ def _find_loss(model: Any) -> Any:
 
 
 def _gives_logits(loss: Any) -> bool | None:
-    """Return whether a classification loss takes logits, not probabilities; None of another."""
+    """Return whether a classification loss takes logits; None if it is another loss."""
     known = keras.losses
     if loss in (known.categorical_crossentropy, known.sparse_categorical_crossentropy):
         return False

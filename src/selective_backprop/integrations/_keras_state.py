@@ -1,4 +1,4 @@
-"""What selection must remember of a training that goes on later, and where that is kept."""
+"""The state of selection that resuming a training needs, and where it is kept."""
 
 import os
 import random
@@ -14,16 +14,16 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop.integrations._keras_backend import keras
 
 FIELDS = ("epoch", "loader", "seeds", "torch", "numpy", "python")
-KEPT = 2  # states: an interruption may come before Keras has written its own of the same epoch
+KEPT = 2  # states: Keras may be interrupted before it writes its own of the same epoch
 
 
 def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
-    """Return where selection stands, with all that Keras does not save of a model in training.
+    """Return the state of selection, with what Keras does not save of a model in training.
 
     Args:
-        epoch: number of the epoch of `fit` that comes next.
-        loader: selects.
-        model: in training.
+        epoch: number of the next epoch of `fit`.
+        loader: the loader that selects.
+        model: the model in training.
     """
     numpy: Any = np.random.get_state(legacy=False)
     return {
@@ -40,8 +40,8 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     """Go on from what `pack` returned.
 
     Raises:
-        ConfigurationError: if it is of another loader or model, or damaged; nothing has changed
-            then.
+        ConfigurationError: if it is of another loader or model, or damaged; nothing is changed
+            in that case.
     """
     _, own, layers, stream, numpy, python = Saved(state).fields(*FIELDS)
     seeds, values = _seeds(model), layers.items()
@@ -68,19 +68,19 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
 
 
 def _seeds(model: Any) -> list[Any]:
-    """Return the variables that are no weights, which Keras leaves out of its files."""
+    """Return the variables that are not weights; Keras does not save them."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
 class Backup:
-    """States of the last epochs, in the folder where Keras's own backup is.
+    """States of the last epochs, in the folder of Keras's own backup.
 
     Args:
-        folder: of `keras.callbacks.BackupAndRestore`.
+        folder: the folder of `keras.callbacks.BackupAndRestore`.
 
     Raises:
-        ConfigurationError: if it is not on this machine.
+        ConfigurationError: if the folder is not on this machine.
     """
 
     def __init__(self, folder: str) -> None:
@@ -92,7 +92,7 @@ class Backup:
         self._folder = Path(folder)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep a state, and forget the oldest."""
+        """Save a state, and delete the oldest ones."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(state["epoch"])
         torch.save(state, path.with_suffix(".part"))
@@ -101,7 +101,7 @@ class Backup:
             old.unlink()
 
     def load(self, epoch: int) -> dict[str, Any] | None:
-        """Return the state as of an epoch's start, or None if there is none."""
+        """Return the state from an epoch's start, or None if there is none."""
         path = self._path(epoch)
         return torch.load(path, weights_only=True) if path.exists() else None
 
@@ -110,7 +110,7 @@ class Backup:
 
 
 def find_backup(callbacks: list[Any]) -> Backup | None:
-    """Return where to keep states: beside Keras's backup, if it makes one."""
+    """Return a backup beside Keras's own; None if no callback makes one."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             return Backup(callback.backup_dir)

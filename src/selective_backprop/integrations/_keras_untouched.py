@@ -1,4 +1,4 @@
-"""Leave a Keras model as it was found, where torch does not see all of it."""
+"""Restore a Keras model after a forward pass, including the state that torch does not see."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -11,13 +11,13 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 
 
 class Untouched:
-    """A callable of `(model, batch)` after which a Keras model is what it was before.
+    """A callable of `(model, batch)` that leaves a Keras model unchanged.
 
-    Keras holds statistics and the seeds of dropout as variables, and its layers in lists, where
-    torch finds neither buffers nor modules.
+    Keras holds statistics and dropout seeds as variables, and layers in lists; torch does not
+    find them as buffers and modules.
 
     Args:
-        function: called with a model and a batch.
+        function: the function to call with a model and a batch.
     """
 
     def __init__(self, function: LossesOf | OutputsOf) -> None:
@@ -25,7 +25,7 @@ class Untouched:
         self._models: dict[nn.Module, _State] = {}
 
     def __call__(self, model: Any, batch: Any) -> Any:
-        """Return what the function does."""
+        """Return the function's result."""
         state = self._models.get(model)
         if state is None:
             state = self._models[model] = _State(model)
@@ -34,9 +34,9 @@ class Untouched:
 
 
 class _State:
-    """What a forward pass may change of a model that is built.
+    """The modes, buffers and variables of a built model that a forward pass may change.
 
-    All of it is saved at the first pass; from then on, what has ever been seen to move.
+    The first pass saves every tensor; later passes save only those that have ever changed.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""The callback that tells selection of Keras's epochs, and Keras's logs of selection."""
+"""The callback that numbers selection's epochs and adds its results to Keras's logs."""
 
 import math
 from typing import Any
@@ -11,18 +11,18 @@ from selective_backprop.integrations._keras_state import Backup, pack, unpack
 
 
 class Watch(keras.callbacks.Callback):
-    """Tell selection of epochs, and write into their logs what it did.
+    """Number the loader's epochs, and write selection's results into the epochs' logs.
 
     It must be the first callback, so that others find its numbers in the logs.
 
     Args:
-        feed: of the training.
-        backup: where states are kept; None for nowhere.
-        earlier: a state to go on from, if it is of the epoch that `fit` begins with.
+        feed: gives `fit` its batches.
+        backup: keeps states; None to keep none.
+        earlier: a state to go on from, used if it is of the epoch that `fit` begins with.
 
     Attributes:
         feed: as given.
-        epoch: number of the epoch of `fit` that runs, or comes next.
+        epoch: number of the epoch of `fit` that runs, or else of the next one.
         first: number of the epoch that `fit` began with.
     """
 
@@ -37,14 +37,14 @@ class Watch(keras.callbacks.Callback):
     def beside(
         self, model: Any, others: list[Any], verbose: Any, epochs: int, steps: int | None
     ) -> Any:
-        """Return all callbacks of a `fit`: this one, others, and those that Keras adds.
+        """Return all callbacks of a `fit`: this one, the user's, and those that Keras adds.
 
         Args:
-            model: in training.
-            others: the user's.
+            model: the model in training.
+            others: the user's callbacks.
             verbose: as `fit` takes it.
             epochs: as `fit` takes it.
-            steps: of each epoch; None where that varies, and the progress bar is told each time.
+            steps: steps of each epoch; None if they vary, and each epoch tells the progress bar.
         """
         every = keras.callbacks.CallbackList(
             [self, *others],
@@ -60,11 +60,11 @@ class Watch(keras.callbacks.Callback):
         return every
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Let the feed's next batches be those to train on."""
+        """Tell the feed that the next batches are to train on."""
         self.feed.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Number the epoch, and go on from a state where training does."""
+        """Number the epoch; at the first one, go on from a saved state if there is one."""
         self.epoch = epoch
         if not self._begun:
             self._begun, self.first = True, epoch
@@ -87,15 +87,15 @@ class Watch(keras.callbacks.Callback):
             self._backup.save(self.state())
 
     def state(self) -> dict[str, Any]:
-        """Return where selection stands."""
+        """Return the state of selection."""
         return pack(self.epoch, self.feed.loader, self.model)
 
     def progress(self, epochs: int, steps: int | None) -> float:
         """Return the fraction of training that is done.
 
         Args:
-            epochs: number of the epoch that training ends before.
-            steps: of each epoch; None where that varies, and whole epochs count.
+            epochs: as `fit` takes it: training ends before the epoch of this number.
+            steps: steps of each epoch; None if they vary, and whole epochs count.
         """
         if steps is None:
             return self.epoch / epochs
@@ -125,11 +125,11 @@ def foresee(loader: Any) -> int | None:
 
 
 def summarise(epoch: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return what an epoch's logs say of its selection.
+    """Return the numbers that selection adds to an epoch's logs.
 
     Args:
-        epoch: what was counted in it.
-        scores: at its end; None where there are none.
+        epoch: the counts of that epoch.
+        scores: statistics of the scores at its end; None if there are none.
     """
     plain = epoch.plain_cost
     return {

@@ -1,7 +1,7 @@
-"""One loss per element of what a Transformers model predicts, by the loss that the model takes.
+"""One loss per element of a Transformers model's prediction, by the model's own loss.
 
-An element is what the model predicts one thing for: a token of a text, a label of an image. The
-model returns the mean over all elements of a batch; selection needs them row by row.
+An element is a unit with one prediction, such as a token of a text or a label of an image. The
+model returns the mean over all elements of a batch; selection needs one loss per row.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ IGNORED = -100  # the label of a token that is not predicted
 
 
 class Target(Enum):
-    """What a model's labels are.
+    """The kind of a model's labels.
 
-    `NEXT_TOKENS` are the input itself, each token predicted at the position before it; `TOKENS`
-    stand where they are predicted; `CLASSES` are one or several for a whole example, or numbers.
+    `NEXT_TOKENS`: the input itself, each token predicted at the position before it. `TOKENS`:
+    each stands where it is predicted. `CLASSES`: one or several classes, or numbers, per example.
     """
 
     NEXT_TOKENS = auto()
@@ -55,24 +55,24 @@ class ElementLosses:
     """The losses of a batch, element by element.
 
     Attributes:
-        losses: 0 where nothing is predicted, as at padding.
-        counted: whether something is.
+        losses: one per element; 0 where nothing is predicted, as at padding.
+        counted: True where something is predicted.
     """
 
     losses: Float[Tensor, "row element"]
     counted: Bool[Tensor, "row element"]
 
     def per_row(self) -> Scores:
-        """Return each row's mean over what it predicts; 0 for a row that predicts nothing."""
+        """Return each row's mean over its counted elements; 0 for a row without any."""
         return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
 
 
 @dataclass(frozen=True)
 class ModelLosses:
-    """The loss that a model of Transformers takes, before it is averaged.
+    """The loss of a Transformers model, before it is averaged.
 
     Attributes:
-        target: what its labels are.
+        target: the kind of its labels.
         smoothing: the share of each target that is spread over all classes.
     """
 
@@ -84,7 +84,7 @@ class ModelLosses:
         return self.rows(self.forward(model, batch), batch, model)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
-        """Return the model's outputs, which takes no loss itself unless it must see the labels."""
+        """Return the model's outputs; labels are passed only if its inputs depend on them."""
         inputs = dict(batch)
         if not _makes_inputs_of_labels(model):
             inputs.pop("labels", None)
@@ -98,7 +98,7 @@ class ModelLosses:
         """Return the losses of outputs that a forward pass returned.
 
         Raises:
-            LossError: if logits and labels do not belong together.
+            LossError: if the shapes of logits and labels do not match.
         """
         logits, labels = _logits(outputs), _labels(batch).to(_logits(outputs).device)
         if self.target is Target.CLASSES:
@@ -127,15 +127,15 @@ class ModelLosses:
     ) -> Float[Tensor, ""]:
         """Return the loss of a batch whose rows have weights.
 
-        The sum is divided as the model's own loss is, by the number of elements and not by their
-        weight, which keeps a strategy that reweights unbiased.
+        As in the model's own loss, the sum is divided by the number of elements, not by their
+        weights, which keeps a strategy that reweights unbiased.
 
         Args:
-            outputs: of the model.
-            batch: that they are of.
-            model: itself.
+            outputs: the model's outputs for `batch`.
+            batch: the batch, with its labels.
+            model: the model in training.
             weights: one per row.
-            items: elements of the whole update; None to average over this batch.
+            items: number of elements in the whole update; None to average over this batch.
         """
         elements = self.of(outputs, batch, model)
         total = (weights.unsqueeze(1) * elements.losses).sum()
@@ -177,7 +177,7 @@ class OwnLosses:
     """The user's own losses, one per row.
 
     Attributes:
-        function: returns them of a model's outputs and the batch that they are of.
+        function: computes them from a model's outputs and their batch.
     """
 
     function: RowLosses
@@ -202,15 +202,15 @@ class OwnLosses:
         weights: Float[Tensor, " row"],
         items: Any,
     ) -> Float[Tensor, ""]:
-        """Return the mean over the batch of its rows' losses times their weights."""
+        """Return the batch's mean of each row's loss times its weight."""
         return (weights * self.rows(outputs, batch, model)).mean()
 
 
 def find_target(model: Any) -> Target:
-    """Return what a model's labels are.
+    """Return the kind of a model's labels.
 
     Raises:
-        ConfigurationError: if its loss is not known here.
+        ConfigurationError: if the model's loss is not known here.
     """
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     name, kind = type(inside).__name__, getattr(inside, "loss_type", None)

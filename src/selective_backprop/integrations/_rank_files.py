@@ -1,4 +1,4 @@
-"""What each rank saves of selection, beside a framework's own checkpoint."""
+"""Files with each rank's state of selection, beside a framework's own checkpoint."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from selective_backprop._core.errors import ConfigurationError
 
 
 def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
-    """Return where a rank's state lies within a checkpoint."""
+    """Return the path of a rank's state in a checkpoint."""
     return Path(folder) / f"{name}-{rank}-of-{ranks}.pt"
 
 
 def save_state(state: dict[str, Any], path: Path) -> None:
-    """Write a state, which is there as a whole or not at all."""
+    """Write a state atomically: the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".part")
     torch.save(state, beside)
@@ -26,7 +26,7 @@ def load_state(path: Path) -> dict[str, Any]:
     """Return a saved state; no code in the file is run.
 
     Raises:
-        ConfigurationError: if there is none, or it cannot be read.
+        ConfigurationError: if the file is missing or cannot be read.
     """
     if not path.is_file():
         there = sorted(file.name for file in path.parent.glob("*-of-*.pt"))
@@ -40,7 +40,7 @@ def load_state(path: Path) -> dict[str, Any]:
         )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what damaged bytes make the reader raise is anybody's guess
+    except Exception as error:  # damaged bytes may make the reader raise anything
         raise ConfigurationError(
             f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. Train "
             "anew, or load the model's weights alone."

@@ -1,4 +1,4 @@
-"""A process's own part of a data set, as torch's loader that Accelerate would not replace."""
+"""A process's own part of a data set, as a torch loader that Accelerate does not replace."""
 
 import copy
 from typing import Any
@@ -32,23 +32,23 @@ SPLITS = ("tp_size", "cp_size", "sp_size")
 
 
 def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return torch's loader of what this process trains on, ready for a `SelectiveLoader`.
+    """Return a torch loader of this process's examples, ready for a `SelectiveLoader`.
 
-    In one process that is the loader itself, or what `accelerator.prepare` put into the prepared
-    one. In several, its sampler is replaced by torch's `DistributedSampler`: shuffled as the
-    loader's was, the same seed on every process, and as many examples for each, so that a few
-    come up twice where the number does not divide.
+    In one process this is the loader itself, or the one inside a prepared loader. In several,
+    torch's `DistributedSampler` replaces its sampler: it shuffles if the loader did, with the
+    same seed on every process, and gives each as many examples, so that a few come up twice if
+    the number does not divide.
 
     Args:
-        accelerator: of this process.
-        loader: prepared or not; a stream of several processes must be.
+        accelerator: the accelerator of this process.
+        loader: prepared or not; with several processes a stream must be prepared.
 
     Raises:
         ConfigurationError: if the accelerator is set up in a way that selection cannot follow.
-        LoaderError: if it is not known how to deal out the loader's examples.
+        LoaderError: if the loader's examples cannot be dealt out to the processes.
     """
     check_accelerator(accelerator)
-    kind = type(loader)  # a prepared loader answers isinstance() as the one inside would
+    kind = type(loader)  # isinstance() of a prepared loader answers for the loader inside
     plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
     if accelerator.num_processes == 1:
         return _seeded(plain)
@@ -69,10 +69,10 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse what selection was not made for, or not tested with.
+    """Refuse options that selection does not support, or was not tested with.
 
     Raises:
-        ConfigurationError: with the option, and why it does not go together with selection.
+        ConfigurationError: if one is set; the message names it and says why.
     """
     engine = UNTESTED.get(accelerator.distributed_type)
     if engine is not None:
@@ -124,9 +124,9 @@ def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[A
 
 
 def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a loader whose sampler holds the generator that Accelerate's makes when it begins.
+    """Return a loader whose sampler already holds the generator that Accelerate's would make.
 
-    An epoch that is interrupted is drawn again from what the sampler held when the epoch began.
+    An interrupted epoch is drawn again from the sampler's state at the epoch's start.
     """
     batches = loader.batch_sampler
     inside: Any = getattr(batches, "sampler", None)

@@ -1,4 +1,4 @@
-"""What the Trainer's options and selection cannot do together, said before training starts."""
+"""Checks, before training starts, of Trainer options that do not go with selection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     """Refuse options of a Trainer that selection cannot honour.
 
     Raises:
-        ConfigurationError: with the option, the reason, and what to set instead.
+        ConfigurationError: if one is set; the message says why, and what to set instead.
     """
     check_accelerator(trainer.accelerator)
     args = trainer.args
@@ -61,16 +61,16 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
 def find_padding(
     loader: DataLoader[Any], tokenizer: Any, given: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Return what rows of different lengths are padded with when they are joined.
+    """Return the padding value by key, for joining rows of different lengths.
 
-    Collators that pad to a batch's longest row leave batches of different widths. Known names get
-    what they mean padding by; which of them a batch has is seen by collating one example, from
-    which no random stream is moved. Nothing is looked up in a stream of examples.
+    Collators that pad to a batch's longest row leave batches of different widths. Known keys get
+    their usual padding. Collating one example shows which keys a batch has, and moves no random
+    stream. For a stream of examples only the user's values are returned.
 
     Args:
-        loader: of the candidates.
+        loader: the candidates' loader.
         tokenizer: knows the padding token; None for 0.
-        given: the user's own, which go first.
+        given: the user's own values, which take precedence.
     """
     given = dict(given or {})
     if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:

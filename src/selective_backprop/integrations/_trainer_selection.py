@@ -1,4 +1,4 @@
-"""What selection adds to a Trainer: its loader, its losses, its place in a checkpoint."""
+"""The parts that selection adds to a Trainer: loader, losses, and state in checkpoints."""
 
 import math
 from collections.abc import Generator, Mapping
@@ -33,7 +33,7 @@ from selective_backprop.strategies import Strategy
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """What the user asked of a Trainer's selection; attributes are as of `SelectiveTrainer`."""
+    """The user's options for selection; attributes are as for `SelectiveTrainer`."""
 
     strategy: Strategy
     losses: RowLosses | None
@@ -46,11 +46,11 @@ class TrainerSelection:
     """Select in a Trainer's own loader.
 
     Args:
-        trainer: whose loader it is.
-        options: what is selected, and how.
+        trainer: the Trainer.
+        options: the user's options.
 
     Attributes:
-        loader: what selects, of the training that runs or ran last; None before.
+        loader: the selective loader of the current or last training; None before the first.
     """
 
     def __init__(self, trainer: Any, options: TrainerOptions) -> None:
@@ -67,15 +67,15 @@ class TrainerSelection:
 
     @property
     def loader(self) -> SelectiveLoader | None:
-        """What selects."""
+        """The selective loader; None before the first training."""
         return None if self._updates is None else self._updates.loader
 
     @contextmanager
     def training(self, checkpoint: str | bool | None) -> Generator[None]:
-        """Let the Trainer's arguments say, while training runs, what they say of selection.
+        """Set the Trainer's arguments as selection needs them while the body runs training.
 
         Args:
-            checkpoint: what training goes on from: a folder, the last one where True, or nothing.
+            checkpoint: the folder to go on from; True for the last one, or None or False.
 
         Raises:
             ConfigurationError: if the checkpoint was saved without selection.
@@ -85,7 +85,7 @@ class TrainerSelection:
             checkpoint = get_last_checkpoint(args.output_dir) if checkpoint else None
         self._resumes = None if checkpoint is None else self._path(Path(checkpoint))
         if self._resumes is not None:
-            load_state(self._resumes)  # refused before anything else is loaded
+            load_state(self._resumes)  # refuse it before anything else is loaded
         before = args.max_steps, args.ignore_data_skip
         self.by_steps = args.max_steps > 0
         args.ignore_data_skip = True  # the loader finds its place by itself
@@ -95,7 +95,7 @@ class TrainerSelection:
             args.max_steps, args.ignore_data_skip = before
 
     def wrap(self, prepared: DataLoader[Any]) -> Updates:
-        """Return the batches that the Trainer trains on, of its own loader's examples.
+        """Return the batches to train on, selected from the Trainer's own loader.
 
         Raises:
             ConfigurationError: if the number of steps cannot be known and is not given.
@@ -136,9 +136,9 @@ class TrainerSelection:
         return updates
 
     def weigh(self, model: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Any:
-        """Return the loss of a batch with weights, scaled as the Trainer expects it, and outputs.
+        """Return a batch's weighted loss, scaled as the Trainer expects it, and the outputs.
 
-        None where nothing is to be weighed.
+        None if the strategy does not reweight.
         """
         losses, trainer = self._losses, self._trainer
         if losses is None or not self._reweights:
@@ -150,12 +150,12 @@ class TrainerSelection:
         if isinstance(losses, OwnLosses):
             return loss / trainer.current_gradient_accumulation_steps, outputs
         if trainer.args.average_tokens_across_devices:
-            # the items are those of all processes, whose gradients are averaged
+            # `items` counts all processes' elements, and gradients are averaged over processes
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Record the losses that training computed, for a strategy that lives on them."""
+        """Record the losses that training computed, if the strategy selects by them."""
         if not self._records or self._losses is None or self._updates is None:
             return
         with torch.no_grad():
@@ -163,7 +163,7 @@ class TrainerSelection:
         self._updates.loader.record(selection, rows)
 
     def counts(self) -> dict[str, float]:
-        """Return what selection did since training began, for logs."""
+        """Return selection's counts since training began, for logs."""
         if self._updates is None:
             return {}
         stats = self._updates.loader.stats
@@ -179,7 +179,7 @@ class TrainerSelection:
 
     def save(self, checkpoint: Path) -> None:
         """Save the state of selection in a checkpoint that training can go on from."""
-        # a search for hyperparameters puts its checkpoints elsewhere, and never goes on from them
+        # A hyperparameter search saves elsewhere, and never goes on from its checkpoints.
         if self._updates is None or self._trainer.args.save_only_model or not checkpoint.is_dir():
             return
         save_state(self._updates.state_dict(), self._path(checkpoint))
@@ -203,7 +203,7 @@ class TrainerSelection:
         self._trainer.state.epoch = float(self._updates.loader.next_epoch)
 
     def _done(self) -> float:
-        """Return the fraction of training that is done, where steps end it."""
+        """Return the fraction of training that is done, if its length is given in steps."""
         return min(1.0, self._trainer.state.global_step / self._trainer.args.max_steps)
 
     def _path(self, checkpoint: Path) -> Path:
@@ -216,7 +216,7 @@ class TrainerSelection:
         return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
-        """Return what gives one loss per row; None where the strategy needs none."""
+        """Return a callable for one loss per row; None if the strategy needs no losses."""
         if self._options.strategy.needs is None and not self._reweights:
             return None
         if self._options.losses is not None:
@@ -230,14 +230,14 @@ class Keeper(TrainerCallback):
     """Save selection beside each checkpoint, and keep the Trainer's count of epochs right.
 
     Args:
-        selection: of the Trainer.
+        selection: the Trainer's selection.
     """
 
     def __init__(self, selection: TrainerSelection) -> None:
         self._selection = selection
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Say how many epochs there will be, which the Trainer cannot know of such a loader."""
+        """Set the number of epochs, which the Trainer cannot compute for a loader like this."""
         if not self._selection.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
 

@@ -1,4 +1,4 @@
-"""Batches of a selective loader, dealt out in whole updates of the model."""
+"""Batches of a selective loader, grouped into whole updates of the model."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -18,19 +18,18 @@ WEIGHTS, INDICES = "selection_weights", "selection_indices"
 
 
 class Updates:
-    """What the Trainer iterates: each pass yields as many batches as make whole updates.
+    """The iterable that the Trainer trains on: each pass yields the batches of whole updates.
 
-    The Trainer takes all batches of an update before the first of them is trained on. It counts
-    them by a length that it takes for that of every epoch, which selective epochs do not have; so
-    an update that an epoch's end would cut waits for the next epoch's first batches, and no
-    length is told.
+    The Trainer fetches all batches of an update before it trains on the first. It would take one
+    epoch's length for every epoch's, but selective epochs differ in length. So this has no
+    length, and an update that an epoch's end would cut waits for the next epoch's first batches.
 
     Args:
-        loader: yields `(batch, selection)`, its batches being mappings.
-        batches: how many make an update.
-        device: where batches are trained on.
-        is_over: says whether training is, so that nothing is left to yield.
-        ended: called when a pass comes to its end.
+        loader: yields `(batch, selection)`; each batch is a mapping.
+        batches: how many batches make an update.
+        device: the device to train on.
+        is_over: says whether training has ended, so that nothing more is yielded.
+        ended: called at the end of each pass.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Updates:
             return
         while True:
             waited, yielded = self._waiting, False
-            self.loader.set_epoch(self.loader.next_epoch)  # which tells the sampler
+            self.loader.set_epoch(self.loader.next_epoch)  # tells the sampler the epoch
             for batch in self.loader:
                 self._held.append(batch)
                 if len(self._held) == self._batches:
@@ -80,7 +79,7 @@ class Updates:
         return self.loader.stats.waiting + len(self._held)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the Trainer stands between two updates."""
+        """Return the state between two updates."""
         return {
             "loader": self.loader.state_dict(),
             "held": [pack_batch(batch) for batch in self._held],
@@ -91,7 +90,7 @@ class Updates:
 
         Raises:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing has changed then.
+                nothing is changed in that case.
         """
         loader, held = Saved(state).fields("loader", "held")
         batches = [self._unpack(batch) for batch in held.items()]
@@ -113,7 +112,7 @@ class Updates:
             return move_batch(batch, self._device)
 
     def count(self, epochs: float) -> int:
-        """Return the number of updates in so many epochs from now on.
+        """Return the number of updates in the next `epochs` epochs.
 
         Raises:
             ConfigurationError: if it cannot be known in advance, or is 0.
@@ -138,10 +137,10 @@ class Updates:
 
 
 def with_keys(batch: Any, selection: Selection) -> dict[str, Any]:
-    """Return the batch with its rows' weights and indices under keys of their own.
+    """Return the batch with its rows' weights and indices under two extra keys.
 
     Raises:
-        BatchError: if it is no mapping.
+        BatchError: if the batch is no mapping.
     """
     if not isinstance(batch, Mapping):
         raise BatchError(
@@ -166,7 +165,7 @@ def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | N
 
     Args:
         loader: the candidates' loader.
-        subset: examples of the part of the data set that is drawn at all; None for all.
+        subset: number of examples in the subset that is drawn from; None for the whole data set.
     """
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):

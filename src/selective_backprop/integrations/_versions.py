@@ -1,4 +1,4 @@
-"""Whether the framework that an adapter is for is installed, and new enough."""
+"""Check that an adapter's framework is installed and new enough."""
 
 import re
 from importlib.metadata import PackageNotFoundError, version
@@ -9,10 +9,10 @@ from selective_backprop._core.errors import ConfigurationError
 def require(framework: str, needed: str) -> None:
     """Refuse a framework that is missing, or older than the adapter needs.
 
-    What was found, what is needed and what to do are named.
+    The error names what was found, what is needed and what to do.
 
     Args:
-        framework: what it is called on the package index, and as an extra of this package.
+        framework: its name on the package index, which is also an extra of this package.
         needed: the oldest version that works.
 
     Raises:
@@ -35,5 +35,5 @@ def require(framework: str, needed: str) -> None:
 
 
 def release(text: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with, so that 4.9 comes before 4.57.dev0."""
+    """Return a version's first numbers, up to three; as numbers, 4.9 comes before 4.57.dev0."""
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])

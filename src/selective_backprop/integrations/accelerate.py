@@ -2,9 +2,9 @@
 
     loader = AcceleratedLoader(accelerator, loader, model, loss_fn, strategy)
 
-Accelerate passes a loader that is none of torch's through `prepare` untouched. So this one tells
-Accelerate itself what a prepared one would: when its last batch is out, which
-`accelerator.accumulate` needs to step then, and what belongs to a saved state.
+`accelerator.prepare` leaves loaders other than torch's unchanged. So this one itself tells
+Accelerate what a prepared loader would: when it yields its last batch, at which
+`accelerator.accumulate` must step, and what belongs to a saved state.
 """
 
 import weakref
@@ -29,7 +29,7 @@ from selective_backprop.strategies import Strategy
 
 require("accelerate", "1.0.1")
 
-# Imported when the version is known to fit, as what is imported may be missing in older ones.
+# Imported after the check, since older versions may lack these names.
 from accelerate import Accelerator  # noqa: E402
 from accelerate.data_loader import DataLoaderStateMixin  # noqa: E402
 from accelerate.state import GradientState  # noqa: E402
@@ -51,19 +51,19 @@ class AcceleratedLoader(DataLoaderStateMixin):
     """Select in a loader that Accelerate has prepared, and act as a prepared loader.
 
     Each process trains on its own part of the data, on equally many batches. Like prepared loaders
-    it runs one batch ahead of the loop, so that the last batch is known as such; a batch is thus
-    scored by the model as it was one step before. `accelerator.save_state` and `load_state` take
-    its state with them, a file for each process: `<name>-<process>-of-<processes>.pt`, which
-    `torch.load(weights_only=True)` reads.
+    it fetches one batch ahead of the loop, to know which batch is the last; so the model scores a
+    batch one step earlier. `accelerator.save_state` and `load_state` include its state, in a file
+    for each process: `<name>-<process>-of-<processes>.pt`, which `torch.load(weights_only=True)`
+    reads.
 
     Args:
-        accelerator: what the model was prepared with.
-        loader: as `accelerator.prepare` returned it, or as it was before; a stream of several
-            processes must be prepared.
+        accelerator: the accelerator that prepared the model.
+        loader: prepared by `accelerator.prepare` or not; with several processes a stream must be
+            prepared.
         model: the model in training, as in `SelectiveLoader`.
         loss_fn: as in `SelectiveLoader`.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        name: of the files in a saved state; each loader of an accelerator needs its own.
+        name: names the files in a saved state; each loader of an accelerator needs its own.
         options: of `SelectiveLoader`, by name.
 
     Raises:
@@ -97,9 +97,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._name = name
         self._loss: WeighingLoss | None = None
         self._ahead: Any = END
-        self._over = 0  # batches of the epoch that runs or comes, beyond what the loader counts
+        self._over = 0  # batches of this epoch, or else the next, that the loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
-        # Not register_for_checkpointing, which writes the state of the first process alone.
+        # Not register_for_checkpointing, which writes only the first process's state.
         accelerator.register_save_state_pre_hook(self._save)
         accelerator.register_load_state_pre_hook(self._load)
 
@@ -115,7 +115,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     @property
     def loss_fn(self) -> WeighingLoss:
-        """The loss that was given, for the loop to call: as `SelectiveLoader.loss_fn`."""
+        """The given loss, for the loop to call; as `SelectiveLoader.loss_fn`."""
         loss = self._loader.loss_fn
         assert isinstance(loss, WeighingLoss)
         self._loss = loss
@@ -123,7 +123,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     @property
     def ledger(self) -> Ledger | None:
-        """What is remembered of each example; as `SelectiveLoader.ledger`."""
+        """The scores and losses of each example; as `SelectiveLoader.ledger`."""
         return self._loader.ledger
 
     @property
@@ -133,7 +133,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     @property
     def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration begins, or goes on with."""
+        """The number of the epoch that the next iteration starts or continues."""
         return self._loader.next_epoch
 
     @property
@@ -143,16 +143,16 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     @property
     def stats(self) -> Stats:
-        """How many examples went where; what was fetched ahead counts as handed out."""
+        """Counts of examples; a batch that was fetched ahead counts as handed out."""
         return self._loader.stats
 
     @property
     def scores(self) -> ScoreStats | None:
-        """What the scores are like; as `SelectiveLoader.scores`."""
+        """Statistics of the scores; as `SelectiveLoader.scores`."""
         return self._loader.scores
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch; unlike a prepared loader's, it counts on by itself."""
+        """Number the next epoch; unlike a prepared loader, this one counts epochs by itself."""
         self._loader.set_epoch(epoch)
 
     def record(
@@ -162,7 +162,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._loader.record(selection, losses, outputs)
 
     def __len__(self) -> int:
-        """Return the number of batches of the coming epoch, or of the one that runs.
+        """Return the number of batches of the running epoch, or else of the next.
 
         Raises:
             TypeError: if it cannot be known in advance.
@@ -170,7 +170,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return len(self._loader) + self._over
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the coming epoch; one that still runs is closed."""
+        """Return an iterator over the next epoch; close one that still runs."""
         live = None if self._live is None else self._live()
         if live is not None:
             live.close()
@@ -179,7 +179,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return batches
 
     def _run(self) -> Generator[Any]:
-        self._loader.set_epoch(self._loader.next_epoch)  # which tells the sampler
+        self._loader.set_epoch(self._loader.next_epoch)  # tells the sampler the epoch
         self.begin()
         try:
             batches = iter(self._loader)
@@ -190,12 +190,12 @@ class AcceleratedLoader(DataLoaderStateMixin):
                 self.end_of_dataloader = self._ahead is END
                 yield batch
         finally:
-            # What was fetched when a loop breaks off goes first in the next epoch.
+            # A batch that was fetched before a loop broke off goes first in the next epoch.
             self._over = int(self._ahead is not END)
             self.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop stands, with the batch that it gets next."""
+        """Return the state of the loader, with the batch that the loop gets next."""
         waits = self._ahead is not END
         selection = self._loss.selection_of(self._ahead) if waits and self._loss else None
         return {
@@ -210,7 +210,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
         Raises:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing has changed then.
+                nothing is changed in that case.
         """
         loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
         waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]

@@ -1,4 +1,4 @@
-"""Selection in Keras 3, with its torch backend: `fit` as it was, on the examples worth it."""
+"""Selection in Keras 3 with its torch backend: `fit` on the examples that are selected."""
 
 import warnings
 from contextlib import nullcontext
@@ -47,23 +47,23 @@ __all__ = ["SelectiveFit"]
 class SelectiveFit:
     """Train a compiled Keras model by its own `fit`, on the examples that a strategy selects.
 
-    The model, `compile` and callbacks stay as they are. A candidate's score is the compiled loss
-    of that example; weights of rows go to `fit` as sample weights. Each epoch's logs gain
-    `selection_rate`, the share of the candidates that was kept; `selection_score`, the mean of
-    recent scores; and `selection_cost`, what scoring and training took as a share of what training
-    on everything would have.
+    The model, `compile` and callbacks stay as they are. A candidate's score is its compiled loss;
+    row weights go to `fit` as sample weights. Each epoch's logs gain `selection_rate`, the share
+    of the candidates that was kept; `selection_score`, the mean of recent scores; and
+    `selection_cost`, the cost of scoring and training as a share of the cost of training on
+    everything.
 
-    With `keras.callbacks.BackupAndRestore` among the callbacks, the state of selection is kept in
-    its folder at each epoch's end, with the random streams and the seeds of layers, and training
-    that was interrupted goes on as if it had not been.
+    If `keras.callbacks.BackupAndRestore` is among the callbacks, each epoch's end saves the state
+    of selection, the random streams and the layers' seeds in its folder. Interrupted training
+    then goes on as if it had not been interrupted.
 
     Args:
-        model: a compiled `keras.Model`, of one output and one loss unless `losses` is given.
+        model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.
         strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, in place
-            of the compiled loss: for several outputs, or a `train_step` of the model's own.
+            of the compiled loss: for several outputs, or a model with its own `train_step`.
         outputs: `callable(model, batch)` that returns `(logits, targets)`, for strategies that
-            measure the error of what the compiled loss does not show to be classes.
+            use the error norm, if the compiled loss does not show that outputs are classes.
         leftovers: as for `SelectiveLoader`.
         generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
@@ -71,7 +71,7 @@ class SelectiveFit:
         log: called after each training step.
 
     Raises:
-        ConfigurationError: if the model is none of Keras's, or the strategy cannot work with it.
+        ConfigurationError: if the model is no `keras.Model`, or the strategy cannot work with it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SelectiveFit:
 
     @property
     def stats(self) -> Stats:
-        """How many examples went where so far, in the last `fit`.
+        """Counts of candidates, scored and kept examples, from the last `fit`.
 
         Raises:
             ConfigurationError: before the first.
@@ -142,11 +142,11 @@ class SelectiveFit:
     ) -> Any:
         """Train as `keras.Model.fit` does, on the examples that are selected.
 
-        An epoch is one pass over the candidates, of as many steps as it yields; with
-        `steps_per_epoch` it is so many steps, and passes follow one another.
+        An epoch is one pass over the candidates, with a step for each batch that it yields. With
+        `steps_per_epoch` an epoch has that many steps, and passes follow one another.
 
         Args:
-            x: arrays, or a `torch.utils.data.DataLoader`, of which workers and sampler stay.
+            x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
             y: targets, beside arrays.
             batch_size: rows of a batch of arrays, 32 by default.
             epochs: number of the epoch to end before.
@@ -169,7 +169,7 @@ class SelectiveFit:
 
         Raises:
             ConfigurationError: if the model, an argument or their combination cannot work.
-            LoaderError: if `x` is no data to choose from, or not with this strategy.
+            LoaderError: if `x` cannot be selected from, or not with this strategy.
         """
         check_model(self._model, callbacks)
         source, split = _open(
@@ -186,7 +186,7 @@ class SelectiveFit:
         listed = keras.tree.flatten(callbacks) if callbacks else []
         self._watch = Watch(feed, find_backup(listed), earlier)
         with recording or nullcontext(), warnings.catch_warnings():
-            # Keras takes an epoch that ends for an input that is used up.
+            # Keras takes the end of an epoch for the end of the data.
             warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
             history = self._model.fit(
                 feed.as_loader(),
@@ -206,9 +206,9 @@ class SelectiveFit:
         return history
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where selection stands, with random streams and the seeds of layers.
+        """Return the state of selection, with the random streams and the seeds of layers.
 
-        The model and the optimiser are Keras's to save. `torch.load(weights_only=True)` reads it.
+        Keras saves the model and the optimiser. `torch.load(weights_only=True)` reads this state.
 
         Raises:
             ConfigurationError: before the first `fit`.
@@ -216,16 +216,16 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` go on from `state_dict()`, if its `initial_epoch` is of then.
+        """Let the next `fit` go on from `state_dict()`, if it begins with the state's epoch.
 
         Raises:
-            ConfigurationError: if it is no such state. What is in it is looked at by `fit`.
+            ConfigurationError: if it is no such state; its contents are checked by `fit`.
         """
         Saved(state).fields(*FIELDS)
         self._loaded = state
 
     def _earlier(self, initial_epoch: int) -> dict[str, Any] | None:
-        """Return what to go on from, where that is not in a backup."""
+        """Return the state to go on from if no backup holds one."""
         state, self._loaded = self._loaded, None
         if state is None and initial_epoch and self._watch is not None:
             state = self._watch.state()
@@ -234,7 +234,7 @@ class SelectiveFit:
     def _prepare(
         self, source: DataLoader[Any], epochs: int, steps: int | None
     ) -> tuple[Feed, Recording | None]:
-        """Build the model, and what it is fed from; return that, and what records if one must."""
+        """Build the model and its feed; return the feed, and a recording if one is needed."""
         model, strategy = self._model, self._strategy
         weighs = strategy.selector.terms.reweights
         if weighs:
@@ -290,7 +290,7 @@ def _open(
     sample_weight: Any,
     validation_split: float,
 ) -> tuple[DataLoader[Any], Any]:
-    """Return a loader of what `fit` is given, and what is split off to validate on, or None."""
+    """Return a loader of the data that `fit` is given, and the validation split or None."""
     refuse_others(x)
     if isinstance(x, DataLoader):
         refuse_beside_loader(

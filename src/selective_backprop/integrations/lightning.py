@@ -12,7 +12,7 @@
 
     Trainer(max_epochs=8, callbacks=[SelectionCallback()]).fit(Digits())
 
-`strategies` is `selective_backprop.strategies`, brought along to save an import.
+`strategies` is `selective_backprop.strategies`, offered here to save an import.
 """
 
 from selective_backprop import strategies

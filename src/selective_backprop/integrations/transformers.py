@@ -2,9 +2,9 @@
 
     trainer = SelectiveTrainer(model, args, strategy=sb.selective_backprop(rate=1 / 3), ...)
 
-The Trainer's own loader is wrapped where the Trainer makes it, and its loop is left alone. Weights
-and indices of the selected rows ride in the batch under keys of their own, which `compute_loss`
-takes out again.
+The Trainer's own loader is wrapped where the Trainer makes it; its training loop is unchanged. The
+batch carries weights and indices of the selected rows under two extra keys, which `compute_loss`
+removes.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from selective_backprop.strategies._collective import check_strategy
 require("transformers", "5.0")
 require("accelerate", "1.0.1")
 
-# Imported when the versions are known to fit, as what is imported may be missing in older ones.
+# Imported after the check, since older versions may lack these names.
 from transformers import Trainer  # noqa: E402
 
 from selective_backprop.integrations._model_losses import RowLosses  # noqa: E402
@@ -39,28 +39,28 @@ __all__ = ["SelectiveTrainer"]
 class SelectiveTrainer(Trainer):
     """Train with `transformers.Trainer` on the examples worth training on.
 
-    It takes what the Trainer takes, and the options below. A Trainer of your own, or of another
-    library, is made selective by deriving from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
+    It takes the Trainer's arguments and the options below. To make another Trainer selective, your
+    own or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
 
-    `num_train_epochs` counts passes over the data set, so that fewer steps come out of it than
-    without selection: as many as `args.max_steps` says while training runs, by which the learning
-    rate decays. Where that cannot be known ahead, `max_steps` must be given. An update always has
-    `gradient_accumulation_steps` full batches; what an epoch leaves over goes first in the next.
+    `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
+    selection. While training runs, `args.max_steps` holds their number, and the learning rate
+    decays by it. If it cannot be known ahead, pass `max_steps`. An update always has
+    `gradient_accumulation_steps` full batches; batches left over go first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` goes on from it.
     Logs say how many examples were candidates, scored and kept since training began, and the cost
     so far as a share of training on every candidate.
 
     Args:
-        args: as of the Trainer, by position.
+        args: as for the Trainer, by position.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(outputs, batch)` that returns one loss per row of what the model returned
-            for a batch; by default the loss that the model takes for its labels.
-        pad: right-padding value by key, for tensors whose width differs from batch to batch; by
-            default known for the usual names.
+        losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
+            for a batch; by default the model's own loss of its labels.
+        pad: right-padding value by key, for tensors whose width differs from batch to batch; the
+            usual keys have defaults.
         leftovers: what becomes of an incomplete window at an epoch's end, as in `SelectiveLoader`.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
-        options: as of the Trainer, by name.
+        options: as for the Trainer, by name.
 
     Raises:
         ConfigurationError: if an option of the Trainer, or a combination, cannot work.
@@ -86,7 +86,7 @@ class SelectiveTrainer(Trainer):
 
     @property
     def selective_loader(self) -> SelectiveLoader | None:
-        """What selects, of the training that runs or ran last; None before."""
+        """The selective loader of the current or last training; None before the first."""
         return self.selection.loader
 
     def train(
@@ -101,7 +101,7 @@ class SelectiveTrainer(Trainer):
             return super().train(resume_from_checkpoint, *args, **options)
 
     def get_train_dataloader(self) -> Any:
-        """Return the Trainer's own batches, of selected examples.
+        """Return batches of selected examples from the Trainer's own loader.
 
         Raises:
             ConfigurationError: if the number of steps cannot be known and is not given.
@@ -116,7 +116,7 @@ class SelectiveTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the Trainer's own loss, weighed where the strategy says so; and record losses."""
+        """Return the Trainer's own loss, weighted if the strategy reweights; record losses."""
         batch, selection = take_keys(inputs)
         if selection is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
@@ -128,7 +128,7 @@ class SelectiveTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """Log, and with the training loss also what selection did so far."""
+        """Log; add selection's counts where the training loss is logged."""
         if logs.keys() & {"loss", "train_loss"}:
             logs.update(self.selection.counts())
         super().log(logs, *args, **options)

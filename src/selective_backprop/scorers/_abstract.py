@@ -1,4 +1,4 @@
-"""What a scorer is, a way to get one number per candidate; and how one wraps another."""
+"""The interface of scorers, which give one number per candidate, and of their wrappers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,8 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training.
 
-    `recall`, `learn` and `begin` have a default. A scorer that can do one of them overrides it, and
-    says so in its `Needs`: `remembers`, `learns` or `defers`.
+    `recall`, `learn` and `begin` have defaults. A scorer that overrides one of them declares it in
+    its `Needs`: `remembers`, `learns` or `defers`.
     """
 
     @abstractmethod
@@ -28,7 +28,7 @@ class RunningScorer(ABC):
         """Score the candidates of one batch; a higher score is more worth training on.
 
         Args:
-            batch: the candidates as they will be trained on, on their device.
+            batch: the candidates as training will see them, on their device.
             indices: their indices in the data set, or None for a stream.
 
         Returns:
@@ -37,7 +37,7 @@ class RunningScorer(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer must remember to go on later."""
+        """Return what the scorer needs to go on later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -47,12 +47,12 @@ class RunningScorer(ABC):
         """Return every example's score as of the start of an epoch, before any is loaded.
 
         Args:
-            ledger: what is remembered.
+            ledger: the remembered scores and losses.
             epoch: the number of the epoch that starts.
 
         Returns:
-            On the host. NaN where an example must be loaded and scored anew, infinity where
-            nothing is known and the example is to be trained on; None if all of it is NaN.
+            Scores on the host: NaN if an example must be loaded and scored anew, infinity if
+            nothing is known and the example is to be trained on. None if all would be NaN.
         """
         return None
 
@@ -61,11 +61,11 @@ class RunningScorer(ABC):
 
     @property
     def ahead(self) -> int:
-        """How many batches to begin before the first is waited for; 0 to defer nothing."""
+        """How many batches to begin before waiting for the first; 0 to defer nothing."""
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score the candidates of one batch, which must not change meanwhile.
+        """Begin to score the candidates of one batch; the batch must not change meanwhile.
 
         Args:
             batch: as for `score`.
@@ -73,13 +73,13 @@ class RunningScorer(ABC):
 
         Returns:
             A function that waits for the scores and returns them. Batches are scored in the
-            order in which they were begun; scores that nobody waits for are dropped.
+            order in which they were begun; scores that are never waited for are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch without what makes scoring cheap."""
+        """Score the candidates of one batch exactly, even if the scorer is a cheap one."""
         return self.score(batch, indices)
 
     @property
@@ -89,41 +89,42 @@ class RunningScorer(ABC):
 
     @property
     def checked(self) -> int:
-        """How many candidates were scored a second time, exactly, so far."""
+        """How many candidates have been scored a second time, exactly."""
         return 0
 
     @property
     def so_far(self) -> Agreement | None:
-        """What a check that still runs has found, else what the last found; waits for the device.
+        """What the running check has found so far, or else what the last check found.
 
-        None before any batch was compared, or if there is no check.
+        Waits for the device. None before any batch was compared, or if there is no check.
         """
         return self.agreement
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a scorer needs.
+    """What a scorer needs, and what it can do.
 
     Attributes:
-        passes: whether candidates are scored as they come, by a forward pass or otherwise;
+        passes: whether candidates are scored as they arrive, by a forward pass or otherwise;
             if not, `score` is never called.
-        indices: whether it must know examples by their indices in the data set.
-        remembers: whether it answers from memory where it can, by index; its running scorer then
+        indices: whether it needs the examples' indices in the data set.
+        remembers: whether it scores from memory where it can, by index; its running scorer then
             has `recall`.
-        outputs: whether it needs the model's outputs, and not only losses.
-        recordings: whether it lives on the losses that `SelectiveLoader.record` is given.
+        outputs: whether it needs the model's outputs besides losses.
+        recordings: whether it selects by the losses that the loop hands to
+            `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         rescores: whether examples left out are scored at the epoch's end.
-        model: whether it scores with the model in training, and not with one of its own.
+        model: whether it scores with the model in training; False if it has a model of its own.
         learns: whether it is trained beside the model; its running scorer then has `learn`.
         defers: whether it scores while training goes on; its running scorer then has `begin`.
-        plain_forward: whether each call of `score` runs the model in training forward exactly
-            once, whole and as it is. Under FSDP, or with SyncBatchNorm in training mode, a
-            forward pass waits for all ranks, so that other scorers are refused there: one that
-            scores with a part or a copy of the model leaves it False.
-        fresh: the share of an epoch's candidates that passes score, in the mean of epochs and in
-            (0, 1]; what a scorer that answers from memory saves.
+        plain_forward: whether each call of `score` runs the whole model in training forward
+            exactly once, unchanged. Under FSDP, or with SyncBatchNorm in training mode, a forward
+            pass waits for all ranks, so other scorers are refused there. A scorer that uses a
+            part or a copy of the model leaves it False.
+        fresh: the share of an epoch's candidates that `score` is called for, in (0, 1], averaged
+            over epochs; below 1 for a scorer that answers the others from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -153,7 +154,7 @@ class AbstractScorer(ABC):
     @property
     @abstractmethod
     def needs(self) -> Needs:
-        """What must be there for it to work; the loader refuses otherwise."""
+        """What the scorer needs; the loader refuses it if something is missing."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningScorer:
@@ -161,15 +162,16 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer around others, which do all that there is to remember and to learn.
+    """A running scorer around others; it leaves remembering and learning to them.
 
     Args:
-        inner: the scorer inside.
-        beside: another one, which learns too.
+        inner: the wrapped scorer.
+        beside: another scorer, which learns too.
 
     Attributes:
         inner: as given.
-        passes_on: methods that only call those of the scorers inside, and so declare no ability.
+        passes_on: methods that only call the wrapped scorers' own; overriding them declares no
+            ability.
     """
 
     passes_on: ClassVar[frozenset[str]] = frozenset({"learn"})
@@ -180,49 +182,49 @@ class Delegating(RunningScorer):
 
     @property
     def agreement(self) -> Agreement | None:
-        """That of the scorer inside."""
+        """The wrapped scorer's `agreement`."""
         return self.inner.agreement
 
     @property
     def checked(self) -> int:
-        """Those of the scorer inside."""
+        """The wrapped scorer's `checked`."""
         return self.inner.checked
 
     @property
     def so_far(self) -> Agreement | None:
-        """That of the scorer inside."""
+        """The wrapped scorer's `so_far`."""
         return self.inner.so_far
 
     def learn(self, batch: Any) -> None:
-        """Let the scorers inside learn."""
+        """Let the wrapped scorers learn."""
         for part in self.parts:
             part.learn(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer inside must remember."""
+        """Return the wrapped scorer's state."""
         return self.inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the scorer inside go on from `state_dict()`."""
+        """Let the wrapped scorer go on from `state_dict()`."""
         self.inner.load_state_dict(state)
 
 
 class PassThrough(Delegating):
-    """A running scorer whose scores are those of the scorer inside, taken when it takes them."""
+    """A running scorer that scores as the wrapped scorer does, at the same time."""
 
     passes_on = Delegating.passes_on | {"begin"}
 
     @property
     def ahead(self) -> int:
-        """Those of the scorer inside."""
+        """The wrapped scorer's `ahead`."""
         return self.inner.ahead
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score as the scorer inside does."""
+        """Score as the wrapped scorer does."""
         return self.inner.score(batch, indices)
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin as the scorer inside does."""
+        """Begin as the wrapped scorer does."""
         return self.inner.begin(batch, indices)
 
 
@@ -233,8 +235,8 @@ def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
     """Return the scorer at work in the training that `context` describes.
 
     Raises:
-        ConfigurationError: if what the scorer says it can do and what it does contradict each
-            other, or it cannot work in this training.
+        ConfigurationError: if the abilities that the scorer declares are not the methods that
+            its running scorer overrides, or it cannot work in this training.
     """
     running = scorer.start(context)
     name = type(running).__name__
@@ -258,24 +260,24 @@ def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
 
 
 def _has(running: RunningScorer, method: str) -> bool:
-    """Return whether a running scorer has a method that is more than the default."""
+    """Return whether a running scorer overrides a method's default."""
     if isinstance(running, Delegating) and method in running.passes_on:
         return any(_has(part, method) for part in running.parts)
     return getattr(type(running), method) is not getattr(RunningScorer, method)
 
 
 def scorer_parts(scorer: object) -> Iterator[object]:
-    """Yield a scorer and those that it wraps."""
+    """Yield a scorer, then each scorer that it wraps."""
     while scorer is not None:
         yield scorer
         scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
 
 
 def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
-    """Refuse what cannot be wrapped.
+    """Refuse a scorer that cannot be wrapped.
 
     Args:
-        scorer: what is to be wrapped.
+        scorer: the scorer to wrap.
         may_defer: whether it may score while training goes on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How far two scorings of the same candidates agree: on their order, and on the highest of them."""
+"""Agreement of two scorings of the same candidates: on their order, and on the highest scores."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ class Agreement:
 
     Attributes:
         correlation: Spearman's rank correlation, in [-1, 1].
-        overlap: of the candidates that exact scores put among the highest, the share that cheap
-            scores put there too, in [0, 1]; by chance it is the share looked at, `rate`.
-        rate: which share of a batch counts as the highest, in (0, 1].
+        overlap: share of the candidates with the highest exact scores that also have the highest
+            cheap scores, in [0, 1]; about `rate` by chance.
+        rate: the share of a batch that counts as the highest, in (0, 1].
         batches: how many batches were scored both ways.
-        candidates: how many candidates were.
+        candidates: how many candidates were scored both ways.
     """
 
     correlation: float
@@ -32,16 +32,16 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far two scorings of one batch agree; waits for the device they are on.
+        """Return how far two scorings of one batch agree; waits for the scores' device.
 
         Args:
-            scores: of each candidate, at least one.
-            exact: scores of the same candidates.
-            rate: which share of them counts as the highest, in (0, 1].
+            scores: one per candidate; at least one.
+            exact: exact scores of the same candidates.
+            rate: the share of them that counts as the highest, in (0, 1].
 
         Raises:
-            ConfigurationError: if the scores are not of equally many candidates, or of none, or
-                the rate is out of its range.
+            ConfigurationError: if the numbers of scores differ or are 0, or the rate is out of
+                its range.
         """
         rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
@@ -63,26 +63,26 @@ def rank_correlation(one: Scores, other: Scores) -> Float64[Tensor, ""]:
     """Return Spearman's rank correlation; equal scores share their average rank.
 
     Returns:
-        In [-1, 1], on the scores' device. Where all scores of either are equal there is no order
-        to agree on: 1 if both say so, else 0.
+        In [-1, 1], on the scores' device. If all scores of one scoring are equal, it has no
+        order: the result is 1 if the same holds for the other scoring, else 0.
     """
     first, second = (_centred_ranks(scores) for scores in (one, other))
     spreads = first @ first, second @ second
     product = spreads[0] * spreads[1]
-    # at least 1 where there is any spread, so that nothing is divided by 0 elsewhere
+    # `product` is at least 0.25 if there is any spread; the clamp avoids dividing by 0 elsewhere
     found = (first @ second) / product.sqrt().clamp(min=0.25)
     return torch.where(product > 0, found, (spreads[0] == spreads[1]).double())
 
 
 def overlap(one: Scores, other: Scores, count: int) -> Float64[Tensor, ""]:
-    """Return which share of the `count` highest of one scoring are among those of another.
+    """Return the share of one scoring's `count` highest that are among the other's.
 
-    Of candidates that tie for the last places, each counts with the odds it has of a place.
+    Candidates that tie for the last places each count with their odds of getting one.
 
     Args:
         one: scores, in any unit.
         other: scores of the same candidates.
-        count: how many count as the highest, at least 1 and at most all.
+        count: how many candidates count as the highest, at least 1 and at most all.
     """
     return torch.minimum(_places(one, count), _places(other, count)).sum() / count
 
@@ -92,7 +92,7 @@ def _centred_ranks(scores: Scores) -> Float64[Tensor, " candidate"]:
     ascending = values.sort().values
     below = torch.searchsorted(ascending, values)
     up_to = torch.searchsorted(ascending, values, right=True)
-    return (below + up_to).double() / 2 - values.shape[0] / 2  # which is their mean
+    return (below + up_to).double() / 2 - values.shape[0] / 2  # the mean rank
 
 
 def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
@@ -104,6 +104,6 @@ def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
 
 
 def _ordered(scores: Scores) -> Float64[Tensor, " candidate"]:
-    """Return the scores as numbers that have an order: NaN is above all others."""
+    """Return the scores with a total order: NaN ranks as high as infinity."""
     inf = float("inf")
     return scores.detach().double().nan_to_num(nan=inf, posinf=inf, neginf=-inf).contiguous()

@@ -1,4 +1,4 @@
-"""RHO-Loss: the part of a loss that training could still take away."""
+"""RHO-Loss: how far a candidate's loss is above that of a reference model."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from selective_backprop.scorers._abstract import (
 
 @final
 class ReferenceLosses:
-    """One loss per example of a data set, from a model that was trained elsewhere.
+    """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
         losses: `[example]`, in the data set's order; finite. Copied.
 
     Raises:
-        ConfigurationError: if they are no finite numbers, one per example.
+        ConfigurationError: if they are not one finite number per example.
     """
 
     def __init__(self, losses: Tensor) -> None:
@@ -72,13 +72,13 @@ class ReferenceLosses:
 class Excess(AbstractScorer):
     """Score each candidate by how far its score is above a reference loss of the same example.
 
-    What a well-trained reference finds hard too, noise or ambiguity, scores low; what the
-    reference has learned and the model has not scores high.
+    Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
+    low. Examples that the reference has learned and the model has not score high.
 
     Args:
-        reference: one loss per example, from a reference model: best one that was trained on
-            other examples, so that it has not learned these by heart.
-        scorer: how candidates are scored.
+        reference: one loss per example, from a reference model. Best train that model on other
+            examples, so that it has not learned these by heart.
+        scorer: scores the candidates.
 
     Raises:
         ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped.
@@ -96,14 +96,14 @@ class Excess(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices, besides what the scorer inside needs."""
+        """Indices, besides what the wrapped scorer needs."""
         return replace(self.scorer.needs, indices=True)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer.
 
         Raises:
-            ConfigurationError: if the references are of another data set's size.
+            ConfigurationError: if the data set has another number of examples.
         """
         if context.examples != len(self.reference):
             raise ConfigurationError(

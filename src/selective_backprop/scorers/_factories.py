@@ -1,4 +1,4 @@
-"""Functions of the user's that make what is trained beside the model."""
+"""The user's functions that make a model and an optimiser to train beside the main model."""
 
 import copy
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from selective_backprop._core.saved_state import Saved
 
 
 def check_factory(name: str, factory: Any) -> None:
-    """Refuse what is no function that makes something new.
+    """Refuse anything but a function that makes something new.
 
     Raises:
-        ConfigurationError: if it cannot be called, or is a module and so made already.
+        ConfigurationError: if it cannot be called, or is a module, which is made already.
     """
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ConfigurationError(
@@ -34,21 +34,21 @@ def name_of(factory: Callable[..., Any]) -> str:
 def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
     """Let a model and its optimiser go on from their states.
 
-    Copies of both are loaded first and take two steps, since an optimiser only then finds what is
-    missing in its state.
+    Copies of both are loaded first and take two steps, since an optimiser notices only then that
+    its state is incomplete.
 
     Args:
         model: the model.
-        optimizer: of its parameters.
-        weights: the model's state; one of None is left out.
-        state: the optimiser's.
+        optimizer: the optimiser of its parameters.
+        weights: the model's state; if it holds None, the weights stay.
+        state: the optimiser's state.
 
     Raises:
         ConfigurationError: if a state does not fit; nothing has changed then.
     """
     try:
         pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
-    except Exception:  # not all that can be trained can be copied
+    except Exception:  # some models can be trained but not copied
         pairs = [(model, optimizer)]
     for module, steps in pairs:
         with weights.inside():
@@ -56,7 +56,7 @@ def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: 
                 module.load_state_dict(weights.value)
         tries = module is not model and _is_finite(module) and _takes_steps(steps)
         with state.inside():
-            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps what it is given
+            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps its argument
             if tries:
                 _take_steps(steps)
                 if not _is_finite(module):
@@ -68,7 +68,7 @@ def _is_finite(model: nn.Module) -> bool:
 
 
 def _takes_steps(optimizer: Optimizer) -> bool:
-    """Return whether an optimiser steps on dense gradients, as not all do."""
+    """Return whether an optimiser can step on dense gradients; some cannot."""
     try:
         _take_steps(optimizer)
     except Exception:
@@ -77,7 +77,7 @@ def _takes_steps(optimizer: Optimizer) -> bool:
 
 
 def _take_steps(optimizer: Optimizer) -> None:
-    for _ in range(2):  # some begin to read their state at the second
+    for _ in range(2):  # some first read their state at the second step
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)

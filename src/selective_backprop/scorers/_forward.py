@@ -25,7 +25,7 @@ from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningS
 
 
 class Measure(StrEnum):
-    """What a forward pass says of a candidate.
+    """What a forward pass measures of a candidate.
 
     `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the
     target, `||softmax(outputs) - onehot(target)||`: for cross-entropy, the norm of the loss's
@@ -44,22 +44,21 @@ MeasureName: TypeAlias = Literal["loss", "error-norm"]
 class Forward(AbstractScorer):
     """Score each candidate by its loss, from a forward pass of the model as it is.
 
-    The pass leaves no trace: each module's mode, the buffers, and the random streams of torch,
-    NumPy and Python are afterwards what they were, and nothing is recorded for gradients. The
-    model's forward hooks do run.
+    The pass leaves each module's mode, the buffers, and the random streams of torch, NumPy and
+    Python as they were, and records nothing for gradients. The model's forward hooks do run.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
             targets that are class numbers or probabilities.
-        training: score in the modes that the modules are in, those of training (dropout on,
-            batch statistics), instead of eval mode.
+        training: score in the modes that the modules are in, which are those of training
+            (dropout on, batch statistics), instead of eval mode.
         autocast: a type such as `torch.bfloat16` to run the pass in, or None for the precision
-            that is in force around the loop.
+            in force where the loop runs.
         inference_mode: use `torch.inference_mode` instead of `no_grad`; a little faster, but a
             model that caches tensors across calls would then fail to train.
 
     Raises:
-        ConfigurationError: if there is no such measure.
+        ConfigurationError: if the measure is unknown, or a flag is no bool.
 
     Source:
         The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.
@@ -77,7 +76,7 @@ class Forward(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """A pass, and the outputs for another measure than the loss."""
+        """A plain forward pass, and the model's outputs for the error norm."""
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
@@ -92,7 +91,7 @@ class Forward(AbstractScorer):
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return the running scorer of a model that need not be the one in training.
+        """Return a running scorer that uses `model`, which need not be the one in training.
 
         Raises:
             ConfigurationError: if the training has no losses or, where they are needed, no

@@ -1,4 +1,4 @@
-"""Predict scores from earlier ones, instead of reusing them as they were."""
+"""Predict scores from earlier ones, instead of reusing the last ones."""
 
 from dataclasses import dataclass, replace
 from typing import final
@@ -26,18 +26,19 @@ from selective_backprop.scorers.predictors._predictor import AbstractPredictor, 
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    Like `Stale`, but for what the last scores are taken for. Predictions are made once, at an
-    epoch's start, for all examples. An example whose last score is too old is loaded and scored.
+    Like `Stale`, except that scores are predicted from the last ones. Predictions are made once,
+    at an epoch's start, for all examples. An example whose last score is too old is loaded and
+    scored.
 
     Args:
-        scorer: how examples are scored.
-        predictor: tells a score from the last ones.
-        epochs: for how many epochs a score is good to predict from, the one in which it was
-            taken among them; at least 2, since with 1 nothing would ever be predicted.
+        scorer: scores the examples.
+        predictor: predicts a score from the last ones.
+        epochs: for how many epochs a score is used, counting the one in which it was taken; at
+            least 2, since with 1 nothing would ever be predicted.
 
     Raises:
         ConfigurationError: if a value is out of its range, `scorer` is no scorer or remembers
-            scores itself, or `predictor` is none.
+            scores itself, or `predictor` is no predictor.
     """
 
     scorer: AbstractScorer
@@ -51,7 +52,7 @@ class Predicted(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices and as many scores as the predictor looks at."""
+        """Indices, and as many remembered scores as the predictor reads."""
         depth, fresh = self.predictor.depth, 1.0 / self.epochs
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
 

@@ -1,4 +1,4 @@
-"""A small model scores for the large one, and is trained beside it on what the large one gets."""
+"""A small model scores for the large one, and is trained beside it on the same batches."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ class Proxy(AbstractScorer):
     """Score each candidate by its loss under a small model that learns beside the large one.
 
     The proxy takes one step on every training batch that the loader yields, warm-up included,
-    on the mean of its own losses. Its passes cost what they cost: measure them.
+    on the mean of its own losses. Its passes take time too: measure them.
 
     Args:
         make_model: returns the proxy, which takes the batches that the model takes.
@@ -35,7 +35,7 @@ class Proxy(AbstractScorer):
         forward: how the proxy scores.
 
     Raises:
-        ConfigurationError: if either cannot be called.
+        ConfigurationError: if a factory is no function, or `forward` is no `Forward`.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
@@ -52,13 +52,13 @@ class Proxy(AbstractScorer):
         check_instance("forward", self.forward, Forward, "Forward()")
 
     def __repr__(self) -> str:
-        # part of saved states: says nothing that differs from process to process
+        # Part of saved states, so it must be the same in every process: no addresses.
         model, optimizer = name_of(self.make_model), name_of(self.make_optimizer)
         return f"Proxy(model={model}, optimizer={optimizer}, forward={self.forward!r})"
 
     @property
     def needs(self) -> Needs:
-        """What a forward pass needs, but for the model in training."""
+        """What `forward` needs, except for the model in training."""
         return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
@@ -69,7 +69,7 @@ class Proxy(AbstractScorer):
         """
         if context.losses is None:
             raise ConfigurationError("Proxy() scores by losses, and there are none")
-        with kept_random_streams(context.device):  # a loader that is made moves none of them
+        with kept_random_streams(context.device):  # making a loader must not move them
             model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
@@ -109,7 +109,7 @@ class _RunningProxy(RunningScorer):
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        # Copies, here and below: torch hands out and takes in an optimiser's own tensors.
+        # Copies, since torch returns the tensors themselves, which training changes.
         return {
             "model": copy.deepcopy(dict(self._model.state_dict())),
             "optimizer": copy.deepcopy(self._optimizer.state_dict()),

@@ -1,4 +1,4 @@
-"""Select by the losses that training computed anyway: no selection pass at all."""
+"""Select by the losses that training computed anyway, without selection passes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from selective_backprop.scorers._abstract import (
 )
 from selective_backprop.scorers._stale import merged
 
-EVEN = math.log(2.0)  # the loss of even chances
+EVEN = math.log(2.0)  # the cross-entropy of a target that has probability 1/2
 GIVEN_UP = -np.inf  # a score below any loss
 
 
@@ -35,30 +35,30 @@ class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded of it.
 
     The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything
-    is loaded; one of which nothing is known counts as infinitely hard, so that it is trained on.
-    The losses are those of the model in training mode, at the time when the example was last
-    trained on: what is left out for long is judged by an old loss.
+    is loaded; an example without a known loss scores infinity, so that it is trained on. The
+    losses come from the model in training mode, from when the example was last trained on: an
+    example that is left out for long is judged by an old loss.
 
     Args:
         max_age: for how many epochs a loss counts, from the epoch after the one in which it was
             recorded; an example whose loss is older is trained on again. None: for ever.
-        rescore: scores the examples that an epoch left out at its end, by passes that are
-            charged as scoring; None leaves them with their old loss.
-        highest_of: how many of its last recorded losses an example is judged by the highest of;
-            one with fewer is trained on. More than 1 does not believe in a lucky guess.
-        give_up: below which share, in (0, 1), of examples that recover the others are given up.
-            The further off an example is, the less likely it is to have even chances one loss
-            later. From the lowest loss on at which fewer than this share have, those whose last
-            `highest_of` losses all are as high are scored minus infinity, which ranks lowest.
-            Of these each epoch takes another `max_age`-th back, to see whether they recover.
-            It acts once half of all examples have even chances. Mislabelled examples do not
+        rescore: at each epoch's end, scores the examples that the epoch left out, by passes that
+            are charged as scoring; None leaves them with their old loss.
+        highest_of: score an example by the highest of so many of its last recorded losses; one
+            with fewer is trained on. More than 1 guards against lucky guesses.
+        give_up: the share of examples, in (0, 1), that must recover for the others not to be
+            given up. An example recovers if its next loss is at most ln 2 (its target has
+            probability 1/2); the higher its loss, the rarer this is. The limit is the lowest loss
+            from which on fewer than this share recover. Examples whose last `highest_of` losses
+            all reach it score minus infinity, which ranks lowest. If `max_age` is set, each epoch
+            takes another `max_age`-th of them back, to see whether they recover. Giving up begins
+            once half of the examples have a loss of at most ln 2. Mislabelled examples do not
             recover, hard ones do. Losses must be plain cross-entropies. None: no example is
             given up.
 
     Raises:
-        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore` no
-            scorer that can be wrapped, or `give_up` is out of its range or without two losses
-            to be judged by.
+        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
+            cannot be wrapped, or `give_up` is out of its range or `highest_of` below 2 with it.
     """
 
     max_age: int | None = None
@@ -81,7 +81,7 @@ class Recorded(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices and recorded losses, and passes only where something is rescored."""
+        """Indices and recorded losses; with `rescore`, also what that scorer needs."""
         inner = Needs() if self.rescore is None else self.rescore.needs
         return replace(
             inner,
@@ -133,7 +133,7 @@ class _RunningRecorded(Delegating):
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
 
     def _given_up(self, losses: np.ndarray, epoch: int) -> np.ndarray:
-        """Return which examples are given up in an epoch; of those that are, some have a turn."""
+        """Return which examples an epoch gives up; with `max_age`, some are taken back in turn."""
         assert self._spec.give_up is not None
         lost = hopeless(losses, self._spec.give_up)
         if self._spec.max_age is not None:
@@ -142,11 +142,12 @@ class _RunningRecorded(Delegating):
 
 
 def hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.ndarray:
-    """Return which examples are given up.
+    """Return which examples have such high losses that too few like them recover.
 
     Args:
-        losses: the last of each example, newest first; NaN where there are fewer; from two.
-        give_up: the share of those far off that must recover for any to be expected to.
+        losses: the last losses of each example, at least two, newest first; NaN where an example
+            has fewer.
+        give_up: the share of examples with such losses that must recover.
 
     Returns:
         A mask, `[example]`.
@@ -164,8 +165,8 @@ def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
     """Return the lowest loss from which on too few examples recover; infinity if there is none."""
     order = np.argsort(-losses, kind="stable")
     losses, number = losses[order], np.arange(1, len(order) + 1)
-    # One more of each: what few examples do says little.
+    # Both counts start at one, since a share of few examples says little.
     hopeless = (np.cumsum(recovered[order]) + 1) / (number + 1) < give_up
-    hopeless[:-1] &= losses[:-1] != losses[1:]  # of equals, all or none
+    hopeless[:-1] &= losses[:-1] != losses[1:]  # equal losses are given up together or not at all
     (ends,) = np.nonzero(hopeless)
     return float(losses[ends[-1]]) if len(ends) else np.inf

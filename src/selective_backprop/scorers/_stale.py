@@ -26,18 +26,17 @@ from selective_backprop.scorers._abstract import (
 class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
-    In between, examples are selected before anything is loaded. A score is never used in more
-    than `epochs` epochs, the one in which it was taken among them, but for the few examples that
-    wait for a full window, whose scores wait with them; an example without a valid one is loaded
-    and scored.
+    In between, examples are selected before anything is loaded. A score is used in at most
+    `epochs` epochs, counting the one in which it was taken; only the few examples that wait for a
+    full window keep theirs longer. An example without a valid score is loaded and scored.
 
     Args:
-        scorer: how examples are scored.
-        epochs: for how many epochs a score is good, n; at least 1, which scores every time.
+        scorer: scores the examples.
+        epochs: for how many epochs a score is used, n; at least 1, which scores every time.
         spread: whether each epoch scores an n-th of the examples (by index), so that every
             epoch costs the same; by default all are scored in the same epoch, as in the paper.
         recorded: whether losses that training computed, filed with `SelectiveLoader.record`,
-            count as scores too. They are of the model in training mode.
+            count as scores too. They come from the model in training mode.
 
     Raises:
         ConfigurationError: if `epochs` is no whole number from 1, or `scorer` is no scorer or
@@ -59,7 +58,7 @@ class Stale(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices, besides what the scorer inside needs."""
+        """Indices, besides what the wrapped scorer needs."""
         fresh = 1.0 / self.epochs
         return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
 
@@ -82,7 +81,7 @@ class _RunningStale(PassThrough):
 
 
 def newest(ledger: Ledger, *, recorded: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return each example's newest score and its epoch, of selection passes, or of all sources."""
+    """Return each example's newest score and its epoch; `recorded` adds recorded losses."""
     scored = ledger.scored.observe()
     if recorded:
         return merged(scored, ledger.recorded.observe())
@@ -90,19 +89,19 @@ def newest(ledger: Ledger, *, recorded: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, np.ndarray]:
-    """Return each example's newest score of two sources, and its epoch; the first's of a tie."""
+    """Return each example's newer score of two sources, and its epoch; `scored` wins a tie."""
     newer = recorded.epochs[0] > scored.epochs[0]
     scores = np.where(newer, recorded.scores[0], scored.scores[0])
     return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
 def expired(epochs: np.ndarray, epoch: int, good_for: int, *, spread: bool) -> np.ndarray:
-    """Return which scores, by the epochs they were taken in, are no longer good.
+    """Return which scores are too old to be used.
 
     Args:
-        epochs: in which they were taken; -1 for never, which is no longer good.
+        epochs: the epochs in which they were taken; -1 for never, which counts as expired.
         epoch: the epoch that starts.
-        good_for: how many epochs a score is good for.
+        good_for: for how many epochs a score is used.
         spread: whether each epoch lets an equal share of the examples expire.
     """
     old = (epochs < 0) | (epoch - epochs >= good_for)
@@ -112,7 +111,7 @@ def expired(epochs: np.ndarray, epoch: int, good_for: int, *, spread: bool) -> n
 
 
 def forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
-    """Return scores as `recall` gives them: NaN where they are lost, None if all are."""
+    """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN."""
     lost = lost | np.isnan(scores)
     if lost.all():
         return None

@@ -1,6 +1,6 @@
-"""Experimental: spare the second forward pass of rows that are kept.
+"""Experimental: spare the second forward pass of selected rows.
 
-The selection pass is recorded (`recording.py`), and the training forward is answered from it
-(`replay.py`). The one gate for it is unresolved. Knows no history and no selection.
+`recording.py` records the selection pass, and `replay.py` reuses its results in the training
+forward. The one gate for it is unresolved. Knows no history and no selection.
 Read `replay.py` first.
 """

@@ -1,4 +1,4 @@
-"""BatchNorm in training by the statistics of all candidates, selected or not."""
+"""BatchNorm in training that normalises by the statistics of all candidates."""
 
 import inspect
 import math
@@ -19,8 +19,8 @@ class Moments(NamedTuple):
 
     Attributes:
         mean: `[channel]`.
-        variance: what the candidates are divided by, squared; without Bessel's correction.
-        unbiased: what running statistics move towards; with it.
+        variance: without Bessel's correction; normalises the rows.
+        unbiased: the variance with Bessel's correction; running statistics move towards it.
     """
 
     mean: Tensor
@@ -46,7 +46,7 @@ class NotingStatistics(TorchFunctionMode):
         channels, entries = inputs.shape[1], inputs.numel() // inputs.shape[1]
         kind = torch.promote_types(inputs.dtype, torch.float32)
         mean, unbiased = inputs.new_zeros(2, channels, dtype=kind).unbind()
-        # With a momentum of 1 running statistics are this batch's: no second pass over it.
+        # With a momentum of 1 BatchNorm writes this batch's statistics here, in the same pass.
         replaced = {"running_mean": mean, "running_var": unbiased, "momentum": 1.0}
         outputs = func(**given | replaced)
         self.noted.append(Moments(mean, unbiased * ((entries - 1) / entries), unbiased))
@@ -57,7 +57,7 @@ class NotedStatistics(TorchFunctionMode):
     """Normalise by noted statistics, as constants, and move running statistics towards them.
 
     Args:
-        noted: of each BatchNorm in the order of the selection pass.
+        noted: the moments of each BatchNorm in the order of the selection pass.
     """
 
     def __init__(self, noted: list[Moments]) -> None:
@@ -86,7 +86,7 @@ class NotedStatistics(TorchFunctionMode):
 
 
 def _training_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """Return the arguments of a BatchNorm in training by name; None of anything else."""
+    """Return the arguments by name if this calls BatchNorm in training, or else None."""
     if func is not functional.batch_norm:
         return None
     bound = SIGNATURE.bind(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What activation reuse refuses before training starts."""
+"""Checks of activation reuse that refuse a scorer or a model before training starts."""
 
 from typing import Any
 
@@ -13,10 +13,11 @@ from selective_backprop.scorers import AbstractScorer, EarlyExit, Forward
 def check_reusable_scorer(
     scorer: AbstractScorer | None, *, candidate_statistics: bool
 ) -> Forward | EarlyExit:
-    """Return the scorer if its pass computes what the training forward does, at least at first.
+    """Return the scorer if its pass begins with the operations of the training forward.
 
     Raises:
-        ConfigurationError: if it does not, or not all whose statistics are asked for.
+        ConfigurationError: if it does not, or if `candidate_statistics` needs a pass through
+            the whole model and the scorer's ends early.
     """
     if isinstance(scorer, EarlyExit):
         if candidate_statistics:
@@ -40,7 +41,7 @@ def check_reusable_scorer(
 
 
 def check_reusable_model(model: Any, *, candidate_statistics: bool) -> nn.Module:
-    """Return the model if the activations of a selection pass can serve a training forward.
+    """Return the model if a training forward can reuse its selection pass's activations.
 
     Raises:
         ConfigurationError: if they cannot; the message names the module.

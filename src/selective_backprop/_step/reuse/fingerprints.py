@@ -1,4 +1,4 @@
-"""A few numbers per row that tell whether two tensors hold the same rows."""
+"""Fingerprints: a few numbers per row that tell whether two tensors hold the same rows."""
 
 import math
 from collections.abc import Generator
@@ -9,17 +9,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-PROJECTIONS = 4  # so many that all are small at once of hardly any row but a small one
-LONGEST = 2**16  # elements that one projection spans; bounds what is kept of random directions
-SHORTEST = 16  # below which projecting costs more than copying first
+PROJECTIONS = 4  # enough that hardly any large difference is small in all of them
+LONGEST = 2**16  # most elements that one projection spans; bounds the memory of directions
+SHORTEST = 16  # span below which projecting costs more than copying first
 
 
 class Reading(NamedTuple):
-    """In which order a tensor's elements are read, so that reading copies nothing.
+    """The order in which to read a tensor's elements without copying them.
 
     Attributes:
         order: its axes from the slowest to the fastest in memory.
-        span: how many elements, of the fastest axes, are projected at once.
+        span: how many elements of the fastest axes are projected at once.
     """
 
     order: tuple[int, ...]
@@ -30,8 +30,8 @@ def plan_reading(tensor: Tensor) -> Reading | None:
     """Return how to read a tensor whose axis 0 is that of the rows.
 
     Returns:
-        None where its rows cannot be told apart by projections: it is no plain dense tensor of
-        floating-point numbers, has no axis but the rows', or is too long.
+        None if projections cannot tell its rows apart: it is not a plain dense tensor of
+        floating-point numbers, has only the rows' axis, has no elements, or has too long rows.
     """
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     if not plain or not tensor.is_floating_point() or tensor.ndim < 2 or not tensor.numel():
@@ -53,8 +53,8 @@ def plan_reading(tensor: Tensor) -> Reading | None:
 class Fingerprints:
     """Project rows on random directions.
 
-    Two rows agree in all projections only if they are equal to within rounding, whatever the
-    rows are, since the directions do not depend on them.
+    Rows that agree in all projections are almost surely equal to within rounding, whatever they
+    hold, since the directions do not depend on them.
     """
 
     def __init__(self) -> None:
@@ -64,9 +64,8 @@ class Fingerprints:
     def of(self, tensor: Tensor, reading: Reading) -> Tensor:
         """Return the projections `[row, projection]` of a tensor's rows, which are its axis 0.
 
-        Projections of 16-bit numbers are in float32, others in the tensor's own type. Those of
-        the tensor that was asked about last are remembered: queries, keys and values are often
-        made of the same one.
+        Projections of 16-bit numbers are in float32, others in the tensor's own type. The last
+        tensor's are remembered, since queries, keys and values are often made of one tensor.
         """
         if self._last is not None:
             last, version, how, known = self._last
@@ -77,7 +76,7 @@ class Fingerprints:
         return found
 
     def forget(self) -> None:
-        """Let go of the last tensor."""
+        """Release the last tensor and its projections."""
         self._last = None
 
     def _project(self, tensor: Tensor, reading: Reading) -> Tensor:
@@ -86,9 +85,9 @@ class Fingerprints:
         read = (tensor.float() if half else tensor).permute(order)
         across, along = self._directions_for(read)
         with full_precision(tensor.device):
-            # Directions lie in rows, with which the product takes a fifth of the time.
+            # One direction per row of memory: the product takes a fifth of the time.
             projected = read.reshape(-1, span) @ along[:, :span].t()
-        # What is left are the rows' axis and the slow axes, which get weights of their own.
+        # The rows' axis and the slow axes are left; entries along the slow ones get weights.
         left = _cut_fast_axes(read.shape, span)
         place = order.index(0)
         before, after = math.prod(left[:place]), math.prod(left[place + 1 :])
@@ -109,22 +108,22 @@ class Fingerprints:
 
 
 def same_rows(one: Tensor, other: Tensor, width: int) -> bool:
-    """Return whether fingerprints of rows agree to within rounding; reads the device.
+    """Return whether fingerprints of rows agree to within rounding; waits for the device.
 
     Args:
         one: projections `[row, projection]`.
-        other: the same of the other rows.
+        other: projections of the other rows, in the same shape.
         width: elements of a row.
     """
-    # On a CPU they agree in every bit; elsewhere sums may be split in other ways.
+    # On a CPU equal rows agree in every bit; elsewhere sums may be split in other ways.
     rounding = torch.finfo(one.dtype).eps * (4.0 + math.sqrt(width) / 8.0)
     apart, size = (one - other).square().sum(1), one.square().sum(1)
-    return bool((apart <= size * rounding**2).all())  # false of what is not a number
+    return bool((apart <= size * rounding**2).all())  # False for NaN
 
 
 @contextmanager
 def full_precision(device: torch.device) -> Generator[None]:
-    """Multiply float32 matrices in float32 in the body, where the user lets them be rounded."""
+    """Multiply float32 matrices in full precision in the body, even if the user allows less."""
     backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
     products = getattr(backend, "matmul", None)
     if hasattr(products, "fp32_precision"):
@@ -159,7 +158,7 @@ def same_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def _cut_fast_axes(shape: torch.Size, span: int) -> tuple[int, ...]:
-    """Return a shape without the last axes, of which `span` elements were projected at once."""
+    """Return a shape without its last axes, those whose `span` elements were projected."""
     left = list(shape)
     while span > 1:
         span //= left.pop()

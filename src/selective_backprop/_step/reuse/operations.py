@@ -1,4 +1,4 @@
-"""Operations worth reusing, and how their rows go through them."""
+"""Operations worth reusing, and how rows of their results depend on rows of their inputs."""
 
 import math
 from collections.abc import Callable
@@ -17,12 +17,13 @@ class Operation:
     """Row `i` of the result depends on row `i` of some arguments, and on all of the others.
 
     Attributes:
-        rows: positions of the arguments whose axis 0 is the rows'; the first says how many.
+        rows: positions of the arguments whose axis 0 is that of the rows; the first argument
+            says how many.
         products: returns how many multiplications a call takes.
         results: how many of the leading results have the same axis 0.
-        wanted: position of a flag that says whether all that a backward pass needs is computed.
-        into: the same, writing to a given tensor: a contiguous one of the shape of the rows, with
-            the last argument's last axis.
+        wanted: position of the flag that asks for everything a backward pass needs.
+        into: the variant that writes to a given contiguous tensor, which has the shape of the
+            rows but the last argument's last axis.
     """
 
     rows: tuple[int, ...]
@@ -32,13 +33,13 @@ class Operation:
     into: OpOverload | None = None
 
     def pays(self, args: tuple[Any, ...]) -> bool:
-        """Return whether a call is so much work for its inputs that reusing it saves time."""
+        """Return whether a call does enough work per input element for reuse to save time."""
         inputs = sum(args[place].numel() for place in self.rows)
         return self.products(args) >= WORTHWHILE * inputs
 
 
-# Multiplications per element read. A fingerprint takes about ten per candidate, and what is
-# reused is saved for the rows selected alone; below 60 nothing is gained at a rate of a third.
+# Multiplications per element read. A fingerprint takes about ten for every candidate, and reuse
+# saves work only for the selected rows; below 60 nothing is gained at a rate of a third.
 WORTHWHILE = 64
 
 aten = torch.ops.aten
@@ -79,7 +80,7 @@ OPERATIONS: dict[OpOverload, Operation] = {
 
 
 def ask_for_all(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments with which an operation computes all that a backward pass needs."""
+    """Return arguments that make the operation compute everything a backward pass needs."""
     place = operation.wanted
     if place is None or args[place]:
         return args
@@ -89,13 +90,13 @@ def ask_for_all(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def as_plain_product(
     function: OpOverload, args: tuple[Any, ...]
 ) -> tuple[OpOverload, tuple[Any, ...], torch.Size | None]:
-    """Return a product of many matrices with one, repeated, as a product of two matrices.
+    """Turn a batched product with one repeated matrix into a product of two matrices.
 
-    Which of the two is called depends on whether the one needs gradients, and so may differ
-    between selecting and training.
+    PyTorch chooses between the two forms by whether that matrix needs gradients, so that the
+    choice may differ between selecting and training.
 
     Returns:
-        What to call with what, and the shape that its result is then to be given, if any.
+        The function, its arguments, and the shape to give its result; None to leave it.
     """
     if function is not aten.bmm.default:
         return function, args, None
@@ -113,7 +114,7 @@ def may_be_random(function: OpOverload) -> bool:
 
 
 def is_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call draws random numbers: not where its dropout is 0, or not training."""
+    """Return whether a call draws random numbers; it does not if dropout is 0 or off."""
     if not may_be_random(function):
         return False
     names = [argument.name for argument in function._schema.arguments]
@@ -140,18 +141,18 @@ def written_arguments(function: OpOverload) -> tuple[tuple[int, str], ...]:
 
 
 class Order(Enum):
-    """How an axis of `candidates * inner` entries is made: which of the two is the slower."""
+    """Which index varies slower along an axis of `candidates * inner` entries."""
 
     CANDIDATES_FIRST = "candidates first"  # batch * time
     CANDIDATES_LAST = "candidates last"  # time * batch
 
 
 class RowPlaces:
-    """Where some candidates' entries are along an axis that candidates share with others.
+    """Positions of selected candidates' entries along an axis of several entries per candidate.
 
     Args:
-        rows: positions of the candidates, `[row]`.
-        candidates: how many there are in all.
+        rows: positions of the selected candidates, `[row]`.
+        candidates: how many candidates there are in all.
     """
 
     def __init__(self, rows: Tensor, candidates: int) -> None:
@@ -159,16 +160,20 @@ class RowPlaces:
         self._known: dict[tuple[Order, int], Tensor] = {}
 
     def inner(self, before: int, after: int) -> int | None:
-        """Return the entries per candidate of an axis of `before` entries, `after` of the rows.
+        """Return how many entries an axis has per candidate.
+
+        Args:
+            before: entries of the axis in the selection pass, for all candidates.
+            after: entries in the training forward, for the selected rows.
 
         Returns:
-            None where the sizes fit no whole number.
+            None if the sizes do not give the same whole number.
         """
         inner, rest = divmod(before, self.candidates)
         return inner if inner and not rest and after == inner * self.rows.shape[0] else None
 
     def along(self, inner: int, order: Order) -> Tensor:
-        """Return the places of the rows' entries, in the rows' own order."""
+        """Return the positions of the rows' entries, in the order of the training forward."""
         if inner == 1:
             return self.rows
         if (order, inner) not in self._known:
@@ -182,7 +187,7 @@ class RowPlaces:
 
 
 def take_places(tensor: Tensor, places: Tensor) -> Tensor:
-    """Return some entries of axis 0, with the other axes in the same order in memory."""
+    """Return some entries of axis 0, with all axes in the same order in memory as before."""
     strides = tensor.stride()
     order = sorted(range(tensor.ndim), key=lambda axis: (-strides[axis], axis))
     if order[0] != 0 or order == list(range(tensor.ndim)):

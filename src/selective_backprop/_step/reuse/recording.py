@@ -1,4 +1,4 @@
-"""Record the heavy operations of a selection pass: their results, and what their inputs were."""
+"""Record the heavy operations of a selection pass: results, and fingerprints of inputs."""
 
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -20,30 +20,29 @@ from selective_backprop._step.reuse.operations import (
     written_arguments,
 )
 
-USERS = 2  # of a storage, where one tensor alone is in it and one more object looks at it
+USERS = 2  # use count of a storage that one tensor holds, while `untyped_storage()` adds one
 
 
 class BufferPool:
     """Tensors in host memory, by shape and type, to which new results can be written.
 
     Large tensors that are freed go back to the operating system, which hands them out again
-    page by page: holding all results of a pass and letting them go in every step made a step of
-    a ViT of width 384 take 6 % longer than keeping their memory does. Devices with a caching
-    allocator need none of this.
+    page by page: a step of a ViT of width 384 took 6 % longer when it freed all results of a
+    pass than when it kept their memory. Devices with a caching allocator do not need this.
     """
 
     def __init__(self) -> None:
         self._free: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
 
     def take(self, shape: torch.Size, like: Tensor) -> Tensor | None:
-        """Return a contiguous tensor of a shape, and of the type of another; None if none waits."""
+        """Return a free contiguous tensor of this shape and of `like`'s type, or None."""
         if like.device.type != "cpu":
             return None
         waiting = self._free.get((shape, like.dtype))
         return waiting.pop() if waiting else None
 
     def put(self, tensor: Tensor) -> None:
-        """Keep a tensor to be written to, if nobody else can see its memory."""
+        """Keep a tensor for later results, if nothing else uses its memory."""
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
             return
         storage = tensor.untyped_storage()
@@ -52,13 +51,13 @@ class BufferPool:
             self._free.setdefault((tensor.shape, tensor.dtype), []).append(tensor)
 
     def sweep(self) -> None:
-        """Release what was not taken."""
+        """Release all free tensors."""
         self._free.clear()
 
 
 @dataclass(frozen=True)
 class InputFingerprint:
-    """What is kept of an argument that holds rows."""
+    """What a record keeps of an argument that holds rows."""
 
     shape: torch.Size
     kind: tuple[torch.dtype, torch.device]
@@ -68,16 +67,16 @@ class InputFingerprint:
 
 @dataclass
 class Record:
-    """What is kept of an operation of the selection pass.
+    """One recorded operation of the selection pass.
 
     Attributes:
-        function: what was called.
-        operation: how its rows go through it.
-        fingerprints: of the arguments that hold rows.
+        function: the function that was called.
+        operation: how its result's rows depend on its arguments.
+        fingerprints: those of the arguments that hold rows.
         held: the other arguments, by position or name, each with its version.
         results: what it returned.
-        versions: of its results, to notice what was written to them since.
-        spoiled: whether a held argument was written to since.
+        versions: those of its results, which show later writes to them.
+        spoiled: whether a held argument was written to later.
     """
 
     function: OpOverload
@@ -90,12 +89,12 @@ class Record:
 
     @property
     def intact(self) -> bool:
-        """Whether results and held arguments are still what they were."""
+        """Whether results and held arguments are unchanged."""
         unwritten = self.versions == tuple(result._version for result in self._tensors())
         return unwritten and not self.spoiled
 
     def retire(self, pool: BufferPool) -> None:
-        """Give the results' memory to the pool; nothing may ask for them afterwards."""
+        """Give the results' memory to the pool; the results must not be used afterwards."""
         held, self.results = list(self._tensors()), ()
         while held and self.operation.into is not None:
             pool.put(held.pop())
@@ -104,7 +103,7 @@ class Record:
         return self.results[: self.operation.results]
 
     def move_out(self, storage: int) -> None:
-        """Copy the results in a storage that is about to be written to."""
+        """Copy results out of a storage that is about to be written to."""
         count = self.operation.results
         kept = tuple(
             result.clone() if _storage(result) == storage else result for result in self._tensors()
@@ -114,7 +113,7 @@ class Record:
 
 
 class Tape:
-    """The heavy operations of one selection pass, in their order; those unfit for reuse as None.
+    """The heavy operations of one selection pass in order; None for those unfit for reuse.
 
     Args:
         candidates: how many rows the pass was over.
@@ -144,14 +143,14 @@ class Tape:
                 self._holders.setdefault(_storage(value), []).append(record)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         for part in (self.records, self._owners, self._holders):
             part.clear()
 
     def protect(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Save recorded results from a call that is about to write to their memory.
 
-        Versions alone would not show it: what is written through `.data` counts no changes.
+        Versions alone would not show it: a write through `.data` does not change them.
         """
         for place, name in written_arguments(function):
             written = kwargs.get(name) if place >= len(args) else args[place]
@@ -165,7 +164,7 @@ class Tape:
                     record.spoiled = True
 
     def count_bytes(self, model: nn.Module) -> int:
-        """Return the bytes held, each storage counted once; the model's own not at all."""
+        """Return the bytes held, each storage counted once, without the model's own tensors."""
         every = (*model.parameters(), *model.buffers())
         owned = {_storage(tensor) for tensor in every if _has_storage(tensor)}
         sizes: dict[int, int] = {}
@@ -183,9 +182,9 @@ class Recording(TorchDispatchMode):
     """Record heavy operations.
 
     Args:
-        tape: where they go.
+        tape: takes the records.
         fingerprints: tell inputs apart.
-        pool: memory for results.
+        pool: gives memory for results.
     """
 
     def __init__(self, tape: Tape, fingerprints: Fingerprints, pool: BufferPool) -> None:
@@ -202,7 +201,7 @@ class Recording(TorchDispatchMode):
         on_stop.reset(self._token)
 
     def _end(self) -> None:
-        self.tape.ended = True  # on the tape, which backward passes see that run in other threads
+        self.tape.ended = True  # the tape is shared: backward passes in other threads see it too
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -219,7 +218,7 @@ class Recording(TorchDispatchMode):
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, ask_for_all(operation, args))
         operation = OPERATIONS[func]
-        fingerprints = self._take_fingerprints(operation, args)  # before the inputs leave the cache
+        fingerprints = self._take_fingerprints(operation, args)  # while the inputs are in the cache
         record = None
         if fingerprints is None:
             returned = func(*args, **kwargs)
@@ -232,7 +231,7 @@ class Recording(TorchDispatchMode):
     def _compute(
         self, function: OpOverload, operation: Operation, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Call an operation that is recorded, in memory that was held before if there is some."""
+        """Call an operation that is recorded, in memory from the pool if it has some."""
         if operation.into is not None:
             rows = args[operation.rows[0]]
             shape = torch.Size((*rows.shape[:-1], args[-1].shape[-1]))
@@ -243,7 +242,7 @@ class Recording(TorchDispatchMode):
     def _take_fingerprints(
         self, operation: Operation, args: tuple[Any, ...]
     ) -> tuple[InputFingerprint, ...] | None:
-        """Return the inputs' fingerprints; None where there are none, or they would not pay."""
+        """Return the inputs' fingerprints; None if they cannot be taken or would not pay."""
         if not operation.pays(args):
             return None
         fingerprints = []
@@ -271,7 +270,7 @@ def _describe(
     tensors = results[: operation.results]
     if any(type(result) is not Tensor for result in tensors):
         return None
-    # Held by other tensors than the model's, so that a storage's users can be counted.
+    # Own tensor objects, so that `BufferPool.put` sees whether others use the storage.
     held = tuple(tensor.detach() for tensor in tensors)
     return Record(
         function,
@@ -287,7 +286,7 @@ def refuse_random(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Refuse a call that draws random numbers.
 
     Raises:
-        ConfigurationError: if it does; the training forward would draw others than the
+        ConfigurationError: if it does: the training forward would draw other numbers than the
             selection pass did.
     """
     if is_random(function, args, kwargs):
@@ -310,7 +309,7 @@ def _storage(tensor: Tensor) -> int:
 
 def _has_storage(value: Any) -> TypeGuard[Tensor]:
     if not isinstance(value, Tensor) or is_traceable_wrapper_subclass(value):
-        return False  # a wrapper, such as a distributed tensor, has none of its own
+        return False  # a wrapper, such as a distributed tensor, has no storage of its own
     return value.layout == torch.strided and not value.is_nested
 
 

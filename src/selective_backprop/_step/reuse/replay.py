@@ -1,9 +1,9 @@
-"""Activation reuse: what a selection pass computed is not computed again for the rows kept.
+"""Activation reuse: the training forward takes results from the selection pass.
 
 Heavy operations of the selection pass are recorded with fingerprints of their inputs. In the
-training forward of the selected rows each is answered from the record, if its inputs are found
-to be those rows' inputs: then its result is theirs, since row `i` of the result depends on
-nothing else. Automatic differentiation happens above, and sees the operation as if computed.
+training forward, an operation whose inputs are those of the selected rows returns those rows of
+the recorded result: row `i` of the result depends on row `i` of the inputs and on arguments
+that are the same. Autograd runs above this, and sees an operation that was computed.
 """
 
 from collections.abc import Generator
@@ -35,7 +35,7 @@ from selective_backprop._step.reuse.recording import (
     refuse_random,
 )
 
-REMEMBERED = 4096  # operations whose trial is remembered; shapes that vary make more of them
+REMEMBERED = 4096  # verified operations to remember; each new shape adds another
 
 
 @dataclass
@@ -43,12 +43,12 @@ class ReuseCounts:
     """Where the results of a training forward's heavy operations came from.
 
     Attributes:
-        operations: how many there were.
-        reused: how many were answered from the record.
-        products: multiplications they take.
-        spared: multiplications of those that were answered.
-        strayed: whether operations came in another order than in the selection pass; those after
-            the point where recording stopped do not count.
+        operations: how many heavy operations there were.
+        reused: how many results came from the record.
+        products: multiplications that all of them take.
+        spared: multiplications of those that were reused.
+        strayed: whether operations came in another order than in the selection pass, as far as
+            that was recorded.
     """
 
     operations: int = 0
@@ -62,11 +62,11 @@ class Replay(TorchDispatchMode):
     """Answer heavy operations from a record.
 
     Args:
-        tape: the record; each entry is released once it was asked for.
-        rows: the candidates that the forward is of.
-        verified: which operations were answered rightly when they were computed as well.
-        fingerprints: as for the recording.
-        pool: takes the memory of results that were asked for.
+        tape: the record; each entry is released after its use.
+        rows: the candidates that the forward runs on.
+        verified: operations whose recorded results were compared with computed ones.
+        fingerprints: those that the recording used.
+        pool: takes the memory of results after their use.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Replay(TorchDispatchMode):
     def _recognise(
         self, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Order | None:
-        """Return the order in which the inputs are those of the rows; None if they are not."""
+        """Return the order in which the inputs are the selected rows'; None if they differ."""
         operation = record.operation
         others = dict(other_arguments(operation, args, kwargs))
         if not record.intact or others.keys() != record.held.keys():
@@ -159,17 +159,18 @@ class Replay(TorchDispatchMode):
                     record.fingerprints, projections, shared, inputs, strict=True
                 )
             )
-            # Where both orders fit, the rows are the same in both, and so are their results.
+            # If both orders fit, they hold the same rows, and so the same results.
             if alike and all(
                 self._same_other(held, others[key], order) for key, held in record.held.items()
             ):
                 return order
+            # With one entry per candidate, both orders are the same.
             if all(inner == 1 for inner in shared):
                 return None
         return None
 
     def _same_other(self, held: tuple[Any, int], now: Any, order: Order) -> bool:
-        """Return whether an argument is what it was, or the rows of what it was."""
+        """Return whether an argument is unchanged, or is the selected rows of the earlier one."""
         before, version = held
         if not isinstance(before, Tensor) or not isinstance(now, Tensor):
             return type(before) is type(now) and before == now
@@ -198,21 +199,21 @@ class Replay(TorchDispatchMode):
 
 
 class VerifiedOps:
-    """Remember which operations the record answered rightly when they were computed as well."""
+    """Remember which operations' recorded results equalled computed ones."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, bool] = {}
 
     def allow(self, place: int, record: Record) -> bool:
-        """Return whether an operation may be answered, or at least be tried."""
+        """Return whether a recorded result may be used or compared: no comparison has failed."""
         return self._seen.get(_signature(place, record), True)
 
     def passed(self, place: int, record: Record) -> bool:
-        """Return whether an operation was tried and answered rightly."""
+        """Return whether the operation's recorded result was compared and was right."""
         return self._seen.get(_signature(place, record), False)
 
     def note(self, place: int, record: Record, right: bool) -> None:
-        """Remember a trial."""
+        """Remember the outcome of a comparison."""
         if len(self._seen) >= REMEMBERED:
             self._seen.clear()
         self._seen[_signature(place, record)] = right
@@ -228,9 +229,9 @@ class Reuse:
 
     @contextmanager
     def recording(self, candidates: int) -> Generator[Tape]:
-        """Run a selection pass over so many rows in the body, and record it."""
+        """Record the selection pass over `candidates` rows that runs in the body."""
         tape = Tape(candidates)
-        # Fused inference kernels take another way than training does.
+        # Fused inference kernels call other operations than training does.
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
@@ -243,7 +244,7 @@ class Reuse:
 
     @contextmanager
     def replaying(self, tape: Tape, rows: RowIndices) -> Generator[ReuseCounts]:
-        """Run the training forward of some of the rows in the body, using the record up."""
+        """Reuse the record in the training forward of `rows` that runs in the body; use it up."""
         replay = Replay(tape, rows, self._verified, self._fingerprints, self._pool)
         try:
             with replay:
@@ -258,14 +259,14 @@ def _signature(place: int, record: Record) -> tuple[Any, ...]:
 
 
 def _same_result(answer: Any, computed: Any) -> bool:
-    """Return whether an answer is what was computed, to within what kernels differ by."""
+    """Return whether recorded and computed results agree to within kernels' rounding."""
     one = answer[0] if isinstance(answer, tuple) else answer
     other = computed[0] if isinstance(computed, tuple) else computed
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     precision = torch.finfo(one.dtype).eps
     if one.is_cuda:
-        precision = max(precision, 2.0**-10)  # of TF32, in which matrices may be multiplied
+        precision = max(precision, 2.0**-10)  # of TF32, which may multiply the matrices
     apart = torch.linalg.vector_norm(one - other, dtype=torch.float64)
     size = torch.linalg.vector_norm(other, dtype=torch.float64)
     return bool(apart <= size * precision ** (2 / 3))

@@ -1,4 +1,4 @@
-"""The parts of the adapter for Lightning; whichever is imported, Lightning's version is checked."""
+"""The parts of the adapter for Lightning; importing any of them checks Lightning's version."""
 
 from selective_backprop.integrations._lightning._version import check_version, installed_version
 

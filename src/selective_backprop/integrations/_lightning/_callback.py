@@ -1,4 +1,4 @@
-"""The callback: knows which batch is trained on, logs what selection does, keeps its state."""
+"""The callback: follows which batch is trained on, logs selection, and keeps its state."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,18 +20,18 @@ class SelectionCallback(Callback):
     At the end of each epoch it logs, through `self.log`:
 
     - `selection/rate`: the share of the epoch's candidates that was trained on;
-    - `selection/cost`, what scoring and training took since training began, and
-      `selection/plain_cost`, what training on every candidate would have taken, both in forward
-      passes of one example, a backward pass being two;
-    - `selection/score_mean`: the mean score of the candidates that were scored in the epoch, or of
-      the losses that training recorded where the strategy lives on those.
+    - `selection/cost`, the cost of scoring and training since training began, and
+      `selection/plain_cost`, what training on every candidate would have cost; the unit is a
+      forward pass of one example, and a backward pass counts as two;
+    - `selection/score_mean`: the mean score of the candidates that were scored in the epoch, or
+      the mean of recorded losses if the strategy selects by those.
 
-    What selection remembers goes into Lightning's checkpoints, with each rank's random streams,
-    which Lightning leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
-    epoch too: on a CPU with the same weights, bit for bit, as without the interruption.
+    Lightning's checkpoints include the state of selection and each rank's random streams, which
+    Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
+    epoch too: on a CPU the weights are bit for bit those of an uninterrupted run.
 
-    Where the number of batches differs from epoch to epoch, `train_dataloader()` is called again
-    before the next one, which is how Lightning learns of it.
+    If the number of batches differs from epoch to epoch, Lightning calls `train_dataloader()`
+    again before the next epoch, to learn the new length.
     """
 
     def __init__(self) -> None:
@@ -43,15 +43,15 @@ class SelectionCallback(Callback):
         self._announced: int | None = None
 
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
-        """Return the passes of a training, made when they are first asked for.
+        """Return the passes of this training; the first call makes them.
 
         Args:
-            loader: the `LightningLoader` that asks.
-            trainer: it trains under.
-            make: makes them.
+            loader: the `LightningLoader` that calls this.
+            trainer: its trainer.
+            make: makes the passes.
 
         Raises:
-            ConfigurationError: if they do not fit what a checkpoint holds.
+            ConfigurationError: if the checkpoint's state does not fit them.
         """
         self._loader = loader
         if self._passes is None:
@@ -68,11 +68,11 @@ class SelectionCallback(Callback):
 
     @property
     def running(self) -> Passes | None:
-        """The passes of the training that runs; None before, or where nothing is selected."""
+        """The passes of the current training; None before it, or if nothing is selected."""
         return self._passes
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse what cannot work, and make room for a training."""
+        """Refuse a training that cannot work, and reset for a new one."""
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
@@ -81,7 +81,7 @@ class SelectionCallback(Callback):
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse other loaders, and put random streams where a checkpoint says they stood."""
+        """Refuse other loaders, and restore the random streams from a checkpoint."""
         if self._loader is None or trainer.train_dataloader is not self._loader:
             found = type(trainer.train_dataloader).__name__
             raise ConfigurationError(
@@ -94,7 +94,7 @@ class SelectionCallback(Callback):
         self._note_length()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let no other loader be asked for again."""
+        """Stop Lightning from asking for the loader again."""
         if trainer.reload_dataloaders_every_n_epochs:
             self._note_length()
         trainer.reload_dataloaders_every_n_epochs = 0
@@ -102,19 +102,19 @@ class SelectionCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Note which batch is trained on."""
+        """Note that training on the next batch starts."""
         if self._passes is not None:
             self._passes.take()
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        """Refuse a step that leaves out weights or losses, before it changes anything."""
+        """Refuse a step that left out weights or losses, before it changes the model."""
         if self._passes is not None:
             self._passes.check_loss()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the pass, log, and let Lightning ask for the next length if it is another."""
+        """End the pass and log; let Lightning ask for the next length if it differs."""
         passes = self._passes
         if passes is None:
             return
@@ -142,7 +142,7 @@ class SelectionCallback(Callback):
             trainer.reload_dataloaders_every_n_epochs = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return every rank's state, on rank 0; all ranks must ask."""
+        """Return every rank's state, on rank 0; all ranks must call this."""
         trainer, passes = self._trainer, self._passes
         if trainer is None or passes is None:
             return {}
@@ -155,13 +155,13 @@ class SelectionCallback(Callback):
         return {"ranks": ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict()` when the loader is asked for batches.
+        """Go on from `state_dict()` once the loader makes its passes.
 
         Raises:
             ConfigurationError: if it is of another number of ranks, or damaged.
         """
         trainer = self._trainer
-        if trainer is None:  # weights alone are asked for, as by Trainer.validate
+        if trainer is None:  # only weights are loaded, as by Trainer.validate
             return
         (saved,) = Saved(state_dict).fields("ranks")
         ranks = list(saved.items())
@@ -185,7 +185,7 @@ class SelectionCallback(Callback):
 
 
 def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
-    """Return what selection did between two moments, by name; None where nothing came up."""
+    """Return the values to log; the rate is that between the two, None without candidates."""
     recent = after.since(before)
     return {
         "rate": recent.rate if recent.candidates else None,

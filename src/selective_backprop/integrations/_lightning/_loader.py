@@ -35,22 +35,22 @@ class LightningLoader:
     """Wrap a data loader so that Lightning trains on the examples worth training on.
 
     Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a
-    `SelectionCallback` to the trainer. Batches are as the wrapped loader makes them; candidates
+    `SelectionCallback` to the trainer. Batches are as the wrapped loader makes them. Candidates
     are scored on the module's device and in the trainer's precision, as `training_step` would see
-    them, the hooks for the transfer of batches included. With several devices, each gets its own
-    part of the data, as it would without selection. How long training is, is asked of the trainer.
+    them, after the hooks for the transfer of batches. With several devices, each gets its own
+    part of the data, as without selection. The trainer tells how long training is.
 
-    `len()` is exact in every epoch for strategies that draw an exact number by fresh scores or by
-    none. For others it is unknown, and Lightning fetches one batch ahead, as for an iterable data
-    set: the batch that comes next is then scored by the model before the step.
+    `len()` is exact in every epoch for strategies that draw an exact number by fresh scores or
+    without scores. For others it is unknown, and Lightning fetches one batch ahead, as for an
+    iterable data set: the next batch is then scored before the current step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
         module: the module in training.
-        loss_fn: as for `SelectiveLoader`; may be None where `losses` is given or nothing is scored.
+        loss_fn: as for `SelectiveLoader`; may be None if `losses` is given or nothing is scored.
         strategy: what to select and when.
-        net: the part of the module that takes a batch's inputs and gives the outputs that `loss_fn`
-            takes; by default the module's own `forward`.
+        net: the part of the module that maps a batch's inputs to the outputs that `loss_fn`
+            takes; by default the module itself.
         losses: as for `SelectiveLoader`; called with `net`.
         outputs: as for `SelectiveLoader`; called with `net`.
         batch_size: as for `SelectiveLoader`.
@@ -60,11 +60,11 @@ class LightningLoader:
         generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
         shard: deal the examples out to the ranks. A loader with a `DistributedSampler` is left as
-            it is; pass False where another sampler does it.
+            it is; pass False if another sampler deals them out.
 
     Raises:
-        ConfigurationError: if an option, or a combination of them, cannot work; what depends on the
-            trainer is refused when training starts.
+        ConfigurationError: if an option, or a combination of them, cannot work; options of the
+            trainer are checked when training starts.
         LoaderError: if the loader cannot be wrapped.
     """
 
@@ -89,7 +89,7 @@ class LightningLoader:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
-        open_source(loader)  # refuses now what could not be wrapped later
+        open_source(loader)  # refuse now a loader that cannot be wrapped later
         self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
         _check_module(module, self._strategy, net, losses, outputs)
         self._loader, self._module, self._net = loader, module, net
@@ -113,11 +113,11 @@ class LightningLoader:
 
     @property
     def selective(self) -> SelectiveLoader:
-        """The selective loader that makes the batches, with its `stats`; there once fit runs."""
+        """The selective loader that makes the batches, with its `stats`; made once fit runs."""
         return self._passes().loader
 
     def __len__(self) -> int:
-        """Return the number of batches of the epoch that runs, or else of the coming one.
+        """Return the number of batches of the current epoch, or else of the next.
 
         Raises:
             TypeError: if that is not known ahead in every epoch.
@@ -125,18 +125,18 @@ class LightningLoader:
         return self._passes().length()
 
     def __bool__(self) -> bool:
-        """Return True: a loader that would yield nothing is refused when it is wrapped."""
+        """Return True: a loader that would yield no batch is refused when it is wrapped."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches that are yet to be trained on in the epoch."""
+        """Return an iterator over the epoch's batches that are not trained on yet."""
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the callback keeps the state, that of all ranks and at all times.
+        """Return nothing: the callback keeps the state, for all ranks and at any time.
 
-        Lightning keeps it of one rank, within epochs alone. That there is this method tells it
-        that the loader can go on there.
+        Lightning would keep it for one rank, and only within epochs. The presence of this method
+        tells Lightning that the loader can resume within an epoch.
         """
         return {}
 
@@ -144,7 +144,7 @@ class LightningLoader:
         """Take nothing from `state_dict()`, which returned nothing."""
 
     def _passes(self) -> Passes:
-        """Return what yields the batches in the training that runs."""
+        """Return the passes of the current training, which yield the batches."""
         trainer = getattr(self._module, "_trainer", None)
         if trainer is None:
             raise LoaderError(
@@ -184,10 +184,10 @@ class LightningLoader:
 
 
 def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
-    """Return the loss of a training batch from the losses of its rows, and remember these.
+    """Return the loss of a training batch from the losses of its rows, and record these.
 
-    End `training_step` with it where the strategy weighs rows or learns from recorded losses; with
-    other strategies, and without a `LightningLoader`, it is the mean.
+    End `training_step` with it if the strategy reweights rows or selects by recorded losses. With
+    other strategies, and without a `LightningLoader`, it returns the mean.
 
     Args:
         module: the module in training.

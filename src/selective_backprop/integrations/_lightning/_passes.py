@@ -1,10 +1,10 @@
-"""A selective loader's batches in the hands of a consumer that may fetch one ahead.
+"""A selective loader's batches, for a consumer that may fetch one ahead.
 
-Lightning asks a loader for its length once, and takes it for that of all epochs. Where it is
-known, no batch is fetched before the last one was trained on, and none is asked for after the
-last. Where it is not, Lightning fetches one batch ahead, to know the last when it comes. Either
-way it makes iterators that it never uses, and takes one up again after a checkpoint. So batches
-are counted here when they are trained on, and not when they are fetched.
+Lightning asks a loader for its length once, and uses it for all epochs. If the length is known,
+Lightning trains on each batch before it fetches the next, and fetches none after the last. If
+not, it fetches one batch ahead, to notice the last. Either way it makes iterators that it never
+uses, and iterates anew after a checkpoint. So batches are counted here when they are trained on,
+not when they are fetched.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ from selective_backprop.integrations._lightning._seen import Mean
 
 
 class Fetched(NamedTuple):
-    """A batch that Lightning has, or will be given again, and what is known of its rows."""
+    """A batch that was fetched and not yet trained on, with its selection."""
 
     batch: Any
     selection: Selection
@@ -37,19 +37,18 @@ class Passes:
 
     Args:
         loader: yields each batch with its selection.
-        device: where batches are.
+        device: the batches' device.
         sized: whether the length of every epoch is known before it begins.
-        mean: of the scores since it was last asked; takes in the losses of a strategy that lives
-            on those.
+        mean: the mean of scores; of recorded losses if the strategy selects by those.
 
     Attributes:
         loader: as given.
         sized: as given.
         scores: as `mean`.
-        selection: of the batch that is trained on; None before the first.
-        filed: whether its losses have been through `loss`.
-        idle: whether nothing was asked of the loader yet.
-        before: what was counted when the pass began that runs.
+        selection: that of the batch that is trained on; None before the first.
+        filed: whether that batch's losses went through `loss`.
+        idle: whether no batch was fetched from the loader yet.
+        before: the loader's counts when the current pass began.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Passes:
         self._lives_on_losses = terms.reweights or self._records
 
     def length(self) -> int:
-        """Return the batches of the pass that runs, or else of the coming one.
+        """Return the number of batches of the current pass, or else of the next.
 
         Raises:
             TypeError: if that is not known ahead in every epoch.
@@ -85,9 +84,9 @@ class Passes:
         return self._length if self._length is not None else len(self.loader)
 
     def batches(self) -> Iterator[Any]:
-        """Yield what was fetched and not trained on, then the rest of the pass.
+        """Yield the batches that were fetched and not trained on, then the rest of the pass.
 
-        A pass that is trained on to its end makes room for the next.
+        If the pass was trained on to its end, yield the next pass.
         """
         if self._is_complete:
             self._finish()
@@ -98,10 +97,10 @@ class Passes:
             yield fetched.batch
 
     def take(self) -> None:
-        """Note that the oldest batch that was fetched is trained on now.
+        """Note that training on the oldest fetched batch starts now.
 
         Raises:
-            LoaderError: if there is none, so that somebody else has yielded it.
+            LoaderError: if none was fetched, so that the batch comes from another loader.
         """
         if not self._ahead:
             raise LoaderError(
@@ -128,7 +127,7 @@ class Passes:
         return (self.selection.weights * losses).mean()
 
     def check_loss(self) -> None:
-        """Refuse a step that leaves out what the strategy lives on.
+        """Refuse a step that leaves out the weights or losses that the strategy needs.
 
         Raises:
             ConfigurationError: if the losses did not go through `loss`.
@@ -143,14 +142,14 @@ class Passes:
         )
 
     def settle(self, *, resumable: bool) -> Stats:
-        """End the pass with Lightning's epoch, and return what was counted before it.
+        """End the pass with Lightning's epoch, and return the counts from before it.
 
-        What comes after the last full batch is scored, and waits or is let go, as at the end of
-        any loop. Where Lightning broke off, the rest of the pass is left out.
+        Candidates after the last full batch are scored, and wait or are dropped, as at the end of
+        any loop. If Lightning ended the epoch early, the rest of the pass is left out.
 
         Args:
-            resumable: whether training may be taken up within the epoch, so that a pass that is
-                not over stays open.
+            resumable: whether training may resume within the epoch, so that an unfinished pass
+                stays open.
         """
         before = self.before
         if self._is_complete:
@@ -179,13 +178,13 @@ class Passes:
             return None
 
     def _open(self) -> None:
-        """Begin the coming pass, or go on with one that was saved."""
+        """Begin the next pass, or go on with one that was saved."""
         if not self._taken and self._length is None:
             self.before = self.loader.stats
             self._length = len(self.loader) if self.sized else None
-        self.loader.set_epoch(self.loader.next_epoch)  # the sampler's number, in a shard
+        self.loader.set_epoch(self.loader.next_epoch)  # tells a sampler of ranks the epoch
         running = iter(self.loader)
-        assert isinstance(running, Epoch)  # which can be ended
+        assert isinstance(running, Epoch)  # it can be closed
         self._running = running
 
     def _finish(self) -> None:
@@ -198,7 +197,7 @@ class Passes:
 
     def _break_off(self) -> None:
         if self._running is None:
-            self._open()  # which was saved, and not taken up again
+            self._open()  # the pass was saved, and not resumed yet
         assert self._running is not None
         self._running.close()
         self._reset()
@@ -209,10 +208,10 @@ class Passes:
         self.before = self.loader.stats
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where training stands, the batches included that were fetched ahead of it.
+        """Return the state of training, with the batches that were fetched ahead.
 
         Raises:
-            BatchError: if a batch that is ahead cannot be saved.
+            BatchError: if such a batch cannot be saved.
         """
         return {
             "loader": self.loader.state_dict(),
@@ -227,11 +226,11 @@ class Passes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
 
-        A stream that cannot go on within an epoch begins a new one, behind what was ahead.
+        A stream that cannot resume within an epoch begins a new one after the fetched batches.
 
         Raises:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing has changed then.
+                nothing is changed in that case.
         """
         loader, ahead, taken, length, ended, before, scores = Saved(state).fields(
             "loader", "ahead", "taken", "length", "ended", "before", "scores"

@@ -1,4 +1,4 @@
-"""Show a batch that is scored as `training_step` will see it."""
+"""Convert a batch for scoring as Lightning converts it for `training_step`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from selective_backprop._batches.structure import map_tensors
 
 @dataclass
 class Mean:
-    """A mean that is taken without reading the device until it is asked for."""
+    """A running mean that never waits for the device."""
 
     total: Tensor | float = 0.0
     count: int = 0
 
     def add(self, values: Any) -> None:
-        """Take in a tensor of values; what is none is left to others to refuse."""
+        """Add a tensor of values; ignore anything else, which a later check refuses."""
         if isinstance(values, Tensor) and values.numel():
             self.total = self.total + values.detach().float().sum()
             self.count += values.numel()
 
     def take(self) -> Tensor | float | None:
-        """Return the mean of what was taken in since the last time; None if nothing was."""
+        """Return the mean of the values since the last call; None if there were none."""
         total, count = self.total, self.count
         self.total, self.count = 0.0, 0
         return total / count if count else None
@@ -36,17 +36,16 @@ class Mean:
 
 @dataclass(frozen=True)
 class AsTrained:
-    """A function of `(model, batch)`, given what `training_step` is given.
+    """A function of `(model, batch)` that gets the batch as `training_step` would.
 
-    Inputs are converted and the forward pass runs as the trainer's precision asks for, and the
-    hooks for the transfer of a batch are called, on a copy: the batch itself is yet to go through
-    them when it is trained on.
+    The trainer's precision converts the inputs and applies to the forward pass. The batch's
+    transfer hooks run on a copy, since the batch itself goes through them later, in training.
 
     Args:
-        function: what to call.
-        precision: the trainer's.
-        hooks: what the batch goes through before a step.
-        mean: takes in what is returned; None if nothing does.
+        function: the function to call.
+        precision: the trainer's precision plugin.
+        hooks: the hooks that a batch goes through before a step.
+        mean: adds up the returned values; None to leave them.
     """
 
     function: Callable[[nn.Module, Any], Any]
@@ -55,7 +54,7 @@ class AsTrained:
     mean: Mean | None = None
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        """Return what the function does."""
+        """Return the function's result."""
         batch = self.precision.convert_input(batch)
         if self.hooks:
             batch = map_tensors(torch.clone, batch)
@@ -69,7 +68,7 @@ class AsTrained:
 
 
 def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:
-    """Return the hooks that a batch goes through before a step, where the user has any."""
+    """Return the user's own hooks that a batch goes through before a step."""
     found: list[Callable[[Any], Any]] = []
     for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
         for owner in (trainer.datamodule, trainer.lightning_module):

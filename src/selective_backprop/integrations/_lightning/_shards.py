@@ -1,4 +1,4 @@
-"""Deal a data loader out to the ranks, as Lightning does with loaders of its own."""
+"""Deal a data loader's examples out to the ranks, as Lightning does."""
 
 import copy
 import os
@@ -22,15 +22,15 @@ from selective_backprop._core.errors import LoaderError
 def as_lightning_would(
     loader: DataLoader[Any], trainer: Trainer, *, shard: bool
 ) -> DataLoader[Any]:
-    """Return the loader as this rank is to iterate it; the one that is passed in stays as it is.
+    """Return a copy of the loader for this rank to iterate.
 
     Examples are dealt out by a `DistributedSampler`, seeded as Lightning's are, and workers are
     seeded where `seed_everything(workers=True)` asks for it.
 
     Args:
-        loader: the user's.
+        loader: the user's loader; it is not changed.
         trainer: knows the ranks.
-        shard: whether to deal out; a loader with a `DistributedSampler` is left alone anyway.
+        shard: whether to deal out; a `DistributedSampler` in the loader is kept in any case.
 
     Raises:
         LoaderError: if the loader draws by a sampler that cannot be dealt out.
@@ -68,7 +68,7 @@ def _deal_out(loader: DataLoader[Any], trainer: Trainer) -> None:
         seed=int(os.environ.get("PL_GLOBAL_SEED", 0)),
         **(trainer.distributed_sampler_kwargs or {}),
     )
-    # A loader refuses to have them set; a rebuilt one would not be faithful to subclasses.
+    # A loader refuses to have these set; building a new one would lose what subclasses add.
     object.__setattr__(loader, "sampler", dealt)
     object.__setattr__(
         loader, "batch_sampler", BatchSampler(dealt, batches.batch_size, batches.drop_last)

@@ -11,10 +11,10 @@ from selective_backprop._core.saved_state import Saved
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
-    """Return where the random streams stand, in plain containers.
+    """Return the states of the random streams, in plain containers.
 
     Args:
-        device: the model's; where it is a GPU, its stream is among them.
+        device: the model's device; if it is a GPU, its stream is included.
     """
     kind, keys, *place = np.random.get_state()
     return {
@@ -26,10 +26,10 @@ def save_streams(device: torch.device) -> dict[str, Any]:
 
 
 def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
-    """Return what puts the random streams where they stood.
+    """Return a function that restores the random streams.
 
     Raises:
-        ConfigurationError: if what was saved is damaged.
+        ConfigurationError: if the saved state is damaged.
     """
     host, cuda, numpy, python = saved.fields("torch", "cuda", "numpy", "python")
     stream, gpu = host.random_state(), None

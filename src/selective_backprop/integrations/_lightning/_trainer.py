@@ -1,4 +1,4 @@
-"""What a trainer is asked for: the length of training, and what it cannot be combined with."""
+"""Checks of a trainer's options, and the length of training that they give."""
 
 import inspect
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from selective_backprop.strategies import Strategy
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse a training in which selection could not work, before anything is loaded.
+    """Refuse a training in which selection cannot work, before anything is loaded.
 
     Raises:
-        ConfigurationError: if it is one.
+        ConfigurationError: if an option of the trainer, or `training_step`, rules selection out.
     """
     if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
         raise ConfigurationError(
@@ -46,7 +46,7 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
 
 
 def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse fractions of an epoch whose length is not known.
+    """Refuse options that are fractions of an epoch, if its length is not known.
 
     Raises:
         ConfigurationError: if the trainer is given one.
@@ -64,13 +64,13 @@ def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
 def length_of_training(
     trainer: Trainer, strategy: Strategy
 ) -> tuple[float | None, Callable[[], float] | None]:
-    """Return how long training will be: `epochs` or `progress`, as `SelectiveLoader` takes them.
+    """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
-    Epochs are exact and known ahead; where `max_steps` may end training, the fraction of the
-    steps, or of the epochs where that is more, is asked for as it goes.
+    Epochs are exact and known ahead. If `max_steps` may end training, `progress` returns the
+    fraction of the steps that is done, or that of the epochs if it is larger.
 
     Raises:
-        ConfigurationError: if nothing tells, and the strategy must know.
+        ConfigurationError: if the length is unknown, and the strategy needs it.
     """
     epochs, steps = trainer.max_epochs, trainer.max_steps
     bounded = epochs is not None and epochs > 0
@@ -95,8 +95,8 @@ def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -
     """Return whether a strategy's number of batches is known before each epoch.
 
     Args:
-        strategy: what is selected.
-        nonfinite: what happens to losses that are not finite.
+        strategy: what to select and when.
+        nonfinite: what to do with losses that are not finite.
         by_steps: whether the number of steps ends training.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule

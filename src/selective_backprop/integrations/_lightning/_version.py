@@ -23,7 +23,7 @@ def check_version(found: str | None) -> None:
         found: the version that is installed, or None.
 
     Raises:
-        ImportError: if there is none.
+        ImportError: if Lightning is not installed.
         ConfigurationError: if it is too old.
     """
     install = f"pip install 'lightning>={OLDEST}'"
