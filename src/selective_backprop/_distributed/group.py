@@ -4,7 +4,7 @@ import atexit
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, distributed
@@ -27,15 +27,11 @@ class Alone:
 class Group:
     """One of several processes that train one model, each on its own shard of the data.
 
-    Attributes:
-        rank: this process's number in the group.
-        size: how many there are, at least 2.
-        device: where messages must lie to be sent.
-        members: torch's process group; None for all processes.
+    `members` is torch's process group, None for all processes; messages are sent from `device`.
     """
 
     rank: int
-    size: int
+    size: int  # at least 2
     device: torch.device
     members: Any = None
 
@@ -43,11 +39,7 @@ class Group:
         """Return the messages of all ranks, `[rank, ...]`, on the group's device.
 
         Every rank must call this, with a message of the same shape and type. It returns when
-        all have.
-
-        Args:
-            message: this rank's.
-            doing: what this rank does, such as "opens epoch 3"; for the error's message.
+        all have. `doing` says for errors what this rank does, such as "opens epoch 3".
 
         Raises:
             LoaderError: if a rank has died, or has not called within the group's timeout.
@@ -73,15 +65,10 @@ class Group:
         return torch.stack(places)
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield the rows of all ranks, in pieces of bounded size.
+        """Yield a rank, a position among its rows and the piece of rows there, for all ranks' rows.
 
-        Args:
-            rows: this rank's, `[row, ...]`; only their number may differ between ranks.
-            counts: how many rows each rank has; every rank must know all of them.
-
-        Yields:
-            A rank, the position of a piece among that rank's rows, and the piece. The order is
-            the same on every rank, and keeps each rank's rows in order.
+        The order is the same on every rank, and keeps each rank's rows in order. Ranks may have
+        different numbers of rows, and all know them as `counts`.
         """
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
@@ -99,15 +86,8 @@ class Group:
 Ranks: TypeAlias = Alone | Group
 
 
-class _Sent(NamedTuple):
-    """Tensors given to gloo, a view of each, and how often each was held before it was sent."""
-
-    tensors: list[Tensor]
-    views: list[Tensor]
-    holders: list[int]
-
-
-_kept: dict[int, _Sent] = {}
+# Tensors given to gloo, a view of each, and how often each was held before it was sent.
+_kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 
 
 def _keep(tensors: list[Tensor]) -> None:
@@ -120,14 +100,15 @@ def _keep(tensors: list[Tensor]) -> None:
     for ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
     """
     _forget_sent()
-    views = [tensor.view_as(tensor) for tensor in tensors]
-    _kept[id(views)] = _Sent(tensors, views, _holders(tensors))
+    for tensor in tensors:
+        view = tensor.view_as(tensor)
+        _kept[id(tensor)] = tensor, view, _holders(tensor)
 
 
 def _forget_sent() -> None:
     """Let go of what gloo has let go of."""
-    for key, sent in list(_kept.items()):
-        if all(now <= then for now, then in zip(_holders(sent.tensors), sent.holders, strict=True)):
+    for key, (tensor, _, holders) in list(_kept.items()):
+        if _holders(tensor) <= holders:
             _kept.pop(key, None)
 
 
@@ -145,19 +126,15 @@ def _wait_for_gloo() -> None:
         _forget_sent()
 
 
-def _holders(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how often each tensor is held outside Python; 0 where torch cannot tell."""
-    count = getattr(Tensor, "_use_count", lambda tensor: 0)
-    return [count(tensor) for tensor in tensors]
+def _holders(tensor: Tensor) -> int:
+    """Return how often a tensor is held outside Python; 0 where torch cannot tell."""
+    return getattr(tensor, "_use_count", lambda: 0)()
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
-    """Return who this process trains with.
+    """Return who this process trains with: the members of a process group, by default all.
 
-    Args:
-        members: torch's process group of those that share the data; None for all processes.
-        device: where the model is; messages lie there if the group cannot send from the host's
-            memory.
+    Messages lie on `device`, the model's, if the group cannot send from the host's memory.
 
     Raises:
         ConfigurationError: if `members` is not a process group that this process is in.
@@ -169,26 +146,20 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
             "process_group= was given, and no process group is running: call "
             "torch.distributed.init_process_group() first, or leave it out to train alone"
         )
-    _check_members(members)
-    size = distributed.get_world_size(members)
-    if size == 1:
-        return Alone()
-    return Group(distributed.get_rank(members), size, _device_of(members, device), members)
-
-
-def _check_members(members: Any) -> None:
-    if members is None:
-        return
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(
             "process_group= is one that this process is no member of; pass the group that shares "
             "the data with this process"
         )
-    if not isinstance(members, distributed.ProcessGroup):
+    if not isinstance(members, distributed.ProcessGroup | None):
         raise ConfigurationError(
             f"process_group={members!r} is no process group of torch; pass one such as "
             'new_group(ranks) or device_mesh.get_group("data")'
         )
+    size = distributed.get_world_size(members)
+    if size == 1:
+        return Alone()
+    return Group(distributed.get_rank(members), size, _device_of(members, device), members)
 
 
 def _device_of(members: Any, device: torch.device | None) -> torch.device:

@@ -13,10 +13,7 @@ from selective_backprop._distributed.group import Group
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
     """Return each rank's numbers, after checking that all ranks were built alike.
 
-    Args:
-        group: the ranks.
-        built: what this rank was built with; values are compared by what they print.
-        numbers: further numbers of this rank; equally many on each rank.
+    The values in `built` are compared by what they print. Each rank sends equally many numbers.
 
     Raises:
         ConfigurationError: if ranks were built differently; the difference is named.
@@ -33,15 +30,14 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
         own = torch.tensor(list(words), dtype=torch.uint8)
         for rank, _, piece in group.gather_rows(own, [each[1] for each in gathered]):
             texts[rank] += bytes(piece.tolist())
-        raise ConfigurationError(_describe([json.loads(text) for text in texts]))
+        first, *others = (json.loads(text) for text in texts)
+        raise ConfigurationError(
+            next(
+                f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
+                f"{name}={first.get(name)}; build it alike on all ranks"
+                for rank, other in enumerate(others, start=1)
+                for name in first | other
+                if first.get(name) != other.get(name)
+            )
+        )
     return [each[2:] for each in gathered]
-
-
-def _describe(built: list[dict[str, str]]) -> str:
-    return next(
-        f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
-        f"{name}={built[0].get(name)}; build it alike on all ranks"
-        for rank, other in enumerate(built)
-        for name in {**built[0], **other}
-        if built[0].get(name) != other.get(name)
-    )

@@ -15,30 +15,20 @@ EPOCHS, TURNS = 2**10, 2**19  # fit into an int32 beside the status; counts abov
 
 
 class Status(IntEnum):
-    """A rank's state, as it tells the others.
+    """A rank's state, which it sends to the others."""
 
-    `READY` holds a full training batch, `ENDED` has none left in this epoch, `FAILED` is about
-    to raise, `OPENING` begins an epoch.
-    """
-
-    READY = 0
-    ENDED = 1
-    FAILED = 2
-    OPENING = 3
+    READY = 0  # holds a full training batch
+    ENDED = 1  # has none left in this epoch
+    FAILED = 2  # is about to raise
+    OPENING = 3  # begins an epoch
 
 
 class Head(NamedTuple):
-    """How far a rank has come, in 31 bits.
-
-    Attributes:
-        status: the rank's state.
-        epoch: the running epoch's number, modulo 1,024.
-        turn: how many exchanges of this epoch came before, modulo 524,288.
-    """
+    """How far a rank has come, in 31 bits."""
 
     status: Status
-    epoch: int
-    turn: int
+    epoch: int  # the running epoch's number, modulo 1,024
+    turn: int  # how many exchanges of this epoch came before, modulo 524,288
 
     def pack(self) -> int:
         """Return the head as one number, at least 0."""
@@ -67,11 +57,7 @@ class Exchange:
 
     A message has `rows + 2` numbers of 4 bytes, however few scores there are: the head, the
     number of scores, and their bits as float32. The host waits for the device once in each
-    exchange, to read the heads.
-
-    Args:
-        group: the ranks.
-        rows: the most scores that a rank sends; the same on all ranks.
+    exchange, to read the heads. `rows` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, rows: int) -> None:
@@ -79,14 +65,9 @@ class Exchange:
         self.rows = rows
 
     def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> tuple[list[Status], list[Tensor]]:
-        """Send this rank's head and scores, and return the statuses and scores of all ranks.
+        """Send this rank's head and scores, and return all ranks' statuses and scores, in order.
 
-        Args:
-            head: this rank's.
-            scores: its new scores, in pieces; at most `rows` in all.
-
-        Returns:
-            Each rank's status and scores, in the order of the ranks.
+        The scores come in pieces, with at most `rows` scores in all.
 
         Raises:
             LoaderError: if ranks are at different exchanges, another rank has failed, or one
