@@ -21,8 +21,7 @@ from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
-from selective_backprop._pruning.ensemble import ExampleScores
-from selective_backprop._pruning.example_scores import el2n_scores, grand_scores
+from selective_backprop._pruning.example_scores import ExampleScores, el2n_scores, grand_scores
 from selective_backprop._pruning.prune import Keep, prune
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import VarianceGate

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
 from selective_backprop._memory import history as _history
-from selective_backprop._memory.history import _share_below_on_device
+from selective_backprop._memory.history import _rank_on_device
 
 # few values, so that most of them are ties
 tied = st.integers(-3, 3).map(float)
@@ -230,7 +230,7 @@ def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
 @given(st.lists(tied, max_size=12), st.lists(tied, min_size=1, max_size=12))
 def test_what_a_device_ranks_is_what_the_host_ranks(scores, recent):
     scores, recent = torch.tensor(scores), torch.tensor(recent)
-    found = _share_below_on_device(scores, recent)
+    found = _rank_on_device(scores, recent.sort().values, ties=False)
     assert found.tolist() == sb.selectors.selection_probability(scores, recent, beta=1).tolist()
 
 

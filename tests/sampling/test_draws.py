@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
-from selective_backprop._memory.history import _share_below_on_device
+from selective_backprop._memory.history import _rank_on_device
 from selective_backprop._sampling.draws import (
-    _comb_on_device,
+    _take_points,
     _tilt_on_device,
     draw_coins,
     draw_uniformly,
@@ -260,10 +260,10 @@ def test_on_a_device_an_exact_draw_never_makes_the_host_wait():
     losses = torch.rand(20)
     with HostReads():
         history.file(losses)
-        wanted = _share_below_on_device(losses, history.recent).pow(2)
+        wanted = _rank_on_device(losses, history.recent.sort().values, ties=False).pow(2)
         odds = _tilt_on_device(wanted, 7)
         order, offset = torch.randperm(20), torch.rand(1, dtype=torch.float64)
-        _comb_on_device(odds, order, offset, 7)
+        _take_points(odds, order, offset, 7)
         draw_uniformly(20, 7, generator(), torch.device("cpu"))
         with pytest.raises(AssertionError, match="reads from the device"):
             draw_coins(odds, generator())
@@ -280,7 +280,7 @@ def test_what_a_device_does_is_what_the_host_does(window, seed):
     source = generator(seed)
     order = torch.randperm(len(values), generator=source)
     offset = torch.rand(1, generator=source, dtype=torch.float64)
-    rows = _comb_on_device(odds, order, offset, count)
+    rows = _take_points(odds, order, offset, count)
     assert rows.tolist() == sb.selectors.draw_exactly(odds, count, generator(seed)).tolist()
 
 

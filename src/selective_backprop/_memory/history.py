@@ -76,7 +76,7 @@ class History:
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
-        if self.recent.device.type == "cpu":
+        if self.recent.device.type == "cpu":  # NumPy is twice as fast as torch, which sorts indices
             return torch.from_numpy(self.percentiles_on_host(scores, ties=ties))
         if self._sorted is None:
             self._sorted = self.recent.sort().values
@@ -88,7 +88,8 @@ class History:
             if not len(self):
                 return np.ones(scores.shape[0])
             self._sorted_on_host = _sort_on_host(self.recent)
-        return _rank_on_host(scores, self._sorted_on_host, ties=ties)
+        ascending, side = self._sorted_on_host, "right" if ties else "left"
+        return ascending.searchsorted(_array(scores), side) / len(ascending)
 
     def mean(self) -> Float64[Tensor, ""]:
         """Return the mean of those remembered scores that are finite.
@@ -158,25 +159,15 @@ class History:
 
 def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
     """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
-    if recent.shape[0] == 0:
-        return torch.ones_like(scores, dtype=torch.float64)
-    if recent.device.type == "cpu":  # NumPy is twice as fast as torch, which sorts indices too
-        return torch.from_numpy(_rank_on_host(scores, _sort_on_host(recent), ties=False))
-    return _share_below_on_device(scores, recent)
-
-
-def _share_below_on_device(scores: Scores, recent: torch.Tensor) -> Odds:
-    return _rank_on_device(scores, recent.sort().values, ties=False)
+    history = History(max(1, recent.shape[0]))
+    history.file(recent)
+    return history.percentiles(scores)
 
 
 def _sort_on_host(recent: torch.Tensor) -> np.ndarray:
     ascending = _array(recent).copy()
     ascending.sort()  # in place, which takes a tenth less time than np.sort
     return ascending
-
-
-def _rank_on_host(scores: Scores, ascending: np.ndarray, *, ties: bool) -> np.ndarray:
-    return ascending.searchsorted(_array(scores), "right" if ties else "left") / len(ascending)
 
 
 def _rank_on_device(scores: Scores, ascending: torch.Tensor, *, ties: bool) -> Odds:

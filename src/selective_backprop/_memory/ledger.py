@@ -17,12 +17,7 @@ MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added befor
 
 
 def example_bytes(depth: int, columns: int = 1) -> int:
-    """Return the bytes that a ledger takes for each example.
-
-    Args:
-        depth: how many scores of each are remembered.
-        columns: how many sources the scores come from.
-    """
+    """Return the bytes that a ledger takes for each example, for scores from `columns` sources."""
     return 6 * depth * columns + 2 + (depth > 1)  # scores with epochs, the count, the flag
 
 
@@ -41,11 +36,7 @@ class Observations(NamedTuple):
 class Column:
     """The last scores of each example that came from one source, on the scores' own device.
 
-    Takes 6 bytes for each score, from epoch 32,768 on 8.
-
-    Args:
-        examples: examples in the data set.
-        depth: how many scores of each are remembered; at least 1.
+    Takes 6 bytes for each score, from epoch 32,768 on 8. `depth` scores of each are remembered.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
@@ -59,12 +50,8 @@ class Column:
     ) -> None:
         """Remember one score for each of some examples, and forget the oldest of each.
 
-        Args:
-            indices: the examples, on any device.
-            scores: one for each, in the same order.
-            epoch: in which they were taken.
-            new: which scores are added to the example's earlier ones; the others replace its
-                newest. By default all are added.
+        Where `new` is False, a score is not added to the example's earlier ones but replaces its
+        newest. The indices may be on any device.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -106,8 +93,7 @@ class Column:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is remembered."""
-        scores = None if self._scores is None else self._scores.clone()
-        return {"scores": scores, "epochs": None if self._epochs is None else self._epochs.clone()}
+        return {"scores": _copied(self._scores), "epochs": _copied(self._epochs)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
@@ -116,19 +102,17 @@ class Column:
             ConfigurationError: if the state is of a data set of another size, of another depth,
                 or damaged; this column then stays as it was.
         """
-        self._scores, self._epochs = self._read(Saved(state))
-        self.changes += 1
-
-    def _read(self, saved: Saved) -> tuple[Tensor | None, Tensor | None]:
-        scores, epochs = saved.fields("scores", "epochs")
+        scores, epochs = Saved(state).fields("scores", "epochs")
+        found = taken = None
         if scores.value is None:
             epochs.nothing()
-            return None, None
-        found = scores.tensor(torch.float32, shape=self._shape, nan=True)
-        taken = epochs.tensor(
-            torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
-        )
-        return found.clone(), taken.clone()
+        else:
+            found = scores.tensor(torch.float32, shape=self._shape, nan=True)
+            taken = epochs.tensor(
+                torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
+            )
+        self._scores, self._epochs = _copied(found), _copied(taken)
+        self.changes += 1
 
 
 class AwaitedLosses:
@@ -136,12 +120,7 @@ class AwaitedLosses:
 
     A step may evaluate its loss several times, as SAM and LBFGS do. The first loss after a
     hand-out is added to the example's earlier ones; any further one replaces it. Takes a byte for
-    each example, if more than one loss of each is remembered.
-
-    Args:
-        examples: examples in the data set.
-        depth: how many losses of each example are remembered. With 1, every loss replaces the
-            one before, and nothing is tracked.
+    each example. If only one loss of each is remembered (`depth` 1), nothing is tracked.
     """
 
     def __init__(self, examples: int, depth: int) -> None:
@@ -170,20 +149,15 @@ class AwaitedLosses:
 
     def state_dict(self) -> Tensor | None:
         """Return the flags, `[example]`, or None before any hand-out."""
-        return None if self._flags is None else self._flags.clone()
+        return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
-        """Go on from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is of a data set of another size, or damaged; nothing
-                is changed then.
-        """
+        """Go on from `state_dict()`; a state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
-        self._flags = saved.maybe(
-            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
+        self._flags = _copied(
+            saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
         )
 
 
@@ -266,7 +240,7 @@ class Ledger:
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
             "awaited": self._awaited.state_dict(),
-            "selected": None if self._selected is None else self._selected.clone(),
+            "selected": _copied(self._selected),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -279,11 +253,14 @@ class Ledger:
         scored, recorded, awaited, selected = Saved(state).fields(
             "scored", "recorded", "awaited", "selected"
         )
+        shape = (self.examples,)
         counts = selected.maybe(
-            lambda counts: counts.tensor(
-                torch.int16, shape=(self.examples,), least=0, most=MOST_COUNTED
-            ).clone()
+            lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
         )
         with loaded([(self.scored, scored), (self.recorded, recorded)]):
             self._awaited.load(awaited)
-            self._selected = counts
+            self._selected = _copied(counts)
+
+
+def _copied(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()

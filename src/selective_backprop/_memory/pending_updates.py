@@ -82,16 +82,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
 
 
 class PendingUpdates:
-    """Takes an epoch's scores, losses and counts as a ledger does, until they are merged.
-
-    Args:
-        examples: examples in the data set.
-        depth: how many scores of each are remembered.
-
-    Attributes:
-        scored: scores taken by selection passes.
-        recorded: losses that the user recorded from training.
-    """
+    """Takes an epoch's scores, losses and counts as a ledger does, until they are merged."""
 
     def __init__(self, examples: int, depth: int = 1) -> None:
         self._examples = examples
@@ -133,12 +124,7 @@ class PendingUpdates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is of a data set of another size, or damaged; nothing
-                is changed then.
-        """
+        """Go on from `state_dict()`; a state that is refused changes nothing."""
         scored, recorded, awaited, counted = Saved(state).fields(
             "scored", "recorded", "awaited", "counted"
         )
@@ -160,12 +146,7 @@ class PendingUpdates:
 
 @dataclass(frozen=True)
 class Shard:
-    """The examples in a rank's ledger: every `size`-th, from `rank` on.
-
-    Attributes:
-        rank: the first of them.
-        size: into how many parts the ledger is cut; 1 if each rank holds the whole.
-    """
+    """The examples in a rank's ledger: every `size`-th, from `rank` on; all if `size` is 1."""
 
     rank: int = 0
     size: int = 1
@@ -176,13 +157,7 @@ class Shard:
 
 
 def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
-    """Return the part of a ledger that a rank holds: all of it, up to a gibibyte.
-
-    Args:
-        examples: examples in the data set.
-        depth: how many scores of each are remembered.
-        ranks: who trains together.
-    """
+    """Return the part of a ledger that a rank holds: all of it, up to a gibibyte."""
     most = examples * example_bytes(depth, columns=2)  # scored and recorded
     return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
 
@@ -196,12 +171,7 @@ def merge(
 ) -> None:
     """File the pending updates of all ranks, in the same order on each; none stays pending.
 
-    Args:
-        pending: this rank's.
-        ledger: this rank's, of the shard's examples alone.
-        shard: which examples those are.
-        group: the ranks.
-        sizes: each rank's `PendingUpdates.sizes`.
+    The ledger is of the shard's examples alone; `sizes` are each rank's `PendingUpdates.sizes`.
 
     Raises:
         LoaderError: if a rank does not answer.
@@ -235,12 +205,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
 
 
 def in_turn(indices: RowIndices, most: int) -> Iterator[RowIndices]:
-    """Yield the last `most` places of each example, in groups that name no example twice.
-
-    Args:
-        indices: examples, some of them perhaps several times.
-        most: how many places of each example are yielded at most; earlier ones are left out.
-    """
+    """Yield the last `most` places of each example, in groups that name no example twice."""
     if not len(indices):
         return
     ordered, order = indices.sort(stable=True)

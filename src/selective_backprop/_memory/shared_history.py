@@ -12,12 +12,8 @@ class SharedHistory:
 
     Scores that this rank files go in at once, so that a window is ranked against itself. They
     stay only until the next exchange: then they are taken out, and the scores of all ranks go in,
-    in the order of the ranks.
-
-    Args:
-        history: the history that scores are ranked against.
-        most: how many of the newest scores are exchanged; older ones are forgotten.
-        device: where scores are, or None for the host's memory.
+    in the order of the ranks. The `most` newest scores are exchanged; older ones are forgotten.
+    Scores are on `device`; None stands for the host's memory.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:

@@ -1,12 +1,19 @@
 """EL2N and GraNd: scores of how much young models still have to learn from each example."""
 
+import math
 import textwrap
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parameter import is_lazy
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from selective_backprop._batches.losses import (
     ExampleLosses,
@@ -14,13 +21,40 @@ from selective_backprop._batches.losses import (
     apply_to_pair,
     error_norms,
 )
-from selective_backprop._batches.structure import map_tensors
-from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.options import check_whole
+from selective_backprop._batches.structure import map_tensors, move_batch
+from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
+from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
+from selective_backprop._core.options import check_device, check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._pruning.ensemble import Ensemble, ExampleScores, MakeModel, Progress, Train
+from selective_backprop._pipeline.source import Source, open_source
 
 GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once, by default
+
+MakeModel: TypeAlias = Callable[[], nn.Module]
+Train: TypeAlias = Callable[[nn.Module, int], float | None]
+Progress: TypeAlias = Callable[[int, int], None]
+Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ExampleScores:
+    """The score that an ensemble of models gives each example of a data set.
+
+    Attributes:
+        scores: the mean over the models, on the CPU.
+        spread: the standard deviation between the models; 0 if there is one model.
+        source: where the scores come from, in a few words.
+        cost: what they cost, in passes of traditional training over the data set (three forwards
+            per example): training, as far as it was charged, and scoring.
+        uncharged: whether `cost` lacks the training of any of the models.
+    """
+
+    scores: Float64[Tensor, " example"]
+    spread: Float64[Tensor, " example"]
+    source: str
+    cost: float
+    uncharged: bool
 
 
 def el2n_scores(
@@ -73,8 +107,7 @@ def el2n_scores(
     def errors(model: nn.Module, batch: Any, rows: int) -> Tensor:
         return error_norms(*outputs_of(model, batch))
 
-    ensemble = Ensemble(loader, make_model, train, models, device, progress)
-    return ensemble.score("EL2N", errors, passes=1 / 3)
+    return _score("EL2N", errors, 1 / 3, loader, make_model, train, models, device, progress)
 
 
 def grand_scores(
@@ -128,30 +161,189 @@ def grand_scores(
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
     def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:
-        return gradient_norms(model, losses, batch, rows, chunk)
+        return _gradient_norms(model, losses, batch, rows, chunk)
 
-    ensemble = Ensemble(loader, make_model, train, models, device, progress)
-    return ensemble.score("GraNd", gradients, passes=1.0)
+    return _score("GraNd", gradients, 1.0, loader, make_model, train, models, device, progress)
 
 
-def gradient_norms(
-    model: nn.Module, losses: LossesOf, batch: Any, rows: int, chunk: int | None = None
+def _score(
+    name: str,
+    measure: Measure,
+    passes: float,
+    loader: Any,
+    make_model: MakeModel,
+    train: Train,
+    models: int,
+    device: torch.device | str | int | None,
+    progress: Progress | None,
+) -> ExampleScores:
+    """Train models one after the other and average their scores of each example.
+
+    `measure` gets a model, a batch and its number of rows, without gradients and in eval mode. One
+    scoring pass costs as much as `passes` passes of traditional training.
+    """
+    models, device = check_whole("models", models), check_device("device", device)
+    if isinstance(make_model, nn.Module):
+        raise ConfigurationError(
+            f"make_model is a model ({type(make_model).__name__}); each one is trained "
+            "from the start, so pass a callable that makes a new one: make_model=lambda: Net()"
+        )
+    source = _open_in_order(loader)
+    batches = source.length()
+    sample = _load_twice(source)
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(seed * batches + done, models * batches)
+
+    # One tensor can serve for both, as neither is written in place.
+    mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
+    spent: list[float | None] = []
+    previous = None
+    for seed in range(models):
+        model = make_model()
+        if not isinstance(model, nn.Module):
+            raise ConfigurationError(
+                f"make_model returned {type(model).__name__}; a torch.nn.Module is needed"
+            )
+        if previous is not None and previous() is model:
+            raise ConfigurationError(
+                "make_model returned the model that it returned before, trained already; it must "
+                "make a new one each time: make_model=lambda: Net()"
+            )
+        previous = weakref.ref(model)  # weak, so that the model can be freed
+        lazy = any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
+        if seed == 0 and not lazy:  # training determines the shapes of lazy parameters
+            # Scored before any time goes into training, so that errors come early, and on the
+            # model's device of now: training may move it elsewhere.
+            _measure(name, measure, model, find_device(model, None), [sample])
+        hint = "return the epochs of traditional training that it spent, or None where unknown"
+        spent.append(check_number("train()", train(model, seed), hint, optional=True))
+        where = find_device(model, device)
+        scores = _measure(name, measure, model, where, _load_all(source), report)
+        del model  # frees its memory before the next one is made
+        off = scores - mean  # Welford's sums need no model's scores once they are added
+        mean = mean + off / (seed + 1)
+        squares = squares + off * (scores - mean)
+    return ExampleScores(
+        mean,
+        (squares / max(1, models - 1)).sqrt(),
+        f"{name}, {models} model{'s' * (models > 1)}, {_epochs(spent)}",
+        math.fsum(cost for cost in spent if cost is not None) + models * passes,
+        None in spent,
+    )
+
+
+def _measure(
+    name: str,
+    measure: Measure,
+    model: nn.Module,
+    device: torch.device | None,
+    batches: Iterable[tuple[Any, int]],
+    report: Callable[[int], None] = lambda done: None,
+) -> Float64[Tensor, " example"]:
+    """Return the scores of batches, each given with its number of rows; leave no trace."""
+    pieces = []
+    with (
+        torch.no_grad(),
+        kept_random_streams(device),
+        eval_mode(model),
+        KeptBuffers(model).kept(),
+    ):
+        for done, (batch, rows) in enumerate(batches, start=1):
+            piece = measure(model, batch if device is None else move_batch(batch, device), rows)
+            if tuple(piece.shape) != (rows,):
+                raise LossError(
+                    f"{name} has shape {tuple(piece.shape)} for a batch of {rows} examples; one "
+                    "score per example is needed. Pass outputs=callable(model, batch) -> "
+                    "(outputs, targets), with one row per example."
+                )
+            pieces.append(piece)
+            report(done)
+    scores = torch.cat(pieces).to("cpu").double()
+    if not (finite := scores.isfinite()).all():
+        first = int((~finite).nonzero()[0])
+        raise LossError(
+            f"{name} of example {first} is {float(scores[first])} ({int((~finite).sum())} such "
+            f"of {len(scores)}): the model's outputs are not finite, or the target is none of its "
+            "classes (0 to the number of outputs - 1)"
+        )
+    return scores
+
+
+def _open_in_order(loader: Any) -> Source:
+    """Open a loader whose batches go through its whole data set in order; refuse others."""
+    source = open_source(loader)
+    grouping = loader.batch_sampler
+    sampler = getattr(grouping, "sampler", loader.sampler)
+    found = None
+    if source.examples is None:
+        found = f"a stream ({type(loader.dataset).__name__}), whose examples have no indices"
+    elif grouping is None:
+        found = "batch_size=None"
+    elif type(grouping) is not BatchSampler:
+        found = f"batch_sampler={type(grouping).__name__}"
+    elif type(sampler) is not SequentialSampler:
+        shuffles = " (shuffle=True)" if type(sampler).__name__ == "RandomSampler" else ""
+        found = f"{type(sampler).__name__}{shuffles}"
+    elif grouping.drop_last and source.examples % grouping.batch_size:
+        found = "drop_last=True"
+    elif len(sampler) != source.examples:
+        found = f"a sampler of {len(sampler)} examples for a data set of {source.examples}"
+    elif not source.indexed:
+        found = "in_order=False"
+    if found is not None:
+        raise LoaderError(
+            "scores are filed by position in the data set, so the loader must go through all of "
+            f"it in order; this one has {found}. Write DataLoader(dataset, batch_size=256), of "
+            "the data set without augmentation."
+        )
+    return source
+
+
+def _private(source: Source, indices: Any = None) -> Any:
+    """Return a copy of the user's loader that does not draw from the user's generator."""
+    loader = source.copy_with(source.indices() if indices is None else indices)
+    # None makes it draw from the global random stream, which callers restore.
+    object.__setattr__(loader, "generator", None)
+    return loader
+
+
+def _load_all(source: Source) -> Iterator[tuple[Any, int]]:
+    """Yield the loader's batches with their numbers of rows."""
+    yield from zip(_private(source), source.sizes() or (), strict=True)
+
+
+def _load_twice(source: Source) -> tuple[Any, int]:
+    """Return a batch of the first examples and its size; refuse examples that differ each time."""
+    rows = min(source.examples or 1, 16)
+    size = min(source.batch_size or 1, rows)
+    groups = [list(range(start, min(start + size, rows))) for start in range(0, rows, size)]
+    with kept_random_streams(None):
+        one, other = (list(_private(source, groups)) for _ in range(2))
+    leaves: list[list[Tensor]] = [[], []]
+    for batches, found in zip((one, other), leaves, strict=True):
+        map_tensors(lambda leaf, found=found: found.append(leaf) or leaf, batches)
+    if len(leaves[0]) != len(leaves[1]) or not all(map(_same, *leaves)):
+        raise LoaderError(
+            f"the first {rows} examples differ each time they are loaded: the data set augments "
+            "them. Pass a loader of the same examples without augmentation, so that scores are of "
+            "the examples and not of chance."
+        )
+    return one[0], size
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    # NaN is not equal to itself.
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def _gradient_norms(
+    model: nn.Module, losses: LossesOf, batch: Any, rows: int, chunk: int | None
 ) -> Float[Tensor, " candidate"]:
-    """Return the L2 norm of the gradient of each example's loss, over all trainable parameters.
+    """Return the L2 norm of each example's gradient over all trainable parameters.
 
-    Args:
-        model: in eval mode; left as it is.
-        losses: called as `losses(model, batch)`; returns one loss for a batch of one example.
-        batch: its tensors of `rows` rows hold one row per example.
-        rows: examples in the batch.
-        chunk: examples whose gradients are held at once; None for as many as fit in 256 MiB.
-
-    Returns:
-        Norms on the parameters' device, in float32 or wider.
-
-    Raises:
-        ConfigurationError: if no parameter is trainable, or PyTorch cannot vectorise the model.
-        LossError: if an example has not exactly one loss.
+    Gradients of `chunk` examples are held at once; None holds as many as fit in 256 MiB.
     """
     lossy = _Lossy(model, losses)
     parameters = {n: p.detach() for n, p in lossy.named_parameters() if p.requires_grad}
@@ -165,7 +357,6 @@ def gradient_norms(
     by_row = [leaf.ndim > 0 and leaf.shape[0] == rows for leaf in leaves]
 
     def loss_of(parameters: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
-        """Return the loss of a batch of this row alone."""
         parts = iter([r[None] if own else r for r, own in zip(row, by_row, strict=True)])
         alone = map_tensors(lambda _: next(parts), batch)
         return torch.func.functional_call(lossy, parameters, (alone,))
@@ -224,3 +415,12 @@ def _of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
             "(outputs, targets)."
         )
     return apply_to_pair(model, batch)
+
+
+def _epochs(spent: list[float | None]) -> str:
+    known = [cost for cost in spent if cost is not None]
+    if len(known) < len(spent):
+        return "training not charged"
+    mean = math.fsum(known) / len(known)
+    each = "" if len(known) == 1 else " each" if len(set(known)) == 1 else " on average"
+    return f"{mean:.4g} epoch{'s' * (mean != 1)}{each}"

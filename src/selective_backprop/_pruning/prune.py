@@ -1,14 +1,14 @@
 """Keep a part of a data set, chosen once by the scores of its examples."""
 
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_number, choose
-from selective_backprop._pruning.ensemble import ExampleScores
+from selective_backprop._pruning.example_scores import ExampleScores
 from selective_backprop._sampling.subset import Subset
 
 
@@ -83,7 +83,12 @@ def prune(
         order = scores.sort(stable=True).indices[start:stop]
         kept = f"kept those from {_percent(start / examples)} to {_percent(stop / examples)}"
     else:
-        share = _share(keep, window, which)
+        if window is not None:
+            raise ConfigurationError(
+                f"window={window} is for which='window', and this is which={str(which)!r}. Write "
+                f"prune(scores, which='window', window={window}), or keep= alone."
+            )
+        share = check_number("keep", keep, "0.5 keeps a half", above=0, most=1)
         count = max(1, round(share * examples))
         # A stable sort leaves ties in the order of their indices.
         order = scores.sort(stable=True, descending=which is Keep.HIGHEST).indices[:count]
@@ -92,15 +97,6 @@ def prune(
     if labels is not None:
         _warn_of_lost_classes(labels, subset)
     return subset
-
-
-def _share(keep: Any, window: tuple[float, float] | None, which: Keep) -> float:
-    if window is not None:
-        raise ConfigurationError(
-            f"window={window} is for which='window', and this is which={str(which)!r}. Write "
-            f"prune(scores, which='window', window={window}), or keep= alone."
-        )
-    return check_number("keep", keep, "0.5 keeps a half", above=0, most=1)
 
 
 def _window(

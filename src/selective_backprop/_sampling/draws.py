@@ -130,8 +130,8 @@ def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
     """Draw exactly `count` distinct rows, each with its own odds of being among them.
 
-    Systematic sampling over a random order of the rows: a comb of unit spacing is laid over the
-    cumulative odds, and each tooth takes the row it falls on.
+    Systematic sampling over a random order of the rows: points at distance 1 are laid over the
+    cumulative odds, and each point takes the row it falls on.
 
     Args:
         odds: each row's inclusion odds in [0, 1], summing to `count`.
@@ -146,14 +146,13 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
     if odds.device.type == "cpu":
-        return torch.from_numpy(comb_on_host(odds.numpy(), count, generator))
-    size, device = odds.shape[0], odds.device
-    order = torch.randperm(size, generator=generator, device=device)
-    offset = torch.rand(1, generator=generator, device=device, dtype=odds.dtype)
-    return _comb_on_device(odds, order, offset, count)
+        return torch.from_numpy(draw_exactly_on_host(odds.numpy(), count, generator))
+    order = torch.randperm(odds.shape[0], generator=generator, device=odds.device)
+    offset = torch.rand(1, generator=generator, device=odds.device, dtype=odds.dtype)
+    return _take_points(odds, order, offset, count)
 
 
-def comb_on_host(odds: np.ndarray, count: int, generator: torch.Generator) -> np.ndarray:
+def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generator) -> np.ndarray:
     """Do what `draw_exactly` does in NumPy."""
     order = torch.randperm(len(odds), generator=generator)
     offset = torch.rand(1, generator=generator, dtype=torch.float64)
@@ -165,15 +164,15 @@ def comb_on_host(odds: np.ndarray, count: int, generator: torch.Generator) -> np
     rows = taken.nonzero()[0]  # in order, and cheaper than sorting
     if len(rows) == count:
         return rows
-    return _comb_on_device(torch.from_numpy(odds), order, offset, count).numpy()
+    return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
 
 
-def _comb_on_device(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
+def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
     shuffled = odds.take(order)
     ends = shuffled.cumsum(0) - offset
-    taken = ends.floor() > ends - shuffled  # a tooth lies between a row's start and end
+    taken = ends.floor() > ends - shuffled  # a point lies between a row's start and end
     # Taken rows rank first, and the likeliest after them, so that the count holds even where a
-    # sum that is off by 1e-13 loses or adds a tooth.
+    # sum that is off by 1e-13 loses or adds a point.
     picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
     return order.take(picked).sort().values
 

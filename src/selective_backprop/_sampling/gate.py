@@ -108,7 +108,8 @@ class _RunningVarianceGate(RunningGate):
         self._tau = 0.0
         self._passed = 0  # candidate batches since the last that was observed
         self._asked = False
-        self._gain: _Awaited | None = None
+        self._gain: Tensor | None = None  # of the last observation, on its way to the host
+        self._copied: torch.cuda.Event | None = None
 
     @property
     def is_open(self) -> bool:
@@ -124,13 +125,19 @@ class _RunningVarianceGate(RunningGate):
         # What the loop hands over is of the batch before. The next one to arrive is then expected
         # from the loop as well, so counting from -1 leaves it out.
         self._passed = 0 if self._asked or self.is_open else -1
-        self._asked, self._gain = False, _Awaited(variance_gain(scores))
+        self._asked, self._gain, self._copied = False, variance_gain(scores), None
+        if self._gain.is_cuda:
+            stream = torch.cuda.current_stream(self._gain.device)
+            self._gain = self._gain.to("cpu", non_blocking=True)
+            self._copied = stream.record_event()
 
     def _settle(self) -> None:
-        """Add the last observation to the average, waiting for the device if need be."""
+        """Add the last observation to the average; waits for no work queued after it."""
         if self._gain is not None:
+            if self._copied is not None:
+                self._copied.synchronize()
             kept = self._spec.smoothing
-            self._tau = kept * self._tau + (1.0 - kept) * self._gain.read()
+            self._tau = kept * self._tau + (1.0 - kept) * float(self._gain)
             self._gain = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,29 +149,11 @@ class _RunningVarianceGate(RunningGate):
         self._tau, self._passed, self._gain = tau.number(0.0), passed.whole(least=-1), None
 
 
-class _Awaited:
-    """A number on its way to the host; reading it waits for no work that is queued after it."""
-
-    def __init__(self, number: Tensor) -> None:
-        self._number, self._copied = number, None
-        if number.is_cuda:
-            self._number = number.to("cpu", non_blocking=True)
-            self._copied = torch.cuda.current_stream(number.device).record_event()
-
-    def read(self) -> float:
-        if self._copied is not None:
-            self._copied.synchronize()
-        return float(self._number)
-
-
 def variance_gain(scores: Scores) -> Tensor:
     """Return how many uniformly drawn examples one drawn in proportion to the scores is worth.
 
-    Args:
-        scores: at least 0, one per candidate; negative and infinite ones count as 0.
-
-    Returns:
-        `sqrt(mean(s ** 2)) / mean(s)`, at least 1, a float64 scalar; 1 where all scores are 0.
+    That is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0; negative and infinite scores
+    count as 0.
     """
     scores = scores.double().clamp(min=0.0)
     scores = scores.where(scores.isfinite(), 0.0)

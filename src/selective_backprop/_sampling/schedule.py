@@ -117,15 +117,8 @@ class PlainBatchCadence:
     """Pass candidate batches unselected so that one training batch in `every` is plain.
 
     The count diffuses its error: whatever the size of candidate batches, the share of candidates
-    that pass unselected stays that of one training batch in `every`.
-
-    Args:
-        every: as `Schedule.plain_every`.
-        batch_size: rows of a training batch, b.
-        window: candidates that a selected training batch is made from, W.
-
-    Attributes:
-        active: whether any batch is dealt out.
+    that pass unselected stays that of one training batch in `every`. A selected training batch is
+    made from `window` candidates.
     """
 
     def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
@@ -137,7 +130,7 @@ class PlainBatchCadence:
     def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
         """Return another count with the same settings, which goes on from `state`."""
         other = copy.copy(self)
-        other.go_on(state)
+        other.state = state
         return other
 
     def go_on(self, state: tuple[int, int]) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import zipfile
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -97,9 +97,8 @@ class Subset:
             ConfigurationError: if the sizes differ.
         """
         if examples != self.examples:
-            found = "a stream, whose examples have no indices"
-            if examples is not None:
-                found = f"a data set of {examples}"
+            stream = "a stream, whose examples have no indices"
+            found = stream if examples is None else f"a data set of {examples}"
             raise ConfigurationError(
                 f"{self!r} is a part of a data set of {self.examples} examples, and the loader "
                 f"has {found}. Pass the loader of the data set that was scored, or prune this one."
@@ -113,16 +112,8 @@ class Subset:
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {
-            "kind": KIND,
-            "version": VERSION,
-            "indices": self.indices,
-            "examples": self.examples,
-            "scores": self.scores,
-            "source": self.source,
-            "cost": self.cost,
-            "digest": self.digest,
-        }
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        content = {"kind": KIND, "version": VERSION, **parts}
         # Processes that save at the same time must not write into one another's file.
         fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
@@ -143,14 +134,11 @@ class Subset:
             DataError: if the file is missing, truncated, damaged, of another version, or
                 something else.
         """
-        content = Saved(_read(Path(path)))
+        content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:
-            _, _, *parts, digest = content.fields(
-                *("kind", "version", "indices", "examples"), *("scores", "source", "cost", "digest")
-            )
-            indices, examples, scores, source, cost = (part.value for part in parts)
-            subset = cls(indices, examples, scores=scores, source=source, cost=cost)
-            intact = subset.digest == str(digest.value)
+            Saved(content).fields("kind", "version", *names)  # refuses any others
+            subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
+            intact = subset.digest == str(content["digest"])
         except Exception as error:  # damaged values can make the constructor raise anything
             raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
         if not intact:
@@ -170,13 +158,15 @@ class Subset:
 _ADVICE = "Write it again with Subset.save(path)."
 
 
+def _found(value: object) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"shape {tuple(shape)}"
+
+
 def _ascending(indices: Tensor, examples: int) -> Tensor:
     """Check the indices and return a copy in ascending order."""
     if not isinstance(indices, Tensor) or indices.ndim != 1:
-        found = type(indices).__name__
-        if isinstance(indices, Tensor):
-            found = f"one of shape {tuple(indices.shape)}"
-        raise ConfigurationError(f"indices must be a tensor of one axis, got {found}")
+        raise ConfigurationError(f"indices must be a tensor of one axis, got {_found(indices)}")
     if indices.dtype is torch.bool:
         raise ConfigurationError("indices are a mask; write mask.nonzero().flatten()")
     if indices.is_floating_point() or indices.is_complex():
@@ -203,11 +193,9 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
     if scores is None:
         return None
     if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
-        shape = getattr(scores, "shape", None)
-        found = type(scores).__name__ if shape is None else f"shape {tuple(shape)}"
         raise ConfigurationError(
             f"scores must be a tensor of one number for each example of the whole data set, "
-            f"shape ({examples},); got {found}"
+            f"shape ({examples},); got {_found(scores)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
     short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2

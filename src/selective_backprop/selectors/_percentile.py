@@ -15,9 +15,9 @@ from selective_backprop._sampling.draws import (
     Choice,
     Draw,
     DrawName,
-    comb_on_host,
     draw_coins,
     draw_exactly,
+    draw_exactly_on_host,
     tilt_on_host,
     tilted_odds,
 )
@@ -76,7 +76,7 @@ class Percentile(AbstractSelector):
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
                 wanted = history.percentiles_on_host(scores) ** self.beta
                 odds = tilt_on_host(wanted, count)
-                return Choice(torch.from_numpy(comb_on_host(odds, count, generator)))
+                return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
             odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
             return Choice(draw_exactly(odds, count, generator))
 
