@@ -12,8 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import selective_backprop as sb
-from selective_backprop._step.reuse import recording as _recording
-from selective_backprop._step.reuse import replay as _reuse
+from selective_backprop._step.reuse import activations as _reuse
 from selective_backprop._step.reuse.fingerprints import (
     Fingerprints,
     full_precision,
@@ -193,9 +192,8 @@ def test_an_operation_that_is_no_row_by_row_one_fails_its_trial(
 ) -> None:
     over_rows = torch.ops.aten._softmax.default
     rows = Operation((0,), lambda args: args[0].numel())
-    for module in (_recording, _reuse):
-        known: dict[Any, Operation] = dict(module.OPERATIONS)
-        monkeypatch.setattr(module, "OPERATIONS", known | {over_rows: rows})
+    known: dict[Any, Operation] = dict(_reuse.OPERATIONS)
+    monkeypatch.setattr(_reuse, "OPERATIONS", known | {over_rows: rows})
     both = nets.pair(nn.Sequential(nn.Linear(5, 8), nn.Softmax(0), nn.Linear(8, 3)).double())
     for seed in range(3):
         assert both.take(nets.candidates(nets.VECTORS, seed)) < EXACT

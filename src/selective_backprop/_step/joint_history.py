@@ -19,14 +19,8 @@ class JointHistory:
 
     Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
     rank ranks its own. All ranks must take equally many steps, as their training must anyway; a
-    rank that takes one more waits until the process group times out.
-
-    Args:
-        group: the ranks.
-        built: options that must be the same on all ranks.
-
-    Attributes:
-        history: all ranks' scores; known from the first step on.
+    rank that takes one more waits until the process group times out. The options in `built` must
+    be the same on all ranks. The history is known from the first step on.
     """
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
@@ -37,16 +31,10 @@ class JointHistory:
         self._steps = 0
 
     def open(self, capacity: int, candidates: int, seed: int) -> int:
-        """Agree on sizes and the seed at the first step; later calls change nothing.
+        """Agree on sizes and on rank 0's seed at the first step; later calls change nothing.
 
-        Args:
-            capacity: the least number of scores to remember for each rank.
-            candidates: rows of this rank's first batch. From now on a rank sends at most as many
-                scores as the largest first batch has rows; of a larger batch it sends the last.
-            seed: the seed of this rank's draws.
-
-        Returns:
-            The seed of rank 0, which all ranks use.
+        At least `capacity` scores are remembered for each rank. A rank sends at most as many
+        scores as the largest first batch has candidates; of a larger batch it sends the last.
 
         Raises:
             ConfigurationError: if ranks were built differently; the difference is named.

@@ -1,7 +1,7 @@
 """Selection for loops that own their batch: it takes candidates and returns selected losses."""
 
 from collections.abc import Collection
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -27,10 +27,8 @@ from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
 from selective_backprop._step.joint_history import JointHistory
-from selective_backprop._step.reuse.batch_norm import Moments, NotedStatistics, NotingStatistics
+from selective_backprop._step.reuse.activations import Reuse, ReuseCounts
 from selective_backprop._step.reuse.checks import check_reusable_model, check_reusable_scorer
-from selective_backprop._step.reuse.recording import Tape
-from selective_backprop._step.reuse.replay import Reuse, ReuseCounts
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
@@ -140,7 +138,6 @@ class SelectiveStep:
             )
         if reuse_activations:
             scorer = check_reusable_scorer(scorer, candidate_statistics=candidate_statistics)
-            scorer = replace(scorer, training=True)
             check_reusable_model(model, candidate_statistics=candidate_statistics)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
@@ -160,14 +157,16 @@ class SelectiveStep:
             device=self._device,
             rate=terms.rate,
         )
-        self._words = repr(strategy)
+        ranks = self._ranks
+        self._built = {"strategy": repr(strategy), "rank": ranks.rank, "ranks": ranks.size}
         self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(guarded, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
-        self._reuse = Reuse() if reuse_activations else None
-        self._by_candidates = candidate_statistics
+        self._reuse = None
+        if reuse_activations:
+            self._reuse = Reuse(candidate_statistics=candidate_statistics)
         self._stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self._history: History | None = None
         self._joint = None
@@ -202,28 +201,33 @@ class SelectiveStep:
         self._open_history(candidates)
         with nullcontext() if self._joint is None else self._joint.telling():
             with self._stopwatch.phase("score"):
-                scores, tape, noted = self._score(batch, candidates)
-                held = 0 if tape is None else tape.count_bytes(self._model)
+                scores = self._score(batch, candidates)
+                held = 0 if self._reuse is None else self._reuse.tape.count_bytes(self._model)
             with self._stopwatch.phase("select"):
                 chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
-        with self._stopwatch.phase("forward"):
-            losses, counts = self._train(chosen, tape, noted)
-        self._count(candidates, chosen.count, counts, held)
         assert chosen.indices is not None
+        replaying = nullcontext(ReuseCounts())
+        if self._reuse is not None:
+            replaying = self._reuse.replaying(chosen.indices)
+        with self._stopwatch.phase("forward"), replaying as counts:
+            losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
+        added = {"steps": 1, "candidates": candidates, "kept": chosen.count, **vars(counts)}
+        totals = {name: getattr(self._stats, name) + more for name, more in added.items()}
+        most = max(self._stats.held_bytes, held)
+        self._stats = replace(self._stats, **totals, held_bytes=most)
         if chosen.weights is None:
             weights = torch.ones(chosen.count, device=losses.device)
             return SelectedLosses(losses.mean(), losses, chosen.indices, weights)
-        return SelectedLosses(
-            (chosen.weights * losses).mean(), losses, chosen.indices, chosen.weights
-        )
+        loss = (chosen.weights * losses).mean()
+        return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what resuming needs; activations and what is known of reuse are left out."""
         return {
             "version": STATE_VERSION,
-            "built": self._built(),
+            "built": dict(self._built),
             "seed": self._seed,
             "stats": asdict(self.stats),
             "history": self._history.state_dict() if self._history else None,
@@ -238,7 +242,7 @@ class SelectiveStep:
             ConfigurationError: if the state is of another version or of other parts, or damaged;
                 the message names what differs, and the step is unchanged.
         """
-        check_state("step", state, STATE_VERSION, self._built())
+        check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(
             "version", "built", "seed", "stats", "history", "selector", "scorer"
         )
@@ -264,10 +268,6 @@ class SelectiveStep:
             history.load_state_dict(on_device(saved.value, self._device))
         return history
 
-    def _built(self) -> dict[str, Any]:
-        ranks = self._ranks
-        return {"strategy": self._words, "rank": ranks.rank, "ranks": ranks.size}
-
     def _open_history(self, candidates: int) -> None:
         """Make a history that is large enough for the first batch, of equal size on all ranks."""
         most = self._terms.history
@@ -278,23 +278,16 @@ class SelectiveStep:
         elif self._history is None and most:
             self._history = History(max(most, candidates))
 
-    def _score(
-        self, batch: Any, candidates: int
-    ) -> tuple[Scores | None, Tape | None, list[Moments]]:
-        """Return the candidates' scores, and the activations and BatchNorm moments to reuse."""
+    def _score(self, batch: Any, candidates: int) -> Scores | None:
+        """Return the candidates' scores; record the activations if they are reused."""
         if self._scorer is None:
-            return None, None, []
-        tape, noting = None, NotingStatistics()
-        with ExitStack() as stack:
-            if self._reuse is not None:
-                tape = stack.enter_context(self._reuse.recording(candidates))
-            if self._by_candidates:
-                stack.enter_context(noting)
+            return None
+        with nullcontext() if self._reuse is None else self._reuse.recording(candidates):
             scores = self._scorer.score(batch, None)
         scores = check_losses(scores, candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # ranks send float32, and half precision would tie many scores
-        return scores, tape, noting.noted
+        return scores
 
     def _select(self, batch: Any, candidates: int, scores: Scores | None) -> Rows:
         """Return the selected rows; their indices are positions among the candidates."""
@@ -321,67 +314,37 @@ class SelectiveStep:
         )
         return next(buffer.route(Phase.SELECT, rows))
 
-    def _train(
-        self, chosen: Rows, tape: Tape | None, noted: list[Moments]
-    ) -> tuple[Tensor, ReuseCounts]:
-        """Return the losses of the selected rows, with gradients."""
-        with ExitStack() as stack:
-            counts = ReuseCounts()
-            if self._by_candidates:
-                stack.enter_context(NotedStatistics(noted))
-            if self._reuse is not None and tape is not None and chosen.indices is not None:
-                counts = stack.enter_context(self._reuse.replaying(tape, chosen.indices))
-            losses = self._losses(self._model, chosen.batch)
-        return check_losses(losses, chosen.count), counts
-
-    def _count(self, candidates: int, kept: int, counts: ReuseCounts, held: int) -> None:
-        now = self._stats
-        self._stats = replace(
-            now,
-            steps=now.steps + 1,
-            candidates=now.candidates + candidates,
-            kept=now.kept + kept,
-            operations=now.operations + counts.operations,
-            reused=now.reused + counts.reused,
-            products=now.products + counts.products,
-            spared=now.spared + counts.spared,
-            strayed=now.strayed + counts.strayed,
-            held_bytes=max(now.held_bytes, held),
-        )
-
 
 def _check_fit(strategy: Strategy) -> None:
-    """Refuse a strategy that needs more than one batch at a time.
-
-    Raises:
-        ConfigurationError: if it does.
-    """
-    needs, terms = strategy.needs, strategy.selector.terms
+    """Refuse a strategy that needs more than one batch at a time."""
+    needs, terms, problem = strategy.needs, strategy.selector.terms, None
     if strategy.schedule != Schedule():
-        raise ConfigurationError(
-            f"{strategy.name} has {strategy.schedule!r}, and a step knows of no epochs. Pass "
+        problem = (
+            f"has {strategy.schedule!r}, and a step knows of no epochs. Pass "
             "warmup_epochs=0 and no other times to the strategy, and train on whole batches "
             "without the step for as long as nothing is to be selected; or use SelectiveLoader."
         )
-    if strategy.subset is not None:
-        raise ConfigurationError(
-            f"{strategy.name} trains on a subset of the data set, and a step knows of no data "
-            "set; draw the batches from the subset, or use SelectiveLoader"
+    elif strategy.subset is not None:
+        problem = (
+            "trains on a subset of the data set, and a step knows of no data set; draw the "
+            "batches from the subset, or use SelectiveLoader"
         )
-    if terms.draw is not Draw.EXACT:
-        raise ConfigurationError(
-            f"{strategy.name} draws a number of rows that varies and may be none; use "
-            'draw="exact", or SelectiveLoader, which lets rows wait for a full batch'
+    elif terms.draw is not Draw.EXACT:
+        problem = (
+            'draws a number of rows that varies and may be none; use draw="exact", or '
+            "SelectiveLoader, which lets rows wait for a full batch"
         )
-    if terms.paced:
-        raise ConfigurationError(
-            f"{strategy.name} changes as training goes on, and a step does not know how far it "
-            "is; use SelectiveLoader"
+    elif terms.paced:
+        problem = (
+            "changes as training goes on, and a step does not know how far it is; use "
+            "SelectiveLoader"
         )
-    if needs is not None and (
+    elif needs is not None and (
         not needs.passes or needs.indices or needs.remembers or needs.recordings or needs.rescores
     ):
-        raise ConfigurationError(
-            f"{strategy.name} remembers examples by their indices, and a step is given batches "
-            "without; use SelectiveLoader"
+        problem = (
+            "remembers examples by their indices, and a step is given batches without; use "
+            "SelectiveLoader"
         )
+    if problem is not None:
+        raise ConfigurationError(f"{strategy.name} {problem}")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from selective_backprop._core.errors import LossError
@@ -85,7 +84,10 @@ class TokenSelection:
                 another shape.
         """
         _check_tokens(losses, targets, reference)
-        counts = self._counted(losses, targets)
+        if targets is None:
+            counts = torch.ones_like(losses, dtype=torch.bool)
+        else:
+            counts = targets if targets.dtype == torch.bool else targets != self.ignored
         with torch.no_grad():
             scores = losses.detach() if reference is None else losses.detach() - reference.detach()
             # Clamped, so that even a score of -inf ranks above the tokens that do not count.
@@ -100,20 +102,9 @@ class TokenSelection:
         total = torch.where(kept, losses, 0.0).sum(dtype=wide)
         return SelectedTokens(total / kept.sum().clamp(min=1), kept)
 
-    def _counted(
-        self, losses: Tensor, targets: Shaped[Tensor, "*token"] | None
-    ) -> Bool[Tensor, "*token"]:
-        if targets is None:
-            return torch.ones_like(losses, dtype=torch.bool)
-        return targets if targets.dtype == torch.bool else targets != self.ignored
-
 
 def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | None) -> None:
-    """Refuse losses, targets and references that are not one number per token.
-
-    Raises:
-        LossError: if any of them is not.
-    """
+    """Refuse losses, targets and references that are not one number per token."""
     if not losses.ndim or not losses.is_floating_point():
         raise LossError(
             f"losses of shape {tuple(losses.shape)} and type {losses.dtype}: one loss per token is "

@@ -1,7 +1,7 @@
 """BatchNorm in training that normalises by the statistics of all candidates."""
 
 import inspect
-import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,83 +15,69 @@ SIGNATURE = inspect.signature(functional.batch_norm)
 
 
 class Moments(NamedTuple):
-    """Mean and variance of each channel over the candidates.
-
-    Attributes:
-        mean: `[channel]`.
-        variance: without Bessel's correction; normalises the rows.
-        unbiased: the variance with Bessel's correction; running statistics move towards it.
-    """
+    """Mean and variance of each channel over the candidates, `[channel]`."""
 
     mean: Tensor
-    variance: Tensor
-    unbiased: Tensor
+    variance: Tensor  # without Bessel's correction; normalises the rows
+    unbiased: Tensor  # with Bessel's correction; running statistics move towards it
 
 
-class NotingStatistics(TorchFunctionMode):
-    """Note the statistics by which each BatchNorm normalises in a selection pass."""
+class BatchNormMode(TorchFunctionMode):
+    """Let `run` answer each call of BatchNorm in training, from its arguments by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[dict[str, Any]], Tensor]) -> None:
         super().__init__()
-        self.noted: list[Moments] = []
+        self._run = run
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = _training_arguments(func, args, kwargs)
-        if given is None:
-            return func(*args, **kwargs)
+        if func is functional.batch_norm:
+            bound = SIGNATURE.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = dict(bound.arguments)
+            if given["training"] and given["input"].numel():
+                return self._run(given)
+        return func(*args, **kwargs)
+
+
+def note_statistics(noted: list[Moments]) -> BatchNormMode:
+    """Return a mode that appends the statistics by which each BatchNorm normalises."""
+
+    def run(given: dict[str, Any]) -> Tensor:
         inputs = given["input"]
         channels, entries = inputs.shape[1], inputs.numel() // inputs.shape[1]
         kind = torch.promote_types(inputs.dtype, torch.float32)
         mean, unbiased = inputs.new_zeros(2, channels, dtype=kind).unbind()
         # With a momentum of 1 BatchNorm writes this batch's statistics here, in the same pass.
-        replaced = {"running_mean": mean, "running_var": unbiased, "momentum": 1.0}
-        outputs = func(**given | replaced)
-        self.noted.append(Moments(mean, unbiased * ((entries - 1) / entries), unbiased))
+        replaced: dict[str, Any] = {"running_mean": mean, "running_var": unbiased, "momentum": 1.0}
+        outputs = functional.batch_norm(**given | replaced)
+        noted.append(Moments(mean, unbiased * ((entries - 1) / entries), unbiased))
         return outputs
 
+    return BatchNormMode(run)
 
-class NotedStatistics(TorchFunctionMode):
-    """Normalise by noted statistics, as constants, and move running statistics towards them.
 
-    Args:
-        noted: the moments of each BatchNorm in the order of the selection pass.
+def use_statistics(noted: list[Moments]) -> BatchNormMode:
+    """Return a mode that normalises by noted statistics, in their order, as constants.
+
+    Running statistics move towards them.
     """
+    coming = iter(noted)
 
-    def __init__(self, noted: list[Moments]) -> None:
-        super().__init__()
-        self._noted = iter(noted)
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        given = _training_arguments(func, args, kwargs)
-        if given is None:
-            return func(*args, **kwargs)
-        moments = next(self._noted, None)
+    def run(given: dict[str, Any]) -> Tensor:
+        moments = next(coming, None)
         if moments is None or moments.mean.shape[0] != given["input"].shape[1]:
             raise ConfigurationError(
                 "the training forward calls other BatchNorms than the selection pass did, so "
                 "that there are no candidate statistics for them; pass candidate_statistics=False"
             )
         with torch.no_grad():
-            for running, noted in ((given["running_mean"], 0), (given["running_var"], 2)):
-                if running is not None:
-                    running.lerp_(moments[noted].to(running.dtype), given["momentum"])
-        constant = {"running_mean": moments.mean, "running_var": moments.variance}
-        return func(**given | constant | {"training": False})
+            for running, now in (("running_mean", moments.mean), ("running_var", moments.unbiased)):
+                if given[running] is not None:
+                    given[running].lerp_(now.to(given[running].dtype), given["momentum"])
+        constant: dict[str, Any] = {"running_mean": moments.mean, "running_var": moments.variance}
+        return functional.batch_norm(**given | constant | {"training": False})
 
-
-def _training_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """Return the arguments by name if this calls BatchNorm in training, or else None."""
-    if func is not functional.batch_norm:
-        return None
-    bound = SIGNATURE.bind(*args, **kwargs)
-    bound.apply_defaults()
-    given = bound.arguments
-    if not given["training"] or math.prod(given["input"].shape) == 0:
-        return None
-    return dict(given)
+    return BatchNormMode(run)

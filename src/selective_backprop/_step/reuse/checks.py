@@ -1,5 +1,6 @@
 """Checks of activation reuse that refuse a scorer or a model before training starts."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -13,12 +14,12 @@ from selective_backprop.scorers import AbstractScorer, EarlyExit, Forward
 def check_reusable_scorer(
     scorer: AbstractScorer | None, *, candidate_statistics: bool
 ) -> Forward | EarlyExit:
-    """Return the scorer if its pass begins with the operations of the training forward.
-
-    Raises:
-        ConfigurationError: if it does not, or if `candidate_statistics` needs a pass through
-            the whole model and the scorer's ends early.
-    """
+    """Return the scorer in the modes of training; refuse one that computes something else."""
+    if not isinstance(scorer, Forward | EarlyExit):
+        raise ConfigurationError(
+            f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
+            f"itself, Forward() or EarlyExit(...), and this one has {scorer!r}"
+        )
     if isinstance(scorer, EarlyExit):
         if candidate_statistics:
             raise ConfigurationError(
@@ -26,26 +27,16 @@ def check_reusable_scorer(
                 f"selection pass, and that of {scorer!r} ends early; write Forward(), or put "
                 "BatchNorm in eval mode and pass candidate_statistics=False"
             )
-        return scorer
-    if not isinstance(scorer, Forward):
-        raise ConfigurationError(
-            f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
-            f"itself, Forward() or EarlyExit(...), and this one has {scorer!r}"
-        )
-    if scorer.autocast is not None or scorer.inference_mode:
+    elif scorer.autocast is not None or scorer.inference_mode:
         raise ConfigurationError(
             f"{scorer!r} scores in another precision or mode than training's, so that its "
             "activations cannot be trained on; write Forward(), or pass reuse_activations=False"
         )
-    return scorer
+    return replace(scorer, training=True)
 
 
-def check_reusable_model(model: Any, *, candidate_statistics: bool) -> nn.Module:
-    """Return the model if a training forward can reuse its selection pass's activations.
-
-    Raises:
-        ConfigurationError: if they cannot; the message names the module.
-    """
+def check_reusable_model(model: Any, *, candidate_statistics: bool) -> None:
+    """Refuse a model whose training forward cannot reuse its selection pass's activations."""
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"a model is needed whose activations are reused, got {model!r}")
     for name, module in model.named_modules():
@@ -61,14 +52,16 @@ def check_reusable_model(model: Any, *, candidate_statistics: bool) -> nn.Module
                 "selecting, so that they cannot be reused. Set it to 0, or pass "
                 "reuse_activations=False."
             )
-        if not candidate_statistics and _takes_batch_statistics(module):
+        takes_statistics = isinstance(module, _BatchNorm) and (
+            module.training or module.running_mean is None
+        )
+        if takes_statistics and not candidate_statistics:
             raise ConfigurationError(
                 f"{place} normalises by the statistics of its batch, which are not the same for "
                 "candidates and for the rows selected of them. candidate_statistics=True "
                 "normalises the rows by the candidates' statistics, taken as constants; else "
                 "put it in eval mode, or pass reuse_activations=False."
             )
-    return model
 
 
 def _drops_out(module: nn.Module) -> bool:
@@ -79,7 +72,3 @@ def _drops_out(module: nn.Module) -> bool:
     if isinstance(module, nn.RNNBase):
         return module.dropout > 0 and module.num_layers > 1
     return isinstance(module, nn.RReLU)
-
-
-def _takes_batch_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)

@@ -15,23 +15,17 @@ SHORTEST = 16  # span below which projecting costs more than copying first
 
 
 class Reading(NamedTuple):
-    """The order in which to read a tensor's elements without copying them.
+    """The order in which to read a tensor's elements without copying them."""
 
-    Attributes:
-        order: its axes from the slowest to the fastest in memory.
-        span: how many elements of the fastest axes are projected at once.
-    """
-
-    order: tuple[int, ...]
-    span: int
+    order: tuple[int, ...]  # its axes from the slowest to the fastest in memory
+    span: int  # how many elements of the fastest axes are projected at once
 
 
 def plan_reading(tensor: Tensor) -> Reading | None:
     """Return how to read a tensor whose axis 0 is that of the rows.
 
-    Returns:
-        None if projections cannot tell its rows apart: it is not a plain dense tensor of
-        floating-point numbers, has only the rows' axis, has no elements, or has too long rows.
+    None if projections cannot tell its rows apart: it is not a plain dense tensor of
+    floating-point numbers, has only the rows' axis, has no elements, or has too long rows.
     """
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     if not plain or not tensor.is_floating_point() or tensor.ndim < 2 or not tensor.numel():
@@ -87,8 +81,10 @@ class Fingerprints:
         with full_precision(tensor.device):
             # One direction per row of memory: the product takes a fifth of the time.
             projected = read.reshape(-1, span) @ along[:, :span].t()
+        left = list(read.shape)
+        while span > 1:
+            span //= left.pop()
         # The rows' axis and the slow axes are left; entries along the slow ones get weights.
-        left = _cut_fast_axes(read.shape, span)
         place = order.index(0)
         before, after = math.prod(left[:place]), math.prod(left[place + 1 :])
         if before * after == 1:
@@ -97,23 +93,19 @@ class Fingerprints:
         weights = across[:, : before * after].t().reshape(before, 1, after, PROJECTIONS)
         return (projected * weights).sum((0, 2))
 
-    def _directions_for(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    def _directions_for(self, tensor: Tensor) -> Tensor:
         key = tensor.dtype, tensor.device
         if key not in self._directions:
             generator = torch.Generator().manual_seed(0)
             both = torch.randn(2, PROJECTIONS, LONGEST, generator=generator, dtype=torch.float64)
             self._directions[key] = both.to(tensor.device, tensor.dtype)
-        across, along = self._directions[key]
-        return across, along
+        return self._directions[key]
 
 
 def same_rows(one: Tensor, other: Tensor, width: int) -> bool:
-    """Return whether fingerprints of rows agree to within rounding; waits for the device.
+    """Return whether projections of rows of `width` elements agree to within rounding.
 
-    Args:
-        one: projections `[row, projection]`.
-        other: projections of the other rows, in the same shape.
-        width: elements of a row.
+    Waits for the device.
     """
     # On a CPU equal rows agree in every bit; elsewhere sums may be split in other ways.
     rounding = torch.finfo(one.dtype).eps * (4.0 + math.sqrt(width) / 8.0)
@@ -155,11 +147,3 @@ def same_memory(one: Tensor, other: Tensor) -> bool:
         and one.dtype == other.dtype
         and one.device == other.device
     )
-
-
-def _cut_fast_axes(shape: torch.Size, span: int) -> tuple[int, ...]:
-    """Return a shape without its last axes, those whose `span` elements were projected."""
-    left = list(shape)
-    while span > 1:
-        span //= left.pop()
-    return tuple(left)

@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from selective_backprop._core.errors import ConfigurationError
+
 
 @dataclass(frozen=True)
 class Operation:
     """Row `i` of the result depends on row `i` of some arguments, and on all of the others.
 
     Attributes:
-        rows: positions of the arguments whose axis 0 is that of the rows; the first argument
-            says how many.
+        rows: positions of the arguments whose axis 0 is that of the rows.
         products: returns how many multiplications a call takes.
         results: how many of the leading results have the same axis 0.
         wanted: position of the flag that asks for everything a backward pass needs.
-        into: the variant that writes to a given contiguous tensor, which has the shape of the
-            rows but the last argument's last axis.
+        into: the variant of an operation of one result that writes to a given contiguous tensor,
+            which has the shape of the rows but the last argument's last axis.
     """
 
     rows: tuple[int, ...]
@@ -93,10 +94,8 @@ def as_plain_product(
     """Turn a batched product with one repeated matrix into a product of two matrices.
 
     PyTorch chooses between the two forms by whether that matrix needs gradients, so that the
-    choice may differ between selecting and training.
-
-    Returns:
-        The function, its arguments, and the shape to give its result; None to leave it.
+    choice may differ between selecting and training. Also return the shape to give the result;
+    None leaves it.
     """
     if function is not aten.bmm.default:
         return function, args, None
@@ -113,18 +112,23 @@ def may_be_random(function: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
 
 
-def is_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a call draws random numbers; it does not if dropout is 0 or off."""
+def refuse_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a call that draws random numbers: the training forward would draw others.
+
+    Raises:
+        ConfigurationError: if it does; it does not if dropout is 0 or off.
+    """
     if not may_be_random(function):
-        return False
+        return
     names = [argument.name for argument in function._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
-    if given.get("train", given.get("training")) is False:
-        return False
-    chances = [given[name] for name in ("p", "dropout_p") if name in given]
-    if not chances and "dropout_p" in names:
-        return False  # left at its default, 0
-    return not chances or chances[0] != 0
+    chance = given.get("p", given.get("dropout_p", 0 if "dropout_p" in names else None))
+    if chance != 0 and given.get("train", given.get("training")) is not False:
+        raise ConfigurationError(
+            f"{function} draws random numbers in the forward pass, and would draw others when "
+            "training than when selecting, so that activations cannot be reused. Set dropout to "
+            "0 (in attention too), or pass reuse_activations=False."
+        )
 
 
 @cache
@@ -148,29 +152,21 @@ class Order(Enum):
 
 
 class RowPlaces:
-    """Positions of selected candidates' entries along an axis of several entries per candidate.
-
-    Args:
-        rows: positions of the selected candidates, `[row]`.
-        candidates: how many candidates there are in all.
-    """
+    """Positions of selected candidates' entries along an axis of several entries per candidate."""
 
     def __init__(self, rows: Tensor, candidates: int) -> None:
         self.rows, self.candidates = rows, candidates
         self._known: dict[tuple[Order, int], Tensor] = {}
 
-    def inner(self, before: int, after: int) -> int | None:
-        """Return how many entries an axis has per candidate.
+    def inner(self, before: torch.Size, after: torch.Size) -> int | None:
+        """Return how many entries per candidate axis 0 has, before and after selection.
 
-        Args:
-            before: entries of the axis in the selection pass, for all candidates.
-            after: entries in the training forward, for the selected rows.
-
-        Returns:
-            None if the sizes do not give the same whole number.
+        None if the two shapes do not give the same whole number, or have other axes.
         """
-        inner, rest = divmod(before, self.candidates)
-        return inner if inner and not rest and after == inner * self.rows.shape[0] else None
+        if not before or not after or before[1:] != after[1:]:
+            return None
+        inner, rest = divmod(before[0], self.candidates)
+        return inner if inner and not rest and after[0] == inner * self.rows.shape[0] else None
 
     def along(self, inner: int, order: Order) -> Tensor:
         """Return the positions of the rows' entries, in the order of the training forward."""
