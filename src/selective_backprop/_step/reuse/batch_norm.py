@@ -51,8 +51,8 @@ def note_statistics(noted: list[Moments]) -> BatchNormMode:
         kind = torch.promote_types(inputs.dtype, torch.float32)
         mean, unbiased = inputs.new_zeros(2, channels, dtype=kind).unbind()
         # With a momentum of 1 BatchNorm writes this batch's statistics here, in the same pass.
-        replaced: dict[str, Any] = {"running_mean": mean, "running_var": unbiased, "momentum": 1.0}
-        outputs = functional.batch_norm(**given | replaced)
+        given |= {"running_mean": mean, "running_var": unbiased, "momentum": 1.0}
+        outputs = functional.batch_norm(**given)
         noted.append(Moments(mean, unbiased * ((entries - 1) / entries), unbiased))
         return outputs
 
@@ -77,7 +77,7 @@ def use_statistics(noted: list[Moments]) -> BatchNormMode:
             for running, now in (("running_mean", moments.mean), ("running_var", moments.unbiased)):
                 if given[running] is not None:
                     given[running].lerp_(now.to(given[running].dtype), given["momentum"])
-        constant: dict[str, Any] = {"running_mean": moments.mean, "running_var": moments.variance}
-        return functional.batch_norm(**given | constant | {"training": False})
+        given |= {"running_mean": moments.mean, "running_var": moments.variance, "training": False}
+        return functional.batch_norm(**given)
 
     return BatchNormMode(run)
