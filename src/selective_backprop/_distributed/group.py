@@ -40,9 +40,6 @@ class Group:
 
         Every rank must call this, with a message of the same shape and type. It returns when
         all have. `doing` says for errors what this rank does, such as "opens epoch 3".
-
-        Raises:
-            LoaderError: if a rank has died, or has not called within the group's timeout.
         """
         with torch.inference_mode(False):  # in it, a view does not hold the tensor it views
             message = message.to(self.device, copy=True).contiguous()
@@ -135,9 +132,6 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
     """Return who this process trains with: the members of a process group, by default all.
 
     Messages lie on `device`, the model's, if the group cannot send from the host's memory.
-
-    Raises:
-        ConfigurationError: if `members` is not a process group that this process is in.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:

@@ -14,10 +14,6 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
     """Return each rank's numbers, after checking that all ranks were built alike.
 
     The values in `built` are compared by what they print. Each rank sends equally many numbers.
-
-    Raises:
-        ConfigurationError: if ranks were built differently; the difference is named.
-        LoaderError: if a rank does not answer.
     """
     words = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.

@@ -68,10 +68,6 @@ class Exchange:
         """Send this rank's head and scores, and return all ranks' statuses and scores, in order.
 
         The scores come in pieces, with at most `rows` scores in all.
-
-        Raises:
-            LoaderError: if ranks are at different exchanges, another rank has failed, or one
-                does not answer.
         """
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
         message[0].fill_(head.pack())

@@ -172,9 +172,6 @@ def merge(
     """File the pending updates of all ranks, in the same order on each; none stays pending.
 
     The ledger is of the shard's examples alone; `sizes` are each rank's `PendingUpdates.sizes`.
-
-    Raises:
-        LoaderError: if a rank does not answer.
     """
     scored, recorded, counted = zip(*sizes, strict=True)
     for column, notes, counts in (

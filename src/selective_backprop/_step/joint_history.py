@@ -35,10 +35,6 @@ class JointHistory:
 
         At least `capacity` scores are remembered for each rank. A rank sends at most as many
         scores as the largest first batch has candidates; of a larger batch it sends the last.
-
-        Raises:
-            ConfigurationError: if ranks were built differently; the difference is named.
-            LoaderError: if ranks have different histories, or one does not answer.
         """
         if self._exchange is not None:
             return seed
@@ -59,11 +55,7 @@ class JointHistory:
         return gathered[0][2] % 2**64
 
     def file(self, scores: Scores) -> None:
-        """Exchange scores, and file those of all ranks; `scores` are this rank's.
-
-        Raises:
-            LoaderError: if a rank has failed, is out of step, or does not answer.
-        """
+        """Exchange scores, and file those of all ranks; `scores` are this rank's."""
         gathered = self._swap(Status.READY, scores)
         assert self.history is not None
         for own in gathered:

@@ -112,9 +112,9 @@ class Record:
 
     def retire(self, pool: BufferPool) -> None:
         """Give the results' memory to the pool; the results must not be used afterwards."""
-        held, self.results = self.row_results, []
-        while held and self.operation.into is not None:
-            pool.put(held.pop())
+        results, self.results = self.results, []
+        if results and self.operation.into is not None:  # its only result
+            pool.put(results.pop())
 
     def evade(self, storage: int) -> None:
         """Copy results out of a storage that is about to be written to.
@@ -132,20 +132,11 @@ class Record:
 
 
 class Tape:
-    """The heavy operations of one selection pass in order; None for those unfit for reuse.
-
-    Args:
-        candidates: how many rows the pass was over.
-        fingerprints: tell inputs apart.
-        pool: gives memory for results, and takes it back.
-
-    Attributes:
-        ended: whether recording stopped before the pass did.
-    """
+    """The heavy operations of one selection pass in order; None for those unfit for reuse."""
 
     def __init__(self, candidates: int, fingerprints: Fingerprints, pool: BufferPool) -> None:
         self.candidates, self.fingerprints, self.pool = candidates, fingerprints, pool
-        self.ended = False
+        self.ended = False  # whether recording stopped before the pass did
         self.records: list[Record | None] = []
         self.functions: list[OpOverload] = []
         self._users: dict[int, list[Record]] = {}
@@ -283,10 +274,8 @@ class ReuseCounts:
 class Replay(TorchDispatchMode):
     """Answer heavy operations from a tape; each record is released after its use.
 
-    Args:
-        tape: the recorded operations.
-        rows: the candidates that the forward runs on.
-        verdicts: whether recorded results equalled computed ones, by operation.
+    The forward runs on `rows` of the candidates. `verdicts` says by operation whether recorded
+    results equalled computed ones.
     """
 
     def __init__(self, tape: Tape, rows: RowIndices, verdicts: dict[Any, bool]) -> None:
@@ -396,9 +385,8 @@ class Replay(TorchDispatchMode):
 class Reuse:
     """Record selection passes and replay them, one after the other.
 
-    Args:
-        candidate_statistics: whether BatchNorm in the training forward normalises by the
-            statistics of the selection pass.
+    With `candidate_statistics`, BatchNorm in the training forward normalises by the statistics of
+    the selection pass.
     """
 
     def __init__(self, *, candidate_statistics: bool) -> None:

@@ -119,23 +119,18 @@ def full_precision(device: torch.device) -> Generator[None]:
     backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
     products = getattr(backend, "matmul", None)
     if hasattr(products, "fp32_precision"):
-        precision, rounded = products.fp32_precision, products.fp32_precision != "ieee"
-        choose, full = partial(setattr, products, "fp32_precision"), "ieee"
+        before, full = products.fp32_precision, "ieee"
+        choose = partial(setattr, products, "fp32_precision")
     else:  # torch 2.8
-        precision = torch.get_float32_matmul_precision()
-        rounded, choose, full = (
-            precision != "highest",
-            torch.set_float32_matmul_precision,
-            "highest",
-        )
-    if not rounded:
-        yield
-        return
-    choose(full)
+        before, full = torch.get_float32_matmul_precision(), "highest"
+        choose = torch.set_float32_matmul_precision
+    if before != full:
+        choose(full)
     try:
         yield
     finally:
-        choose(precision)
+        if before != full:
+            choose(before)
 
 
 def same_memory(one: Tensor, other: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -63,20 +63,17 @@ def _of_attention(args: tuple[Any, ...]) -> float:
     return 2 * query.numel() * key.shape[-2]
 
 
-def _attention(wanted: int | None = None) -> Operation:
-    return Operation((0, 1, 2), _of_attention, results=2, wanted=wanted)
-
-
+ATTENTION = Operation((0, 1, 2), _of_attention, results=2)
 OPERATIONS: dict[OpOverload, Operation] = {
     aten.mm.default: Operation((0,), _of_matrices(0, 1), into=aten.mm.out),
     aten.addmm.default: Operation((1,), _of_matrices(1, 2), into=aten.addmm.out),
     aten.bmm.default: Operation((0, 1), _of_matrices(0, 1), into=aten.bmm.out),
     aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2), into=aten.baddbmm.out),
     aten.convolution.default: Operation((0,), _of_convolution),
-    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention(),
-    aten._scaled_dot_product_flash_attention.default: _attention(),
-    aten._scaled_dot_product_efficient_attention.default: _attention(wanted=4),
-    aten._scaled_dot_product_cudnn_attention.default: _attention(wanted=4),
+    aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
+    aten._scaled_dot_product_flash_attention.default: ATTENTION,
+    aten._scaled_dot_product_efficient_attention.default: replace(ATTENTION, wanted=4),
+    aten._scaled_dot_product_cudnn_attention.default: replace(ATTENTION, wanted=4),
 }
 
 
@@ -107,18 +104,13 @@ def as_plain_product(
 
 
 @cache
-def may_be_random(function: OpOverload) -> bool:
-    """Return whether an operation can draw random numbers."""
+def _may_be_random(function: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
 
 
 def refuse_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse a call that draws random numbers: the training forward would draw others.
-
-    Raises:
-        ConfigurationError: if it does; it does not if dropout is 0 or off.
-    """
-    if not may_be_random(function):
+    """Refuse a call that draws random numbers; it does not if dropout is 0 or off."""
+    if not _may_be_random(function):
         return
     names = [argument.name for argument in function._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
