@@ -1,7 +1,7 @@
 """Selection for loops that own their batch: it takes candidates and returns selected losses."""
 
-from collections.abc import Collection
-from contextlib import nullcontext
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from selective_backprop._batches.losses import LossFunction, check_losses, find_losses, find_outputs
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
-from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.options import check_flag, check_paths, choose, find_device
-from selective_backprop._core.saved_state import FLOATS, SEEDS, Saved, Stateful, check_state, loaded
+from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
 from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._distributed.handshake import compare
+from selective_backprop._distributed.messages import Exchange, Head, Status
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.rows import Rows, Shape
@@ -26,7 +28,6 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop._step.joint_history import JointHistory
 from selective_backprop._step.reuse.activations import Reuse, ReuseCounts
 from selective_backprop._step.reuse.checks import check_reusable_model, check_reusable_scorer
 from selective_backprop.scorers._abstract import start_scorer
@@ -199,7 +200,7 @@ class SelectiveStep:
         if not self._stats.steps:
             check_layout(batch, self._layout)
         self._open_history(candidates)
-        with nullcontext() if self._joint is None else self._joint.telling():
+        with nullcontext() if self._joint is None else self._joint.sharing_failure():
             with self._stopwatch.phase("score"):
                 scores = self._score(batch, candidates)
                 held = 0 if self._reuse is None else self._reuse.tape.count_bytes(self._model)
@@ -261,9 +262,7 @@ class SelectiveStep:
         capacity, ring, _ = saved.fields("capacity", "ring", "filed")
         if not self._terms.history or ring.value is None:
             raise ring.refuse("scores, of a strategy that ranks against them,")
-        # A damaged capacity is refused here, before memory for it is allocated.
-        ring.tensor(*FLOATS, shape=(capacity.whole(1),))
-        history = History(capacity.value)
+        history = History(capacity.whole(1))
         with saved.inside():
             history.load_state_dict(on_device(saved.value, self._device))
         return history
@@ -272,9 +271,9 @@ class SelectiveStep:
         """Make a history that is large enough for the first batch, of equal size on all ranks."""
         most = self._terms.history
         if self._joint is not None:
-            self._joint.history = self._history
-            self._seed = self._joint.open(most, candidates, self._seed)
-            self._history = self._joint.history
+            self._history, self._seed = self._joint.open(
+                self._history, most, candidates, self._seed
+            )
         elif self._history is None and most:
             self._history = History(max(most, candidates))
 
@@ -313,6 +312,73 @@ class SelectiveStep:
             seed=seed,
         )
         return next(buffer.route(Phase.SELECT, rows))
+
+
+class JointHistory:
+    """Rank each rank's candidates against the scores of all ranks.
+
+    Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
+    rank ranks its own. All ranks must take equally many steps, as their training must anyway; a
+    rank that takes one more waits until the process group times out. The options in `built` must
+    be the same on all ranks.
+    """
+
+    def __init__(self, group: Group, built: Mapping[str, object]) -> None:
+        self._group, self._built = group, built
+        self._history: History | None = None
+        self._exchange: Exchange | None = None
+        self._steps = 0
+
+    def open(
+        self, history: History | None, capacity: int, candidates: int, seed: int
+    ) -> tuple[History | None, int]:
+        """Return the history to use, and the seed; at the first step agree on sizes and seed.
+
+        At least `capacity` scores are remembered for each rank. A rank sends at most as many
+        scores as the largest first batch has candidates; of a larger batch it sends the last.
+        """
+        if self._exchange is None:
+            filed, seed = 0 if history is None else history.filed, seed % 2**64
+            # An unsigned seed of 64 bits wraps around so that it fits the int64 that is sent.
+            mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]
+            sizes, counts, seeds = zip(*compare(self._group, self._built, mine), strict=True)
+            if len(set(counts)) > 1:
+                raise LoaderError(
+                    f"the ranks' histories hold {', '.join(map(str, counts))} scores; let each "
+                    "rank load its own state of the same moment"
+                )
+            self._exchange = Exchange(self._group, max(sizes))
+            seed = seeds[0] % 2**64
+            if history is None:
+                history = History(max(capacity, *sizes) * self._group.size)
+        self._history = history
+        return history, seed
+
+    def file(self, scores: Scores) -> None:
+        """Exchange scores, and file those of all ranks; `scores` are this rank's."""
+        gathered = self._swap(Status.READY, scores)
+        assert self._history is not None
+        for own in gathered:
+            if len(own):
+                self._history.file(own.to(scores.device))
+
+    @contextmanager
+    def sharing_failure(self) -> Generator[None]:
+        """Run the body; if it fails before scores are filed, tell the other ranks."""
+        steps = self._steps
+        try:
+            yield
+        except Exception:
+            if self._steps == steps:
+                with suppress(LoaderError):  # show the body's error, not the exchange's
+                    self._swap(Status.FAILED, torch.empty(0))
+            raise
+
+    def _swap(self, status: Status, scores: Scores) -> list[Tensor]:
+        assert self._exchange is not None
+        head = Head(status, 0, self._steps)
+        self._steps += 1
+        return self._exchange.swap(head, [scores[-self._exchange.rows :]])[1]
 
 
 def _check_fit(strategy: Strategy) -> None:
