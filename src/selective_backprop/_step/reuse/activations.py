@@ -197,14 +197,12 @@ class Recording(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        operation = None
         if not self._tape.ended:
             refuse_random(func, args, kwargs)
-            operation = OPERATIONS.get(func)
-        if operation is None:
+        if self._tape.ended or func not in OPERATIONS:
             self._tape.protect(func, args, kwargs)
             return func(*args, **kwargs)
-        func, args, shape = as_plain_product(func, ask_for_all(operation, args))
+        func, args, shape = as_plain_product(func, ask_for_all(OPERATIONS[func], args))
         operation = OPERATIONS[func]
         fingerprints = self._take_fingerprints(operation, args)  # while the inputs are in the cache
         free = None

@@ -46,8 +46,8 @@ WORTHWHILE = 64
 aten = torch.ops.aten
 
 
-def _of_matrices(left: int, right: int) -> Callable[[tuple[Any, ...]], float]:
-    return lambda args: args[left].numel() * args[right].shape[-1]
+def _of_matrices(args: tuple[Any, ...]) -> float:
+    return args[-2].numel() * args[-1].shape[-1]
 
 
 def _of_convolution(args: tuple[Any, ...]) -> float:
@@ -65,10 +65,10 @@ def _of_attention(args: tuple[Any, ...]) -> float:
 
 ATTENTION = Operation((0, 1, 2), _of_attention, results=2)
 OPERATIONS: dict[OpOverload, Operation] = {
-    aten.mm.default: Operation((0,), _of_matrices(0, 1), into=aten.mm.out),
-    aten.addmm.default: Operation((1,), _of_matrices(1, 2), into=aten.addmm.out),
-    aten.bmm.default: Operation((0, 1), _of_matrices(0, 1), into=aten.bmm.out),
-    aten.baddbmm.default: Operation((1, 2), _of_matrices(1, 2), into=aten.baddbmm.out),
+    aten.mm.default: Operation((0,), _of_matrices, into=aten.mm.out),
+    aten.addmm.default: Operation((1,), _of_matrices, into=aten.addmm.out),
+    aten.bmm.default: Operation((0, 1), _of_matrices, into=aten.bmm.out),
+    aten.baddbmm.default: Operation((1, 2), _of_matrices, into=aten.baddbmm.out),
     aten.convolution.default: Operation((0,), _of_convolution),
     aten._scaled_dot_product_flash_attention_for_cpu.default: ATTENTION,
     aten._scaled_dot_product_flash_attention.default: ATTENTION,
