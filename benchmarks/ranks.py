@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import selective_backprop as sb
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._memory.shared_history import SharedHistory
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop.lab.models import resnet9
 from selective_backprop.lab.provenance import code_version, hardware, versions
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from reference import LossHistory
 
 import selective_backprop as sb
-from selective_backprop._memory.shared_history import SharedHistory
+from selective_backprop._memory.history import SharedHistory
 
 FILED = st.lists(st.lists(st.integers(0, 99).map(float), max_size=9), max_size=5)
 

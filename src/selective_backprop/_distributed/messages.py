@@ -1,13 +1,15 @@
-"""What ranks tell one another at each training batch: a head of two numbers, and new scores."""
+"""What ranks send one another: how they were built, and at each training batch new scores."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 
 HEAD = 2  # numbers that stand before the scores
@@ -104,3 +106,32 @@ class Exchange:
                 f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so that no "
                 "rank can go on; its own error says why"
             )
+
+
+def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
+    """Return each rank's numbers, after checking that all ranks were built alike.
+
+    The values in `built` are compared by what they print. Each rank sends equally many numbers.
+    """
+    words = json.dumps({name: str(value) for name, value in built.items()}).encode()
+    # 63 bits, which fit into an int64 without a sign.
+    digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
+    message = torch.tensor([digest, len(words), *numbers])
+    gathered = group.gather(message, "opens an epoch").tolist()
+    # Whole texts are sent only if digests differ: an epoch usually costs one short message.
+    if any(each[0] != digest for each in gathered):
+        texts = [b""] * group.size
+        own = torch.tensor(list(words), dtype=torch.uint8)
+        for rank, _, piece in group.gather_rows(own, [each[1] for each in gathered]):
+            texts[rank] += bytes(piece.tolist())
+        first, *others = (json.loads(text) for text in texts)
+        raise ConfigurationError(
+            next(
+                f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
+                f"{name}={first.get(name)}; build it alike on all ranks"
+                for rank, other in enumerate(others, start=1)
+                for name in first | other
+                if first.get(name) != other.get(name)
+            )
+        )
+    return [each[2:] for each in gathered]

@@ -8,10 +8,9 @@ from selective_backprop._distributed.group import Alone, Group, Ranks, find_rank
 from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.validation import full_batch, full_window
-from selective_backprop._memory.history import History
+from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
-from selective_backprop._memory.shared_history import SharedHistory
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.gate_feed import feed_of

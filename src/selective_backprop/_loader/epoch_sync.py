@@ -8,7 +8,7 @@ import torch
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
-from selective_backprop._distributed.handshake import compare
+from selective_backprop._distributed.messages import compare
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.cursor import EpochStart
 from selective_backprop._pipeline.epoch_length import LengthPlanner

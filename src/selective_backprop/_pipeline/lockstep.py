@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._memory.shared_history import SharedHistory
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop._pipeline.rows import Rows
 
 Done = TypeVar("Done")

@@ -19,8 +19,7 @@ from selective_backprop._core.stats import StepStats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
 from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._distributed.handshake import compare
-from selective_backprop._distributed.messages import Exchange, Head, Status
+from selective_backprop._distributed.messages import Exchange, Head, Status, compare
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.rows import Rows, Shape
