@@ -15,18 +15,10 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 
 
 def pack_batch(batch: Any) -> Any:
-    """Return a batch in plain containers, each with the name of its original type.
+    """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
-    Args:
-        batch: tensors, arrays, numbers and text, nested in lists, tuples, dicts (and subclasses
-            of `dict` or `UserDict`), named tuples and dataclasses.
-
-    Returns:
-        Copies of tensors, numbers and text, in tuples and lists.
-
-    Raises:
-        BatchError: if it holds anything else, or a type that cannot be found again because it is
-            not defined at the top of its module.
+    It may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of `dict`
+    or `UserDict`), named tuples and dataclasses, all defined at the top of their modules.
     """
     return _pack("", batch)
 
@@ -36,19 +28,13 @@ def unpack_batch(packed: Any) -> Any:
 
     The user's own types are looked up in modules that are already imported, and filled without
     running any of their code.
-
-    Raises:
-        ConfigurationError: if such a type is not found, or has changed.
     """
     if not isinstance(packed, tuple):
         return packed
     kind, *content = packed
-    if kind == "array":
-        (tensor,) = content
-        return tensor.numpy()
-    if kind == "number":
-        (tensor,) = content
-        return tensor.numpy()[()]
+    if kind in ("array", "number"):
+        array = content[0].numpy()
+        return array if kind == "array" else array[()]
     if kind == "texts":
         texts, shape, dtype = content
         return np.array(texts, dtype).reshape(shape)
