@@ -39,17 +39,12 @@ def eval_mode(model: nn.Module) -> Generator[None]:
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
     """Run the body, then put torch's, NumPy's and Python's random streams back."""
-    cuda = device is not None and device.type == "cuda"
-    torch_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state(device) if cuda else None
-    numpy_state = np.random.get_state()
-    python_state = random.getstate()
+    devices = [device] if device is not None and device.type == "cuda" else []
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
-        yield
+        with torch.random.fork_rng(devices):
+            yield
     finally:
-        torch.set_rng_state(torch_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)  # ty: ignore[invalid-argument-type]
         np.random.set_state(numpy_state)
         random.setstate(python_state)
 

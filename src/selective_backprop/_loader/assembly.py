@@ -179,7 +179,7 @@ def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[
     if exact and abs(rows / window / terms.rate - 1) > 0.01:
         warn(
             f"a batch of {rows} from a window of {window} candidates keeps "
-            f"{rows / window:.4f} of them, not {terms.rate:.4f}",
+            f"{rows / window:.4f} of them, not {terms.rate:.4f}"
         )
     unchanged = batch is None or batch == source.batch_size
     return Shape(batch, window if exact else None, unchanged, terms.keeps_everything), window

@@ -388,7 +388,7 @@ class SelectiveLoader:
         warn(
             f"epoch {after.epoch} yielded no training batch: of {candidates_seen} candidates "
             f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
-            "scores are ties, which are never above one another.",
+            "scores are ties, which are never above one another."
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     if regroups and source.own_batches:
         warn(
             f"{strategy.name} draws before loading and regroups what the batch sampler "
-            f"({source.kind}) grouped; batches will mix its groups",
+            f"({source.kind}) grouped; batches will mix its groups"
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
@@ -42,7 +42,7 @@ def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
             f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
             f"{why}: it is no plain cross-entropy, and what seems learned may not be. Train on "
             "it and record plain ones (with_selection=True, loader.record), or take another "
-            "strategy, such as recorded_sb",
+            "strategy, such as recorded_sb"
         )
 
 

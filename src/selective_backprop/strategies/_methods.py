@@ -232,12 +232,8 @@ def stale_sb(
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
-    return Strategy(
-        "stale-sb",
-        Stale(scorer, epochs, spread, recorded),
-        _ranks(rate, beta, draw, history),
-        schedule,
-    )
+    scorer = Stale(scorer, epochs, spread, recorded)
+    return Strategy("stale-sb", scorer, _ranks(rate, beta, draw, history), schedule)
 
 
 def predicted_sb(
@@ -269,12 +265,8 @@ def predicted_sb(
         ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
             of its range.
     """
-    return Strategy(
-        "predicted-sb",
-        Predicted(scorer, predictor, epochs),
-        _ranks(rate, beta, draw, history),
-        schedule,
-    )
+    scorer = Predicted(scorer, predictor, epochs)
+    return Strategy("predicted-sb", scorer, _ranks(rate, beta, draw, history), schedule)
 
 
 def recorded_sb(
@@ -333,12 +325,8 @@ def proxy_sb(
     Source:
         Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained beforehand.
     """
-    return Strategy(
-        "proxy-sb",
-        Proxy(make_model, make_optimizer),
-        _ranks(rate, beta, draw, history),
-        schedule,
-    )
+    scorer = Proxy(make_model, make_optimizer)
+    return Strategy("proxy-sb", scorer, _ranks(rate, beta, draw, history), schedule)
 
 
 def diet_sb(
@@ -414,19 +402,11 @@ def kath18(
         Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
         gate are those of the authors' code.
     """
-    return Strategy(
-        "kath18",
-        Forward(measure),
-        Proportional(presample, bias),
-        schedule,
-    )
+    return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
 
 
 def infobatch(
-    prune: float = 0.5,
-    *,
-    longer_steps: bool = True,
-    schedule: Schedule = Schedule(end=0.875),
+    prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
     """Skip examples below the mean loss at random, and give those of them that stay more weight.
 
