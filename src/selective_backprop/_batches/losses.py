@@ -71,10 +71,8 @@ def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
     return losses.flatten(1).mean(1)
 
 
-def _refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
+def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
     """Refuse losses in which every row's output met every row's target by broadcasting."""
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
-        return
     given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted) or found in (given, wanted):
         return
@@ -87,18 +85,6 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
             f"to {tuple(found)}, so that every row met every other row's target. Give both one "
             "shape: squeeze the outputs, or unsqueeze the targets."
-        )
-
-
-def _advise_on_classes(error: Exception, outputs: Any, targets: Any) -> None:
-    """Add advice to an error if classes are on the last axis, as in language models."""
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
-        return
-    if outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
-        error.add_note(
-            f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, where "
-            "torch wants them on the second. Pass outputs=callable(model, batch) -> "
-            "(logits.movedim(-1, 1), targets)."
         )
 
 
@@ -190,12 +176,18 @@ class ExampleLosses:
             loss_fn = self._unreduced(loss_fn)
         elif not isinstance(loss_fn, nn.Module) and "reduction" in self._defaults:
             options = {"reduction": "none"}
+        tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         try:
             losses = loss_fn(outputs, targets, **options)
         except (RuntimeError, ValueError) as error:
-            _advise_on_classes(error, outputs, targets)
+            if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
+                error.add_note(
+                    f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, "
+                    "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
+                    "(logits.movedim(-1, 1), targets)."
+                )
             raise
-        if isinstance(losses, Tensor) and losses.ndim:
+        if tensors and isinstance(losses, Tensor) and losses.ndim:
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
 
