@@ -1,7 +1,6 @@
 """The one-line summary that is printed at a training's first batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -15,32 +14,19 @@ from selective_backprop.scorers import Measure
 from selective_backprop.strategies import Strategy
 
 
-@dataclass(frozen=True)
-class CountedCost:
-    """The cost of a strategy while it selects, counted in forward passes and not measured."""
+def count_cost(strategy: Strategy, rate: float | None = None) -> tuple[float, float]:
+    """Return what scoring takes, and all computing, in forward passes per candidate.
 
-    scoring: float  # passes per candidate, averaged over epochs; a cheap one counts as a whole
-    rate: float  # share that is trained on; the usual share if it depends on the losses
-
-    @classmethod
-    def of(cls, strategy: Strategy, rate: float | None = None) -> "CountedCost":
-        """Count the cost of a strategy, whose rate may be known more exactly than it tells."""
-        terms, needs = strategy.selector.terms, strategy.needs
-        rate = terms.rate if rate is None else rate
-        scoring = 0.0
-        if needs is not None and needs.model:
-            scoring = needs.fresh if needs.passes else (1.0 - rate) * needs.rescores
-        return cls(scoring, rate)
-
-    @property
-    def share(self) -> float:
-        """Scoring as a share of all that is computed, in [0, 1)."""
-        return self.scoring / (self.scoring + TRAINED * self.rate)
-
-    @property
-    def epoch(self) -> float:
-        """The cost of an epoch, in epochs of traditional training."""
-        return self.scoring / TRAINED + self.rate
+    They are counted, not measured, while the strategy selects, and averaged over epochs; a cheap
+    scorer's pass counts as a whole one. `rate` is the share that is trained on, if it is known more
+    exactly than by the selector, whose own is the usual share if it depends on the losses.
+    """
+    needs = strategy.needs
+    rate = strategy.selector.terms.rate if rate is None else rate
+    scoring = 0.0
+    if needs is not None and needs.model:
+        scoring = needs.fresh if needs.passes else (1.0 - rate) * needs.rescores
+    return scoring, scoring + TRAINED * rate
 
 
 def summarise(strategy: Strategy, parts: LoaderParts, stats: Stats, first: Rows) -> str:
@@ -125,14 +111,14 @@ def _costs(strategy: Strategy, parts: LoaderParts, first: Rows) -> Iterator[str]
     rate = terms.rate
     if shape.window is not None and shape.batch_size is not None and not terms.keeps_everything:
         rate = shape.batch_size / shape.window
-    cost = CountedCost.of(strategy, rate)
+    scoring, total = count_cost(strategy, rate)
     scorer = parts.pipeline.scorer
     about = "≤" if scorer is not None and scorer.checked > 0 else "≈"
-    if cost.scoring:
-        yield f"scoring {about} {cost.share:.0%} of the computing"
+    if scoring:
+        yield f"scoring {about} {scoring / total:.0%} of the computing"
     beside = ", its own model's passes not" if needs is not None and not needs.model else ""
     if not terms.keeps_everything:
-        yield f"epoch {about} {cost.epoch:.2f} of plain (counted in forwards{beside})"
+        yield f"epoch {about} {total / TRAINED:.2f} of plain (counted in forwards{beside})"
 
 
 def _size(count: float) -> str:
