@@ -42,7 +42,7 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
     devices = [device] if device is not None and device.type == "cuda" else []
     numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices, device_type="cuda"):
             yield
     finally:
         np.random.set_state(numpy_state)
@@ -61,17 +61,6 @@ class _Slot(NamedTuple):
         """Identifies the place in the model, whichever tensor is there."""
         return id(self.module), self.name
 
-    @property
-    def place(self) -> tuple[int, str, int, int]:
-        """Tells the buffer, where it hangs and its memory from others."""
-        memory = self.buffer.data_ptr() if self.buffer.layout is torch.strided else 0
-        return *self.key, id(self.buffer), memory
-
-    @property
-    def replaced(self) -> bool:
-        """Whether another tensor is in the place by now."""
-        return self.module._buffers.get(self.name) is not self.buffer
-
 
 class KeptBuffers:
     """Save the buffers of a model before a forward pass, and put back those that it changed.
@@ -85,15 +74,20 @@ class KeptBuffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
-        self._find(_slots_of(model))
+        self._find()
 
-    def _find(self, slots: list[_Slot]) -> None:
+    def _find(self) -> None:
         """Take note of the model's buffers."""
-        self._slots = slots  # held, so that no new buffer can get the address of one of them
-        self._places = [slot.place for slot in slots]
-        self._large = [slot for slot in slots if not _is_small(slot.buffer)]
+        self._places = _places(self._model)
+        self._slots = [  # held, so that no new buffer can get the address of one of them
+            _Slot(module, name, buffer)
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        self._large = [slot for slot in self._slots if not _is_small(slot.buffer)]
         self._small: dict[torch.device, list[Tensor]] = {}  # views of the bytes
-        for _, _, buffer in slots:
+        for _, _, buffer in self._slots:
             if _is_small(buffer):
                 # Through `.data`, so that autograd counts no change: a graph that waits for its
                 # backward pass may hold the buffer, and finds the same values in it.
@@ -103,9 +97,8 @@ class KeptBuffers:
     @contextmanager
     def kept(self) -> Generator[None]:
         """Run the body, then put back the buffers that it changed."""
-        now = _slots_of(self._model)
-        if [slot.place for slot in now] != self._places:
-            self._find(now)
+        if _places(self._model) != self._places:
+            self._find()
         slots, large, small, known = self._slots, self._large, self._small, self._moving
         images = [torch.cat(views) for views in small.values()]
         versions = [_version(slot.buffer) for slot in large]
@@ -121,7 +114,8 @@ class KeptBuffers:
                 _restore(views, image)
             moved = set()
             for slot, version, value in zip(large, versions, saved, strict=True):
-                changed = slot.replaced or _version(slot.buffer) != version
+                replaced = slot.module._buffers.get(slot.name) is not slot.buffer
+                changed = replaced or _version(slot.buffer) != version
                 if value is not None and (changed or _differ(slot.buffer, value)):
                     slot.buffer.copy_(value)
                     changed = True
@@ -130,9 +124,9 @@ class KeptBuffers:
                     if value is None:
                         self._warn(slot)
             # A module may also put a new tensor in the place instead of writing into the old one.
-            for slot in slots:
-                if slot.replaced:
-                    slot.module._buffers[slot.name] = slot.buffer
+            for module, name, buffer in slots:
+                if module._buffers.get(name) is not buffer:
+                    module._buffers[name] = buffer
             # A pass that raised may have ended before it changed a buffer.
             if whole or known is not None:
                 self._moving = moved | (known or set())
@@ -147,9 +141,10 @@ class KeptBuffers:
         )
 
 
-def _slots_of(model: nn.Module) -> list[_Slot]:
+def _places(model: nn.Module) -> list[tuple[int, str, int, int]]:
+    """Return what tells the buffers of a model, where they hang and their memory from others."""
     return [
-        _Slot(module, name, buffer)
+        (id(module), name, id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0)
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None

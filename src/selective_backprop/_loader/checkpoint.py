@@ -26,7 +26,6 @@ class LoaderState:
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
         self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
-        self.fresh = True  # no state was loaded
 
     @property
     def stats(self) -> Stats:
@@ -132,7 +131,7 @@ class LoaderState:
         for buffer in (self._parts.index_buffer, pipeline.buffer):
             buffer.seed_with(drawn_from)
         pipeline.go_on(stands)
-        self.fresh, self.next_epoch, self.mid_epoch = False, number, goes_on
+        self.next_epoch, self.mid_epoch = number, goes_on
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts with their own state, by name; the most expensive to load is last."""

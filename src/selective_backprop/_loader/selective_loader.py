@@ -352,11 +352,9 @@ class SelectiveLoader:
                 handshake.open(state.start, begun=mid_epoch is not None)
             for rows in pipeline.run(number, mid_epoch):
                 if not self._quiet:
-                    # Once, and not of a training that is resumed.
-                    if state.fresh:
-                        line = summarise(self._strategy, self._parts, self.stats, rows)
-                        print(line, file=sys.stderr)
                     self._quiet = True
+                    line = summarise(self._strategy, self._parts, self.stats, rows)
+                    print(line, file=sys.stderr)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if handshake is not None:
@@ -413,6 +411,7 @@ class SelectiveLoader:
                 be used on, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
+        self._quiet = True  # the summary is of a training's first batch
 
 
 class Epoch(Iterator[Any]):
