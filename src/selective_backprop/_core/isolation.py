@@ -1,7 +1,7 @@
 """Leave a model as it was found: modes, buffers and every random stream."""
 
 import random
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -141,7 +141,7 @@ class KeptBuffers:
         )
 
 
-def _places(model: nn.Module) -> list[tuple[int, str, int, int]]:
+def _places(model: nn.Module) -> Collection[tuple[int, str, int, int]]:
     """Return what tells the buffers of a model, where they hang and their memory from others."""
     return [
         (id(module), name, id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0)
