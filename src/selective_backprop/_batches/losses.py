@@ -167,7 +167,7 @@ class ExampleLosses:
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
-        return self.average(self.of_positions(outputs, targets), targets)
+        return average_examples(self.of_positions(outputs, targets), targets, self.ignored)
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
         """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
@@ -191,16 +191,12 @@ class ExampleLosses:
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
 
-    def average(self, losses: Any, targets: Any) -> Any:
-        """Return losses averaged over the positions of each example; others unchanged."""
-        return average_examples(losses, targets, self.ignored)
-
     def mean(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
 
         With class weights the divisor is their sum over the rows, or over all positions of the
-        rows. Targets equal to `ignore_index` do not count. If the targets are no classes, the plain
-        mean is taken.
+        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
+        plain mean is taken.
         """
         weights, ignored = class_weights(self.loss_fn), self.ignored
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()

@@ -18,8 +18,8 @@ def pack_batch(batch: Any, path: str = "") -> Any:
     """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
     It may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of `dict`
-    or `UserDict`), named tuples and dataclasses, all defined at the top of their modules. An error
-    names the path to what else it holds.
+    or `UserDict`), named tuples and dataclasses, all defined at the top of their modules. Anything
+    else is refused with its path.
     """
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:

@@ -183,7 +183,7 @@ def _move(leaf: Any, device: torch.device) -> Any:
 def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     """Return how many rows a batch has, and check that all of its leaves agree.
 
-    They must have as many as the first tensor, or as the `expected` indices that were loaded.
+    Each must have as many rows as the first tensor, or as the `expected` indices that were loaded.
     """
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)

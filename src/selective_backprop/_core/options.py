@@ -36,7 +36,7 @@ def check_number(
 
     NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
     given as a float, such as 3.0, and stays a float. `least` and `most` are allowed themselves,
-    `above` and `below` are not. The message tells the `hint`.
+    `above` and `below` are not. The error's message ends with `hint`.
     """
 
     def fits(number: float) -> bool:

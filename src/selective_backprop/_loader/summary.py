@@ -15,11 +15,10 @@ from selective_backprop.strategies import Strategy
 
 
 def count_cost(strategy: Strategy, rate: float | None = None) -> tuple[float, float]:
-    """Return what scoring takes, and all computing, in forward passes per candidate.
+    """Return the cost of scoring and the cost of everything, in forward passes per candidate.
 
-    They are counted, not measured, while the strategy selects, and averaged over epochs; a cheap
-    scorer's pass counts as a whole one. `rate` is the share that is trained on, if it is known more
-    exactly than by the selector, whose own is the usual share if it depends on the losses.
+    Both are counted, not measured, for the epochs in which the strategy selects. A cheap scorer's
+    pass counts as a whole one. `rate` is the share that is trained on, by default the selector's.
     """
     needs = strategy.needs
     rate = strategy.selector.terms.rate if rate is None else rate

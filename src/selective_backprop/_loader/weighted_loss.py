@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import ExampleLosses, LossFunction, check_losses
+from selective_backprop._batches.losses import (
+    ExampleLosses,
+    LossFunction,
+    average_examples,
+    check_losses,
+)
 from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.gate_feed import AHEAD
@@ -20,8 +25,8 @@ class WeighingLoss:
     """A loss that weights and records the rows of the batches that a loader hands out.
 
     A batch is recognised by its targets: the same tensors or views of them, such as parts of the
-    batch. With gradients off nothing is trained on, and this is the plain loss. It always is if
-    `record` is None. If it does not weigh, losses that cannot be recorded are skipped.
+    batch. With gradients off nothing is trained on, and this is the plain loss. With `record=None`
+    it always is. With `weighs=False` it is the plain loss too, but what can be recorded is.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class WeighingLoss:
             self._handed.appendleft((refs, selection))
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss of a batch that was handed out or a part of it, reduced as usual."""
+        """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
         part = self._find(targets)
@@ -66,7 +71,8 @@ class WeighingLoss:
             )
         weights = part.weights
         found = self._losses.of_positions(outputs, targets)
-        losses = check_losses(self._losses.average(found, targets), len(weights))
+        averaged = average_examples(found, targets, self._losses.ignored)
+        losses = check_losses(averaged, len(weights))
         self._record(part, losses, (outputs, targets))
         match self._losses.reduction:
             case "mean":

@@ -13,7 +13,7 @@ from selective_backprop.strategies._strategy import Strategy
 
 
 def check_strategy(strategy: Any) -> Strategy:
-    """Return the strategy, after checking that it is one and not a function to be called."""
+    """Return the strategy; refuse anything else, such as a function that was not called."""
     if isinstance(strategy, Strategy):
         return strategy
     hint = "Strategy(name, scorer, selector, schedule)"
