@@ -43,10 +43,10 @@ def check_fit():
 def warn_of_loss():
     sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, nn.MSELoss(), sb.auto())  # here
 
-def full_window():
+def _sizes():
     wrap(sb.selective_backprop(0.3), batch=4)
 
-def warn_of_no_batch():
+def _warn_if_barren():
     loader = sb.SelectiveLoader(
         DataLoader(DATA, 8), MODEL, LOSS,
         sb.selective_backprop(1 / 4, draw="bernoulli", warmup_epochs=0),

@@ -12,9 +12,7 @@ Keys: TypeAlias = Tensor | list[Any]
 def list_keys(indices: Any) -> Keys | None:
     """Return the keys of a batch, or None if `indices` is a single key.
 
-    Returns:
-        Integers as an int64 tensor `[row]`, which is fast to index and join; any other keys as a
-        list.
+    Integers are an int64 tensor `[row]`, which is fast to index and join; other keys are a list.
     """
     if isinstance(indices, (Tensor, np.ndarray)):
         if not indices.ndim:

@@ -58,18 +58,12 @@ def class_weights(loss_fn: LossFunction) -> Tensor | None:
     return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
 
 
-def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tensor:
-    """Average token or pixel losses over all axes but the first, without masked positions.
+def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
+    """Average token or pixel losses over all axes but the first; return others unchanged.
 
-    Args:
-        losses: `[candidate, ...]`.
-        targets: the targets of the losses; positions that equal `ignored` are masked.
-        ignored: the masked target value, or None.
-
-    Returns:
-        `[candidate]`; 0 for an example whose positions are all masked.
+    Positions whose target equals `ignored` are left out; if all are, the example's loss is 0.
     """
-    if losses.ndim == 1:
+    if not isinstance(losses, Tensor) or losses.ndim < 2:
         return losses
     if ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
         kept = (targets != ignored).flatten(1)
@@ -77,14 +71,8 @@ def average_examples(losses: Tensor, targets: Any, ignored: int | None) -> Tenso
     return losses.flatten(1).mean(1)
 
 
-def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
-    """Refuse losses in which every row's output met every row's target.
-
-    Raises:
-        LossError: if outputs and targets were broadcast so that their first axes crossed.
-    """
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
-        return
+def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse losses in which every row's output met every row's target by broadcasting."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted) or found in (given, wanted):
         return
@@ -100,27 +88,10 @@ def refuse_crossed_rows(losses: Tensor, outputs: Any, targets: Any) -> None:
         )
 
 
-def _advise_on_classes(error: Exception, outputs: Any, targets: Any) -> None:
-    """Add advice to an error if classes are on the last axis, as in language models."""
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
-        return
-    if outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
-        error.add_note(
-            f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, where "
-            "torch wants them on the second. Pass outputs=callable(model, batch) -> "
-            "(logits.movedim(-1, 1), targets)."
-        )
-
-
 def check_losses(losses: Any, candidates: int | None) -> Tensor:
     """Return the losses if they are one number per candidate; counts become floats.
 
-    Args:
-        losses: the value to check.
-        candidates: how many there must be, or None if that is unknown.
-
-    Raises:
-        LossError: if they are anything else; the message says what to write instead.
+    With `candidates=None` any number of losses is accepted.
     """
     if not isinstance(losses, Tensor):
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
@@ -147,18 +118,10 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
 
 
 def error_norms(outputs: Any, targets: Any) -> Scores:
-    """Return how far each example's predicted probabilities are from its target.
+    """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
 
-    Args:
-        outputs: logits, `[candidate, class]`.
-        targets: class numbers, `[candidate]`, or probabilities, `[candidate, class]`.
-
-    Returns:
-        `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)]; NaN where the class
-        number is out of range.
-
-    Raises:
-        LossError: if outputs or targets are anything else.
+    Outputs are logits, `[candidate, class]`, and targets class numbers, `[candidate]`, or
+    probabilities, `[candidate, class]`. NaN stands where a class number is out of range.
     """
     both = (outputs, targets)
     found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
@@ -191,12 +154,7 @@ class ExampleLosses:
 
     The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
-    reused until the module's attributes change.
-
-    Args:
-        loss_fn: the user's loss, which may be changed between batches.
-        outputs: returns `(outputs, targets)` of a batch; by default the model's output on the
-            first of two parts of the batch, and the second part itself.
+    reused until the module's attributes change, which they may between batches.
     """
 
     loss_fn: LossFunction
@@ -208,48 +166,37 @@ class ExampleLosses:
         return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example; return others unchanged, since `check_losses` rejects them.
-
-        Raises:
-            LossError: if outputs and targets were broadcast so that their first axes crossed.
-        """
-        return self.average(self.of_positions(outputs, targets), targets)
+        """Return one loss per example; return others unchanged for `check_losses` to reject."""
+        return average_examples(self.of_positions(outputs, targets), targets, self.ignored)
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
-
-        Raises:
-            LossError: if outputs and targets were broadcast so that their first axes crossed.
-        """
+        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
         loss_fn, options = self._function, {}
         if isinstance(getattr(loss_fn, "reduction", None), str):
             loss_fn = self._unreduced(loss_fn)
         elif not isinstance(loss_fn, nn.Module) and "reduction" in self._defaults:
             options = {"reduction": "none"}
+        tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         try:
             losses = loss_fn(outputs, targets, **options)
         except (RuntimeError, ValueError) as error:
-            _advise_on_classes(error, outputs, targets)
+            if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
+                error.add_note(
+                    f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, "
+                    "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
+                    "(logits.movedim(-1, 1), targets)."
+                )
             raise
-        if isinstance(losses, Tensor) and losses.ndim:
-            refuse_crossed_rows(losses, outputs, targets)
+        if tensors and isinstance(losses, Tensor) and losses.ndim:
+            _refuse_crossed_rows(losses, outputs, targets)
         return losses
-
-    def average(self, losses: Any, targets: Any) -> Any:
-        """Return losses averaged over the positions of each example; others unchanged."""
-        if not isinstance(losses, Tensor) or losses.ndim < 2:
-            return losses
-        return average_examples(losses, targets, self.ignored)
 
     def mean(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
 
         With class weights the divisor is their sum over the rows, or over all positions of the
-        rows. Targets equal to `ignore_index` do not count.
-
-        Args:
-            losses: losses of rows, `[row]`, averaged over positions if rows have several.
-            targets: classes, `[row]` or `[row, ...]`; for other targets the plain mean is taken.
+        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
+        plain mean is taken.
         """
         weights, ignored = class_weights(self.loss_fn), self.ignored
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
@@ -308,15 +255,10 @@ class ExampleLosses:
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
-    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`.
-
-    Raises:
-        LossError: if the batch is anything but a pair.
-    """
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        found = type(batch).__name__
-        if isinstance(batch, (tuple, list)):
-            found += f" of {len(batch)}"
+    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`."""
+    listed = isinstance(batch, (tuple, list))
+    if not listed or len(batch) != 2:
+        found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
         raise LossError(
             f"the batch is a {found}, not a pair (inputs, targets), so it is not known what the "
             "model takes. Pass losses=callable(model, batch) -> one loss per example, or "
@@ -329,11 +271,7 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
 def find_losses(
     loss_fn: LossFunction | None, losses: LossesOf | None, outputs: OutputsOf | None
 ) -> LossesOf:
-    """Return the function that gives one loss per example, from the user's arguments.
-
-    Raises:
-        ConfigurationError: if the user gave neither losses nor a loss function.
-    """
+    """Return the function that gives one loss per example, from the user's arguments."""
     if losses is not None:
         return losses
     if loss_fn is None:

@@ -17,24 +17,19 @@ def warn_of_mixtures(batch: Any) -> None:
     Not detected are targets given as two class numbers with a share, and mixtures that show only
     in the inputs.
     """
-    if mixes_examples(batch):
+    if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
             "the targets look mixed from two examples each, as by MixUp or CutMix in the collate "
             "function. This strategy knows examples by index, and files what it finds of a "
-            "mixture under one of the two. Mix the batches that the loader yields instead.",
+            "mixture under one of the two. Mix the batches that the loader yields instead."
         )
 
 
-def mixes_examples(batch: Any) -> bool:
-    """Return whether any tensor in a batch looks like targets of mixed examples.
-
-    Such targets are probabilities `[candidate, class]` of at least three classes. At most two
-    stand out in every row, and two do in some row.
-    """
-    return any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor))
-
-
 def _is_mixed(targets: Tensor) -> bool:
+    """Return whether these are probabilities `[candidate, class]` of at least three classes.
+
+    At most two stand out in every row, and two do in some row.
+    """
     if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
         return False
     if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:

@@ -14,21 +14,43 @@ from selective_backprop._batches.structure import PLAIN, move_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
 
 
-def pack_batch(batch: Any) -> Any:
-    """Return a batch in plain containers, each with the name of its original type.
+def pack_batch(batch: Any, path: str = "") -> Any:
+    """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
-    Args:
-        batch: tensors, arrays, numbers and text, nested in lists, tuples, dicts (and subclasses
-            of `dict` or `UserDict`), named tuples and dataclasses.
-
-    Returns:
-        Copies of tensors, numbers and text, in tuples and lists.
-
-    Raises:
-        BatchError: if it holds anything else, or a type that cannot be found again because it is
-            not defined at the top of its module.
+    It may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of `dict`
+    or `UserDict`), named tuples and dataclasses, all defined at the top of their modules. Anything
+    else is refused with its path.
     """
-    return _pack("", batch)
+
+    def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
+        return [pack_batch(part, f"{path}.{key}".strip(".")) for key, part in parts]
+
+    kind = type(batch)
+    if kind in PLAIN:
+        return batch
+    if isinstance(batch, Tensor):
+        return pack_column(batch)
+    if isinstance(batch, np.ndarray | np.generic):
+        return _pack_array(path, batch)
+    if kind in (list, tuple):
+        return kind.__name__, pack_all(enumerate(batch))
+    if kind is dict and all(type(key) in PLAIN for key in batch):
+        return "dict", list(batch), pack_all(batch.items())
+    names = _field_names(kind)
+    if names is not None:
+        parts = pack_all([(name, getattr(batch, name)) for name in names])
+        word = "named tuple" if isinstance(batch, tuple) else "dataclass"
+        return word, _type_name(path, kind), names, parts
+    if isinstance(batch, dict | UserDict) and kind is not dict:
+        others = {key: part for key, part in vars(batch).items() if key != "data"}
+        parts = pack_all([("", dict(batch)), ("", others)])
+        return "mapping", _type_name(path, kind), (), parts
+    raise BatchError(
+        f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let "
+        "the collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, "
+        'named tuples or dataclasses; or let no rows wait: leftovers="drop" or "flush", and take '
+        "the state when an epoch is over."
+    )
 
 
 def unpack_batch(packed: Any) -> Any:
@@ -36,19 +58,13 @@ def unpack_batch(packed: Any) -> Any:
 
     The user's own types are looked up in modules that are already imported, and filled without
     running any of their code.
-
-    Raises:
-        ConfigurationError: if such a type is not found, or has changed.
     """
     if not isinstance(packed, tuple):
         return packed
     kind, *content = packed
-    if kind == "array":
-        (tensor,) = content
-        return tensor.numpy()
-    if kind == "number":
-        (tensor,) = content
-        return tensor.numpy()[()]
+    if kind in ("array", "number"):
+        array = content[0].numpy()
+        return array if kind == "array" else array[()]
     if kind == "texts":
         texts, shape, dtype = content
         return np.array(texts, dtype).reshape(shape)
@@ -65,38 +81,6 @@ def pack_column(column: Tensor | None) -> Tensor | None:
     return None if column is None else column.detach().as_subclass(Tensor).clone()
 
 
-def _pack(path: str, value: Any) -> Any:
-    if type(value) in PLAIN:
-        return value
-    if isinstance(value, Tensor):
-        return pack_column(value)
-    if isinstance(value, np.ndarray | np.generic):
-        return _pack_array(path, value)
-    if type(value) in (list, tuple):
-        return type(value).__name__, _pack_all(path, enumerate(value))
-    if type(value) is dict and all(type(key) in PLAIN for key in value):
-        return "dict", list(value), _pack_all(path, value.items())
-    named = isinstance(value, tuple) and hasattr(value, "_fields")
-    if named or dataclasses.is_dataclass(type(value)):
-        names = list(value._fields) if named else [field.name for field in _fields(type(value))]
-        parts = _pack_all(path, [(name, getattr(value, name)) for name in names])
-        return "named tuple" if named else "dataclass", _name(path, value), names, parts
-    if isinstance(value, dict | UserDict) and type(value) is not dict:
-        others = {key: part for key, part in vars(value).items() if key != "data"}
-        parts = [("", dict(value)), ("", others)]
-        return "mapping", _name(path, value), [], _pack_all(path, parts)
-    raise BatchError(
-        f"{path or 'the batch'} is a {type(value).__name__}, which a saved state cannot hold. Let "
-        "the collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, "
-        'named tuples or dataclasses; or let no rows wait: leftovers="drop" or "flush", and take '
-        "the state when an epoch is over."
-    )
-
-
-def _pack_all(path: str, parts: Iterable[tuple[Any, Any]]) -> list[Any]:
-    return [_pack(f"{path}.{key}".strip("."), part) for key, part in parts]
-
-
 def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
     if array.dtype.kind in "biufc":
         tensor = torch.from_numpy(np.array(array))
@@ -109,8 +93,7 @@ def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
     )
 
 
-def _name(path: str, value: Any) -> str:
-    kind = type(value)
+def _type_name(path: str, kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _find(name) is not kind:
         raise BatchError(
@@ -136,9 +119,9 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
             f"the state holds rows of type {name}, which is not imported here. Import it before "
             "load_state_dict()."
         )
-    if kind == "named tuple" and list(getattr(found, "_fields", ())) == names:
+    if kind == "named tuple" and issubclass(found, tuple) and _field_names(found) == names:
         return tuple.__new__(found, items)
-    if kind == "dataclass" and [field.name for field in _fields(found)] == names:
+    if kind == "dataclass" and dataclasses.is_dataclass(found) and _field_names(found) == names:
         made = object.__new__(found)
         for field, item in zip(names, items, strict=True):
             object.__setattr__(made, field, item)
@@ -161,8 +144,11 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
     )
 
 
-def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Return the field names of a named tuple or dataclass; None for other types."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
 
 
 def on_device(state: Any, device: torch.device | None) -> Any:

@@ -9,7 +9,6 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -42,32 +41,21 @@ class Structure:
     """The containers of a batch, without its leaves.
 
     It is cached: batches of one structure share the object, so that `is` compares two structures
-    and paths are built once.
-
-    Attributes:
-        kind: the outermost container's type; None for a leaf.
-        keys: its keys, field names or positions.
-        parts: the structures of its values.
-        paths: the path to each leaf.
-        flat: whether all parts are leaves.
+    and the path to each leaf is built once.
     """
 
-    kind: type | None
-    keys: tuple[Any, ...]
+    kind: type | None  # of the outermost container; None for a leaf
+    keys: tuple[Any, ...]  # its keys, field names or positions
     parts: tuple["Structure", ...]
     paths: tuple[str, ...]
-    flat: bool
 
     def rebuild(self, batch: Any, leaves: Iterator[Any]) -> Any:
         """Return a batch like the one that was flattened, with other leaves."""
         kind = self.kind
         if kind is None:
             return next(leaves)
-        if self.flat:
-            values = list(islice(leaves, len(self.parts)))
-        else:
-            nested = zip(self.parts, _values(batch, self.keys), strict=True)
-            values = [part.rebuild(value, leaves) for part, value in nested]
+        nested = zip(self.parts, _values(batch, self.keys), strict=True)
+        values = [part.rebuild(value, leaves) for part, value in nested]
         if issubclass(kind, (list, tuple)):
             return kind(*values) if hasattr(kind, "_fields") else kind(values)
         named = dict(zip(self.keys, values, strict=True))
@@ -80,11 +68,7 @@ class Structure:
         return clone
 
     def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
-        """Return the leaves of a batch whose containers differ at most in type and order.
-
-        Raises:
-            BatchError: if they differ in anything else.
-        """
+        """Return the leaves of a batch whose containers differ at most in type and order."""
         if self.kind is None:
             return [batch]
         if _container(self.kind) is Mapping:
@@ -100,7 +84,7 @@ class Structure:
         return leaves
 
 
-LEAF = Structure(None, (), (), paths=("",), flat=False)
+LEAF = Structure(None, (), (), paths=("",))
 
 
 def flatten(batch: Any, leaves: list[Any]) -> Structure:
@@ -138,8 +122,7 @@ def _values(batch: Any, keys: Iterable[Any]) -> Iterable[Any]:
 @lru_cache(maxsize=256, typed=True)
 def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structure:
     paths = [_join_path(str(k), p) for k, part in zip(keys, parts, strict=True) for p in part.paths]
-    flat = all(part is LEAF for part in parts)
-    return Structure(kind, keys, parts, tuple(paths), flat)
+    return Structure(kind, keys, parts, tuple(paths))
 
 
 @lru_cache(maxsize=256)
@@ -182,10 +165,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on `device`; the batch itself if they already are."""
     structure = flatten(batch, leaves := [])
-    moved = [
-        leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
-        for leaf in leaves
-    ]
+    moved = [_move(leaf, device) for leaf in leaves]
     unmoved = all(map(operator.is_, moved, leaves))
     return batch if unmoved else structure.rebuild(batch, iter(moved))
 
@@ -203,15 +183,7 @@ def _move(leaf: Any, device: torch.device) -> Any:
 def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     """Return how many rows a batch has, and check that all of its leaves agree.
 
-    Args:
-        batch: tensors, arrays and lists, nested in mappings, tuples, lists and dataclasses.
-        layout: which leaves have no rows.
-        expected: the number of indices the batch was loaded for; if None, the length of the first
-            tensor.
-
-    Raises:
-        BatchError: if there is no tensor, if leaves disagree, or if a leaf's rows cannot be
-            taken.
+    Each must have as many rows as the first tensor, or as the `expected` indices that were loaded.
     """
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)
@@ -236,9 +208,7 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                     "stack them into tensors of one row per example, padded where their sizes "
                     "differ."
                 )
-            where = (
-                "the list of indices it was loaded for" if expected is not None else _name(first)
-            )
+            where = _name(first) if expected is None else "the list of indices it was loaded for"
             raise BatchError(
                 f"{_name(path)} has {size} rows, where {where} has {count}. If it belongs "
                 f"to the batch as a whole, pass whole={{{path!r}}}."
@@ -247,13 +217,7 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 
 
 def check_layout(batch: Any, layout: Layout) -> None:
-    """Refuse paths in `whole` and `pad` that a batch does not have.
-
-    Raises:
-        BatchError: if there is such a path; the message lists the batch's paths.
-    """
-    if not layout.whole and not layout.pad:
-        return
+    """Refuse paths in `whole` and `pad` that a batch does not have."""
     found = flatten(batch, []).paths
     for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
         if lost := sorted(set(paths) - set(found)):
@@ -279,17 +243,9 @@ def join_rows(
 ) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    Only the wanted rows are copied, each once, into a tensor of the pieces' memory format. Leaves
-    that belong to a batch as a whole are taken from the first batch.
-
-    Args:
-        batches: the pieces, at least one.
-        layout: which leaves have no rows, and which may be padded.
-        rows: for each piece the positions of its rows, or None for all of them. None takes all
-            rows of all pieces.
-
-    Raises:
-        BatchError: if structures differ, or trailing shapes differ where no padding is given.
+    `rows` holds for each batch the positions of its rows; None takes all of them, of a batch or
+    of all batches. Only the wanted rows are copied, each once, into a tensor of the pieces' memory
+    format. Leaves that belong to a batch as a whole are taken from the first batch.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
     structure = flatten(batches[0], first := [])
@@ -333,9 +289,8 @@ def _stack_at_once(leaves: Sequence[Any]) -> bool:
     for leaf in leaves:
         if type(leaf) is not Tensor or leaf.is_nested or leaf.layout is not torch.strided:
             return False
-        if not leaf.ndim or leaf.dtype != first.dtype or leaf.device != first.device:
-            return False
-        if leaf.shape[1:] != first.shape[1:]:
+        alike = leaf.dtype == first.dtype and leaf.device == first.device
+        if not leaf.ndim or not alike or leaf.shape[1:] != first.shape[1:]:
             return False
     return True
 
@@ -399,25 +354,18 @@ def _kind(leaf: Any) -> str:
 
 def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> list[int | None]:
     """Return each leaf's number of rows; None for scalars and for leaves in `whole`."""
-    sizes: list[int | None] = []
-    for path, leaf in zip(structure.paths, leaves, strict=True):
-        if path in layout.whole:
-            sizes.append(None)
-        elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
-            sizes.append(leaf.shape[0] if leaf.ndim else None)
-        else:
-            sizes.append(_length(path, leaf))
-    return sizes
+    return [
+        None if path in layout.whole else _length(path, leaf)
+        for path, leaf in zip(structure.paths, leaves, strict=True)
+    ]
 
 
 def _length(path: str, leaf: Any) -> int | None:
     """Return a leaf's number of rows, None for a scalar; refuse leaves that cannot be cut."""
-    if isinstance(leaf, Tensor):
-        if leaf.is_nested or leaf.layout != torch.strided:
-            kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
-            raise BatchError(f"{_name(path)} is a {kind} tensor, whose rows cannot be taken")
-        return leaf.shape[0] if leaf.ndim else None
-    if isinstance(leaf, np.ndarray):
+    if isinstance(leaf, Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
+        kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
+        raise BatchError(f"{_name(path)} is a {kind} tensor, whose rows cannot be taken")
+    if isinstance(leaf, (Tensor, np.ndarray)):
         return leaf.shape[0] if leaf.ndim else None
     if isinstance(leaf, PackedSequence):
         raise BatchError(

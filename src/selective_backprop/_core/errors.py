@@ -13,7 +13,6 @@ SelectionWarning           something works, but not as well as was asked (UserWa
 
 import sys
 import warnings
-from types import FrameType
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -58,7 +57,8 @@ def warn(message: str) -> None:
     """
     found = frame = sys._getframe(1)
     while frame is not None:  # to the end: the last match is the outermost
-        if _is_inside(frame) and frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] == PACKAGE and frame.f_back is not None:
             found = frame.f_back
         frame = frame.f_back
     warnings.warn_explicit(
@@ -70,7 +70,3 @@ def warn(message: str) -> None:
         # The registry of `warnings.warn`, with which a line warns only once.
         registry=found.f_globals.setdefault("__warningregistry__", {}),
     )
-
-
-def _is_inside(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE

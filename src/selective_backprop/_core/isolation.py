@@ -1,7 +1,7 @@
 """Leave a model as it was found: modes, buffers and every random stream."""
 
 import random
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -39,17 +39,12 @@ def eval_mode(model: nn.Module) -> Generator[None]:
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
     """Run the body, then put torch's, NumPy's and Python's random streams back."""
-    cuda = device is not None and device.type == "cuda"
-    torch_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state(device) if cuda else None
-    numpy_state = np.random.get_state()
-    python_state = random.getstate()
+    devices = [device] if device is not None and device.type == "cuda" else []
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     try:
-        yield
+        with torch.random.fork_rng(devices, device_type="cuda"):
+            yield
     finally:
-        torch.set_rng_state(torch_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)  # ty: ignore[invalid-argument-type]
         np.random.set_state(numpy_state)
         random.setstate(python_state)
 
@@ -78,29 +73,47 @@ class KeptBuffers:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._buffers = _Buffers(model)
         self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
+        self._find()
+
+    def _find(self) -> None:
+        """Take note of the model's buffers."""
+        self._places = _places(self._model)
+        self._slots = [  # held, so that no new buffer can get the address of one of them
+            _Slot(module, name, buffer)
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        self._large = [slot for slot in self._slots if not _is_small(slot.buffer)]
+        self._small: dict[torch.device, list[Tensor]] = {}  # views of the bytes
+        for _, _, buffer in self._slots:
+            if _is_small(buffer):
+                # Through `.data`, so that autograd counts no change: a graph that waits for its
+                # backward pass may hold the buffer, and finds the same values in it.
+                flat = buffer.data.as_strided((buffer.numel(),), (1,))
+                self._small.setdefault(buffer.device, []).append(flat.view(torch.uint8))
 
     @contextmanager
     def kept(self) -> Generator[None]:
         """Run the body, then put back the buffers that it changed."""
-        if self._buffers.outdated:
-            self._buffers = _Buffers(self._model)
-        buffers, known = self._buffers, self._moving
-        small = buffers.read_small()
-        versions = [_version(slot.buffer) for slot in buffers.others]
+        if _places(self._model) != self._places:
+            self._find()
+        slots, large, small, known = self._slots, self._large, self._small, self._moving
+        images = [torch.cat(views) for views in small.values()]
+        versions = [_version(slot.buffer) for slot in large]
         saved = [
-            slot.buffer.clone() if known is None or slot.key in known else None
-            for slot in buffers.others
+            slot.buffer.clone() if known is None or slot.key in known else None for slot in large
         ]
         whole = False
         try:
             yield
             whole = True
         finally:
-            buffers.restore_small(small)
+            for views, image in zip(small.values(), images, strict=True):
+                _restore(views, image)
             moved = set()
-            for slot, version, value in zip(buffers.others, versions, saved, strict=True):
+            for slot, version, value in zip(large, versions, saved, strict=True):
                 replaced = slot.module._buffers.get(slot.name) is not slot.buffer
                 changed = replaced or _version(slot.buffer) != version
                 if value is not None and (changed or _differ(slot.buffer, value)):
@@ -111,9 +124,9 @@ class KeptBuffers:
                     if value is None:
                         self._warn(slot)
             # A module may also put a new tensor in the place instead of writing into the old one.
-            for slot in buffers.slots:
-                if slot.module._buffers.get(slot.name) is not slot.buffer:
-                    slot.module._buffers[slot.name] = slot.buffer
+            for module, name, buffer in slots:
+                if module._buffers.get(name) is not buffer:
+                    module._buffers[name] = buffer
             # A pass that raised may have ended before it changed a buffer.
             if whole or known is not None:
                 self._moving = moved | (known or set())
@@ -128,65 +141,25 @@ class KeptBuffers:
         )
 
 
-class _Buffers:
-    """A model's buffers, and views of the small ones' bytes by device.
-
-    Attributes:
-        slots: all buffers; held, so that no new buffer can get the address of one of them.
-        others: the buffers that are not small.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self.slots = list(_slots_of(model))
-        self.others = [slot for slot in self.slots if not _is_small(slot.buffer)]
-        self._known = _places(model)
-        self._views: dict[torch.device, list[Tensor]] = {}
-        for _, _, buffer in self.slots:
-            if _is_small(buffer):
-                # Through `.data`, so that autograd counts no change: a graph that waits for its
-                # backward pass may hold the buffer, and finds the same values in it.
-                flat = buffer.data.as_strided((buffer.numel(),), (1,))
-                self._views.setdefault(buffer.device, []).append(flat.view(torch.uint8))
-
-    @property
-    def outdated(self) -> bool:
-        """Whether the model has other buffers by now, or these in other memory."""
-        return _places(self._model) != self._known
-
-    def read_small(self) -> list[Tensor]:
-        """Return a copy of the small buffers' bytes, one tensor per device."""
-        return [torch.cat(views) for views in self._views.values()]
-
-    def restore_small(self, images: list[Tensor]) -> None:
-        """Write back what changed; on a GPU everything, since comparing makes the host wait."""
-        for views, image in zip(self._views.values(), images, strict=True):
-            pieces = image.split([len(view) for view in views])
-            pairs = list(zip(views, pieces, strict=True))
-            if image.device.type == "cpu":
-                if torch.equal(torch.cat(views), image):
-                    continue
-                pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
-            with torch.inference_mode():  # outside of it, inference tensors cannot be written
-                torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])
-
-
-def _slots_of(model: nn.Module) -> Iterator[_Slot]:
-    for module in model.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                yield _Slot(module, name, buffer)
-
-
 def _places(model: nn.Module) -> Collection[tuple[int, str, int, int]]:
     """Return what tells the buffers of a model, where they hang and their memory from others."""
-    found = []
-    for module in model.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                memory = buffer.data_ptr() if buffer.layout is torch.strided else 0
-                found.append((id(module), name, id(buffer), memory))
-    return found
+    return [
+        (id(module), name, id(buffer), buffer.data_ptr() if buffer.layout is torch.strided else 0)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+
+
+def _restore(views: list[Tensor], image: Tensor) -> None:
+    """Write back the bytes that changed; on a GPU all, since comparing makes the host wait."""
+    pairs = list(zip(views, image.split([len(view) for view in views]), strict=True))
+    if image.device.type == "cpu":
+        if torch.equal(torch.cat(views), image):
+            return
+        pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
+    with torch.inference_mode():  # outside of it, inference tensors cannot be written
+        torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])
 
 
 def large_buffers(model: nn.Module) -> list[str]:
@@ -196,20 +169,13 @@ def large_buffers(model: nn.Module) -> list[str]:
 
 def _is_small(buffer: Tensor) -> bool:
     """Return whether a buffer takes at most 1 MiB, in one piece of memory."""
-    return (
-        type(buffer) is Tensor
-        and buffer.layout is torch.strided
-        and not buffer.is_quantized
-        and buffer.nbytes <= LARGEST_SAVED
-        and (_is_dense(buffer) or not buffer.numel())
-    )
-
-
-def _is_dense(buffer: Tensor) -> bool:
-    """Return whether the elements fill their span of memory, without gaps or overlaps."""
+    plain = type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_quantized
+    if not plain or buffer.nbytes > LARGEST_SAVED:
+        return False
+    # Dense: the elements fill their span of memory, without gaps or overlaps.
     axes = [(n, stride) for n, stride in zip(buffer.shape, buffer.stride(), strict=True) if n > 1]
     span = 1 + sum((n - 1) * stride for n, stride in axes)
-    return span == buffer.numel() and all(stride for _, stride in axes)
+    return not buffer.numel() or (span == buffer.numel() and all(stride for _, stride in axes))
 
 
 def _version(buffer: Tensor) -> int:

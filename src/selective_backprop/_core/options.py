@@ -1,4 +1,7 @@
-"""Checks of arguments: numbers and their ranges, flags, names, devices, paths and objects."""
+"""Checks of arguments: numbers and their ranges, flags, names, devices, paths and objects.
+
+Each returns the argument in its plain form, or raises a `ConfigurationError` that names it.
+"""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -32,21 +35,8 @@ def check_number(
     """Return a finite number within its bounds, as a Python int or float.
 
     NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
-    given as a float, such as 3.0, and stays a float.
-
-    Args:
-        name: the option's name.
-        value: the value given for it.
-        hint: what to write instead, for the message.
-        least: the lowest value allowed.
-        above: the value that it must exceed.
-        below: the value that it must stay below.
-        most: the highest value allowed.
-        whole: whether it must be a whole number.
-        optional: whether None is allowed, and returned.
-
-    Raises:
-        ConfigurationError: if the value is not such a number.
+    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed themselves,
+    `above` and `below` are not. The error's message ends with `hint`.
     """
 
     def fits(number: float) -> bool:
@@ -56,7 +46,11 @@ def check_number(
     if value is None and optional:
         return None
     # Exact types: a bool is an int, too, and NumPy's float64 a float.
-    number = value if type(value) in (int, float) else _number(_unwrapped(value))
+    number = value if type(value) in (int, float) else _unwrapped(value)
+    if isinstance(number, bool) or not isinstance(number, Real):
+        number = None
+    elif not isinstance(number, int | float):
+        number = float(number)
     if number is not None and fits(number):
         return number
     found = f"{name}={value!r:.60}"
@@ -79,11 +73,7 @@ check_whole = partial(check_number, whole=True, least=1)
 
 
 def check_rate(name: str, value: Any) -> float:
-    """Return the share of candidates to keep, as a float.
-
-    Raises:
-        ConfigurationError: if it is not in (0, 1], or so small that its reciprocal is infinite.
-    """
+    """Return the share of candidates to keep, in (0, 1], as a float whose reciprocal is finite."""
     rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
     if math.isinf(1 / rate):
         raise ConfigurationError(f"{name}={rate} is too small to be told from 0; 1/3 keeps a third")
@@ -91,11 +81,7 @@ def check_rate(name: str, value: Any) -> float:
 
 
 def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
-    """Return True or False; refuse words such as "no", which Python would take for true.
-
-    Raises:
-        ConfigurationError: if the value is not True, False, or None where `optional` allows it.
-    """
+    """Return True or False; refuse words such as "no", which Python would take for true."""
     plain = _unwrapped(value)
     if isinstance(plain, bool) or (optional and value is None):
         return plain
@@ -103,11 +89,7 @@ def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
-    """Return the member of an enumeration that has this name.
-
-    Raises:
-        ConfigurationError: if no member has it; the message lists all names.
-    """
+    """Return the member of an enumeration that has this name."""
     try:
         return kind(value)
     except ValueError:
@@ -116,11 +98,7 @@ def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
 
 
 def check_device(name: str, value: torch.device | str | int | None) -> torch.device | None:
-    """Return the device that a name or number stands for; None for None.
-
-    Raises:
-        ConfigurationError: if it stands for no device.
-    """
+    """Return the device that a name or number stands for; None for None."""
     try:
         if isinstance(value, bool):
             raise TypeError("a bool is no device")
@@ -132,12 +110,7 @@ def check_device(name: str, value: torch.device | str | int | None) -> torch.dev
 def check_instance(
     name: str, value: Any, kind: type, example: str, *, optional: bool = False
 ) -> None:
-    """Refuse a value that is not an instance of a class.
-
-    Raises:
-        ConfigurationError: if it is not, unless it is None and `optional` allows that; the
-            message names an example.
-    """
+    """Refuse a value that is not an instance of a class; the message gives an example of one."""
     if not isinstance(value, kind) and not (optional and value is None):
         # The message calls an AbstractScorer a "scorer", and other classes by their own names.
         _, _, interface = kind.__name__.partition("Abstract")
@@ -157,12 +130,6 @@ def _unwrapped(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    return value if isinstance(value, (int, float)) else float(value)
-
-
 def _reads(text: str, fits: Callable[[float], bool]) -> bool:
     """Return whether a string reads as a number that `fits` accepts."""
     try:
@@ -174,19 +141,18 @@ def _reads(text: str, fits: Callable[[float], bool]) -> bool:
 def find_device(
     model: nn.Module | None, device: torch.device | str | int | None
 ) -> torch.device | None:
-    """Return the device that batches are moved to: the one given, else the model's, if any.
-
-    Raises:
-        ConfigurationError: if the model's parameters are on several devices and none is given, if
-            one is on the meta device, or if there is no such device.
-    """
-    if isinstance(model, nn.Module):
-        _check_numbers(model)
+    """Return the device that batches are moved to: the one given, else the model's, if any."""
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if tensor.is_meta:
+            raise ConfigurationError(
+                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
+                "the model on a real device, or call model.to_empty(device=...) and load or "
+                "initialise its weights before it is wrapped"
+            )
     if device is not None:
         return check_device("device", device)
-    if not isinstance(model, nn.Module):
-        return None
-    devices = {tensor.device for tensor in model.parameters()}
+    devices = {tensor.device for tensor in module.parameters()}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
         raise ConfigurationError(
@@ -195,34 +161,15 @@ def find_device(
     return next(iter(devices), None)
 
 
-def _check_numbers(model: nn.Module) -> None:
-    """Refuse a model on the meta device."""
-    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
-        if tensor.is_meta:
-            raise ConfigurationError(
-                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
-                "the model on a real device, or call model.to_empty(device=...) and load or "
-                "initialise its weights before it is wrapped"
-            )
-
-
 def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
-    """Return a set of paths within a batch.
-
-    Raises:
-        ConfigurationError: if it is a single string, whose letters would be taken for paths.
-    """
+    """Return a set of paths within a batch; refuse a string, whose letters would be paths."""
     if isinstance(paths, str):
         raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
     return frozenset(paths)
 
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the padding value of each path.
-
-    Raises:
-        ConfigurationError: if `pad` is not a mapping, or a value in it is not a number.
-    """
+    """Return the padding value of each path."""
     if not isinstance(pad, Mapping | None):
         raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
     for path, value in (pad or {}).items():

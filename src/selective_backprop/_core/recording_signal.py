@@ -10,11 +10,6 @@ on_stop: ContextVar[Callable[[], None] | None] = ContextVar("on_stop", default=N
 
 
 def stop_recording() -> None:
-    """Stop recording the running selection pass, if it is being recorded.
-
-    A scorer calls this where its operations begin to differ from those of a training forward:
-    recordings of later operations could not be reused.
-    """
-    stop = on_stop.get()
-    if stop is not None:
+    """Stop recording the running selection pass: what follows is no part of a training forward."""
+    if (stop := on_stop.get()) is not None:
         stop()

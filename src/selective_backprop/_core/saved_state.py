@@ -25,12 +25,7 @@ Named = TypeVar("Named", bound=Enum)
 
 
 class StateError(ConfigurationError):
-    """A saved state that cannot be loaded.
-
-    Args:
-        path: leads to the value that is wrong, such as `["stats"]["epoch"]`.
-        problem: what is wrong, worded to follow the path.
-    """
+    """A saved state that cannot be loaded: a path such as `["stats"]["epoch"]`, and why."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"state{path}{problem}")
@@ -39,14 +34,10 @@ class StateError(ConfigurationError):
 
 @dataclass(frozen=True)
 class Saved:
-    """A value in a saved state; reading checks it and changes nothing.
+    """A value in a saved state, and the path to it; reading checks it and changes nothing.
 
     Every method raises `StateError`, a `ConfigurationError` with the value's path, if the value
     is not what the method asks for.
-
-    Attributes:
-        value: as it was saved.
-        path: from the state to the value.
     """
 
     value: Any
@@ -96,12 +87,9 @@ class Saved:
         value = self.value
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not least <= value <= most:
-            ends = [
-                f" {word} {end}"
-                for word, end in (("from", least), ("to", most))
-                if abs(end) < FINITE
-            ]
-            raise self.refuse("a finite number" + "".join(ends))
+            ends = (("from", least), ("to", most))
+            words = [f" {word} {end}" for word, end in ends if abs(end) < FINITE]
+            raise self.refuse("a finite number" + "".join(words))
         return value
 
     def flag(self) -> bool:
@@ -124,20 +112,13 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor, without copying it; reads the device.
+        """Return a tensor of one of the types, without copying it; reads the device.
 
-        Args:
-            dtypes: the types allowed.
-            shape: the shape it must have; None stands for any length.
-            least: the lowest number allowed in it.
-            most: the highest number allowed in it.
-            nan: whether NaN is allowed; if so, its numbers are not checked at all.
+        None in `shape` stands for any length. With `nan` the numbers are not checked at all.
         """
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
-        if not fits or any(
-            length not in (None, actual) for length, actual in zip(shape, found.shape, strict=True)
-        ):
+        if not fits or any(n not in (None, m) for n, m in zip(shape, found.shape, strict=True)):
             kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
             lengths = ", ".join("any" if length is None else str(length) for length in shape)
             raise self.refuse(f"a {kinds} tensor of shape ({lengths})")
@@ -165,12 +146,7 @@ class Saved:
         return state
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
-        """Return a dataclass of numbers from a mapping of its fields' names to values.
-
-        Args:
-            kind: the dataclass.
-            ranges: a field's lowest and highest value, by its name; by default 0 and more.
-        """
+        """Return a dataclass of numbers, each within its range, by default 0 and more."""
         described = fields(cast(Any, kind))
         values: dict[str, float] = {}
         saved = self.fields(*(field.name for field in described))
@@ -183,11 +159,7 @@ class Saved:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """Put this value's path in front of the body's errors.
-
-        Raises:
-            StateError: if the body raises an exception of any kind.
-        """
+        """Put this value's path in front of the body's errors, which all become `StateError`s."""
         try:
             yield
         except StateError as error:
@@ -216,9 +188,6 @@ def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
     """Load the states of parts, one after another, before the body runs.
 
     If loading or the body raises, all parts go back to their earlier states.
-
-    Raises:
-        StateError: if a part refuses its state.
     """
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
@@ -241,17 +210,7 @@ def _show(value: Any) -> str:
 
 
 def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state of a loader or step that was built differently from this one.
-
-    Args:
-        kind: `"loader"` or `"step"`.
-        state: the saved state.
-        version: the version of states that this release reads.
-        built: what this loader or step was built with.
-
-    Raises:
-        ConfigurationError: if the state does not fit; the message names the difference.
-    """
+    """Refuse a saved state of a loader or step that was built differently from this one."""
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(

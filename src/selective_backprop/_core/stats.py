@@ -1,11 +1,11 @@
 """How many examples went where: one frozen snapshot, read by the lab, the adapters and logs."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
-STANDS = {"counted": False}  # marks a field that describes the present and counts nothing
+PRESENT = ("epoch", "waiting", "ties")  # describe the present and count nothing
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Stats:
         ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
 
-    epoch: int = field(default=-1, metadata=STANDS)
+    epoch: int = -1
     candidates: int = 0
     loaded: int = 0
     scored: int = 0
@@ -42,11 +42,11 @@ class Stats:
     expired: int = 0
     kept: int = 0
     batches: int = 0
-    waiting: int = field(default=0, metadata=STANDS)
+    waiting: int = 0
     dropped: int = 0
     beyond: int = 0
     nonfinite: int = 0
-    ties: float = field(default=0.0, metadata=STANDS)
+    ties: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -72,10 +72,8 @@ class Stats:
 
     def since(self, earlier: "Stats") -> "Stats":
         """Return the counts since an earlier snapshot; other fields keep their present values."""
-        counts = [each.name for each in fields(self) if each.metadata.get("counted", True)]
-        return replace(
-            self, **{name: getattr(self, name) - getattr(earlier, name) for name in counts}
-        )
+        counts = {name: now for name, now in vars(self).items() if name not in PRESENT}
+        return replace(self, **{name: n - getattr(earlier, name) for name, n in counts.items()})
 
 
 class Tally(dict[str, Any]):

@@ -22,10 +22,7 @@ class Stopwatch:
     """
 
     def __init__(
-        self,
-        device: torch.device | None = None,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
+        self, device: torch.device | None = None, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._cuda = device if device is not None and device.type == "cuda" else None
         self._clock = clock

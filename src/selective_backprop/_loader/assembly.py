@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from selective_backprop._batches.losses import find_losses, find_outputs
 from selective_backprop._batches.structure import Layout
+from selective_backprop._core.errors import ConfigurationError, warn
+from selective_backprop._core.options import check_whole
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import EpochHandshake
-from selective_backprop._loader.validation import full_batch, full_window
 from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
@@ -32,43 +33,30 @@ from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import has_collective_forward
 
+MOST_CANDIDATES = 2**53  # of a window: beyond, a float no longer counts them one by one
+
 
 @dataclass(frozen=True)
 class LoaderParts:
-    """The stages of a loader, and the objects that inspect them.
-
-    Attributes:
-        shape: the sizes that the stages work with.
-        index_buffer: the buffer of indices that are drawn before loading.
-        history: the recent scores, or None if no scores are ranked.
-        pipeline: the stages themselves.
-        length_planner: counts the batches of coming epochs.
-        ranks: the processes that train together.
-        handshake: opens epochs on all ranks together; None for a single process.
-    """
+    """The stages of a loader, and the objects that inspect them."""
 
     shape: Shape
-    index_buffer: SelectionBuffer
-    history: History | None
+    index_buffer: SelectionBuffer  # of the indices that are drawn before loading
+    history: History | None  # None if no scores are ranked
     pipeline: Pipeline
     length_planner: LengthPlanner
     ranks: Ranks
-    handshake: EpochHandshake | None
-
-    @property
-    def scorer(self) -> RunningScorer | None:
-        """Stage two, or None if nothing is scored."""
-        return self.pipeline.scorer
+    handshake: EpochHandshake | None  # None for a single process
 
     @property
     def held(self) -> Rows | None:
         """A full batch kept from an epoch that another rank ended; it goes first."""
-        return None if self.handshake is None else self.handshake.lockstep.held
+        return None if self.pipeline.lockstep is None else self.pipeline.lockstep.held
 
     @property
     def cut(self) -> bool:
         """Whether another rank ended the last epoch before this one was done."""
-        return self.handshake is not None and self.handshake.lockstep.cut
+        return self.pipeline.lockstep is not None and self.pipeline.lockstep.cut
 
     @property
     def ledger(self) -> Ledger | None:
@@ -79,11 +67,7 @@ class LoaderParts:
 def assemble(
     source: Source, strategy: Strategy, progress: Progress, options: LoaderOptions
 ) -> LoaderParts:
-    """Return the stages of a strategy over a source.
-
-    Raises:
-        ConfigurationError: if the sizes or the losses do not fit together.
-    """
+    """Return the stages of a strategy over a source."""
     terms, schedule = strategy.selector.terms, strategy.schedule
     needs = strategy.needs or Needs(passes=False)
     shape, window = _sizes(source, strategy, options)
@@ -150,10 +134,20 @@ def assemble(
     )
     handshake = None
     if isinstance(ranks, Group) and lockstep is not None:
+        built = {
+            "strategy": strategy,
+            "batch_size": shape.batch_size,
+            "window": shape.window,
+            "leftovers": options.leftovers,
+            "nonfinite": options.nonfinite,
+            "epochs": progress.epochs,
+            # ranks share scores by index, so an index must mean the same example on all
+            "examples": None if memory is None else source.examples,
+        }
         handshake = EpochHandshake(
             ranks,
             lockstep,
-            built=_built_alike(strategy, progress, options, shape, source, memory),
+            built=built,
             buffers=(index_buffer, row_buffer),
             history=history,
             memory=memory,
@@ -165,16 +159,29 @@ def assemble(
 
 def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:
     """Return the sizes for the buffers, and the candidates that a full batch is drawn from."""
-    terms = strategy.selector.terms
-    batch = full_batch(source, options.batch_size, terms)
-    window = full_window(batch or 1, terms)
-    shape = Shape(
-        batch,
-        window if terms.draw is Draw.EXACT else None,
-        unchanged=batch is None or batch == source.batch_size,
-        keeps_everything=terms.keeps_everything,
-    )
-    return shape, window
+    terms, batch = strategy.selector.terms, source.batch_size
+    if options.batch_size is not None:
+        batch = int(check_whole("batch_size", options.batch_size))
+    elif batch is None and not terms.keeps_everything:
+        raise ConfigurationError(
+            "the loader does not say how many examples are in its batches; pass batch_size= for "
+            "the training batches"
+        )
+    rows = batch or 1
+    if not rows / terms.rate < MOST_CANDIDATES:
+        raise ConfigurationError(
+            f"rate={terms.rate:g}: a batch of {rows} would be drawn from {rows / terms.rate:g} "
+            "candidates; keep a larger share"
+        )
+    window = max(rows, round(rows / terms.rate))
+    exact = terms.draw is Draw.EXACT
+    if exact and abs(rows / window / terms.rate - 1) > 0.01:
+        warn(
+            f"a batch of {rows} from a window of {window} candidates keeps "
+            f"{rows / window:.4f} of them, not {terms.rate:.4f}"
+        )
+    unchanged = batch is None or batch == source.batch_size
+    return Shape(batch, window if exact else None, unchanged, terms.keeps_everything), window
 
 
 def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOptions) -> Context:
@@ -200,32 +207,5 @@ def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) 
         return ScoreMemory(Ledger(examples, needs.depth), scorer, needs)
     shard = find_shard(examples, needs.depth, ranks)
     ledger = Ledger(shard.examples(examples), needs.depth)
-    return ScoreMemory(
-        ledger,
-        scorer,
-        needs,
-        pending=PendingUpdates(examples, needs.depth),
-        shard=shard,
-        examples=examples,
-    )
-
-
-def _built_alike(
-    strategy: Strategy,
-    progress: Progress,
-    options: LoaderOptions,
-    shape: Shape,
-    source: Source,
-    memory: ScoreMemory | None,
-) -> dict[str, object]:
-    """Return what must be the same on all ranks."""
-    return {
-        "strategy": strategy,
-        "batch_size": shape.batch_size,
-        "window": shape.window,
-        "leftovers": options.leftovers,
-        "nonfinite": options.nonfinite,
-        "epochs": progress.epochs,
-        # ranks share scores by index, so an index must mean the same example on all
-        "examples": None if memory is None else source.examples,
-    }
+    pending = PendingUpdates(examples, needs.depth)
+    return ScoreMemory(ledger, scorer, needs, pending=pending, shard=shard, examples=examples)

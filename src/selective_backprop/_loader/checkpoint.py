@@ -1,6 +1,6 @@
 """The state of a loader: its counts, its next epoch, and the contents of a saved state."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from selective_backprop._batches.serialization import on_device
@@ -16,26 +16,16 @@ STATE_VERSION = 6
 class LoaderState:
     """The consumer's position in a loader's batches, and the counts so far.
 
-    Args:
-        parts: the stages, some of which have their own state.
-        built: what the loader was built with, by name; a state fits only a loader built alike.
-
-    Attributes:
-        next_epoch: the number of the epoch that the next iteration begins or continues.
-        start: what the running epoch started with; None while none runs.
-        counts_at_epoch_start: the counts when that epoch began.
-        mid_epoch: how the epoch to be continued began; None if there is none.
-        fresh: whether no state was loaded.
+    A saved state fits only a loader that was `built` alike.
     """
 
     def __init__(self, parts: LoaderParts, built: dict[str, Any]) -> None:
         self._parts, self._built = parts, built
         self._tally = parts.pipeline.tally
-        self.next_epoch = 0
-        self.start: EpochStart | None = None
+        self.next_epoch = 0  # which the next iteration begins or continues
+        self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
-        self.mid_epoch: MidEpochState | None = None
-        self.fresh = True
+        self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
 
     @property
     def stats(self) -> Stats:
@@ -85,10 +75,6 @@ class LoaderState:
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
         return number, mid_epoch
 
-    def end(self) -> None:
-        """Note that no epoch is running."""
-        self.start = None
-
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch; another epoch that was to be continued is abandoned."""
         if epoch != self.next_epoch:
@@ -96,11 +82,7 @@ class LoaderState:
         self.next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this state and the states of the parts, in plain containers.
-
-        Raises:
-            BatchError: if rows wait that cannot be saved.
-        """
+        """Return this state and the states of the parts, in plain containers."""
         parts, mid_epoch = self._parts, self.mid_epoch
         if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
             mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
@@ -112,21 +94,13 @@ class LoaderState:
             "mid_epoch": None if mid_epoch is None else mid_epoch.state_dict(),
             **parts.pipeline.state_dict(),
             "stats": dict(self._tally),
-            "parts": {name: part.state_dict() for name, part in self._stateful()},
+            "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
 
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
-        """Continue from what `state_dict()` returned.
+        """Continue from what `state_dict()` returned; read everything before changing anything.
 
-        Everything is read before anything is changed.
-
-        Args:
-            state: what it returned.
-            close: ends the running pass; called once the whole state has been accepted.
-
-        Raises:
-            ConfigurationError: if the state is damaged or of another kind of loader; then
-                nothing has changed.
+        `close` ends the running pass, once the whole state has been accepted.
         """
         check_state("loader", state, STATE_VERSION, self._built)
         pipeline = self._parts.pipeline
@@ -145,23 +119,21 @@ class LoaderState:
         )
         if goes_on is not None and goes_on.start.epoch != number:
             raise epoch.refuse(f"{goes_on.start.epoch}, the epoch that is to go on,")
-        names, stateful = zip(*self._stateful(), strict=True)
-        moved = map(self._moved, own.fields(*names))
-        with loaded(zip(stateful, moved, strict=True)):
+        stateful = self._stateful()
+        states = dict(zip(stateful, own.fields(*stateful), strict=True))
+        for name in ("history", "ledger"):  # which lie with the scores
+            if saved := states.get(name):
+                with saved.inside():
+                    moved = on_device(saved.value, pipeline.options.device)
+                states[name] = Saved(moved, saved.path)
+        with loaded(zip(stateful.values(), states.values(), strict=True)):
             close()
         for buffer in (self._parts.index_buffer, pipeline.buffer):
             buffer.seed_with(drawn_from)
         pipeline.go_on(stands)
-        self.fresh, self.next_epoch, self.mid_epoch = False, number, goes_on
+        self.next_epoch, self.mid_epoch = number, goes_on
 
-    def _moved(self, part: Saved) -> Saved:
-        """Return a part's state, moved to the scores' device if the part holds scores."""
-        if not part.path.endswith(('["history"]', '["ledger"]')):
-            return part
-        with part.inside():
-            return Saved(on_device(part.value, self._parts.pipeline.options.device), part.path)
-
-    def _stateful(self) -> Iterator[tuple[str, Any]]:
+    def _stateful(self) -> dict[str, Any]:
         """Return the parts with their own state, by name; the most expensive to load is last."""
         pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
         parts = {
@@ -172,4 +144,4 @@ class LoaderState:
             "pending": None if memory is None else memory.pending,
             "scorer": pipeline.scorer,
         }
-        return ((name, part) for name, part in parts.items() if part is not None)
+        return {name: part for name, part in parts.items() if part is not None}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -20,23 +21,13 @@ UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """The state of a rank when an epoch opens.
-
-    Attributes:
-        epoch: the epoch's number.
-        filed: how many scores were ever filed in its history.
-        begun: whether the epoch had begun before and is continued.
-        seed: the seed of its draws.
-        scored: scores among its pending updates.
-        recorded: recorded losses among its pending updates.
-        counted: counts among its pending updates.
-    """
+    """The state of a rank when an epoch opens."""
 
     epoch: int
-    filed: int
-    begun: int
+    filed: int  # scores that were ever filed in its history
+    begun: int  # whether the epoch had begun before and is continued
     seed: int
-    scored: int = 0
+    scored: int = 0  # pending updates of each kind
     recorded: int = 0
     counted: int = 0
 
@@ -46,121 +37,75 @@ class RankState(NamedTuple):
 
 
 class EpochForecast(NamedTuple):
-    """What a rank expects of an epoch, once all ranks' updates are merged.
+    """What a rank expects of an epoch, once all ranks' updates are merged."""
 
-    Attributes:
-        failed: whether it is about to raise.
-        batches: how many training batches it would yield by itself, or -1 if unknown.
-        candidates: how many candidates it will see, or -1 if unknown.
-        waiting: how many examples of earlier epochs wait.
-    """
-
-    failed: bool = True
-    batches: int = UNKNOWN
+    failed: bool = True  # about to raise
+    batches: int = UNKNOWN  # how many it would yield by itself
     candidates: int = UNKNOWN
-    waiting: int = 0
+    waiting: int = 0  # examples of earlier epochs
 
 
+@dataclass(eq=False)
 class EpochHandshake:
-    """Open epochs on all ranks together.
+    """Open epochs on all ranks together."""
 
-    Args:
-        group: the ranks.
-        lockstep: lets ranks take training batches together.
-        built: what must be the same on all ranks.
-        buffers: the buffers whose draws get rank 0's seed.
-        history: the shared history; None if no scores are ranked.
-        memory: what is remembered of each example; None if nothing is.
-        length_planner: counts this rank's batches where they can be known.
-        collective_forward: whether the ranks must see equally many candidates.
-
-    Attributes:
-        lockstep: as given.
-    """
-
-    def __init__(
-        self,
-        group: Group,
-        lockstep: LockstepBatches,
-        *,
-        built: Mapping[str, object],
-        buffers: tuple[SelectionBuffer, ...],
-        history: History | None,
-        memory: ScoreMemory | None,
-        length_planner: LengthPlanner,
-        collective_forward: bool,
-    ) -> None:
-        self.lockstep = lockstep
-        self._group = group
-        self._built = built
-        self._buffers = buffers
-        self._history = history
-        self._memory = memory
-        self._length_planner = length_planner
-        self._collective_forward = collective_forward
-        self._met = False
-        self._own = self._least = EpochForecast()
+    group: Group
+    lockstep: LockstepBatches
+    _: KW_ONLY
+    built: Mapping[str, object]  # must be the same on all ranks
+    buffers: tuple[SelectionBuffer, ...]  # whose draws get rank 0's seed
+    history: History | None
+    memory: ScoreMemory | None
+    length_planner: LengthPlanner
+    collective_forward: bool  # whether the ranks must see equally many candidates
+    _met: bool = field(default=False, init=False)
+    _own: EpochForecast = field(default=EpochForecast(), init=False)
+    _least: EpochForecast = field(default=EpochForecast(), init=False)
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
         """Agree on an epoch that begins, and merge the updates pending from earlier ones.
 
-        Args:
-            start: what this rank starts the epoch with, or started it with if it is continued.
-            begun: whether the epoch is continued; then everything is merged already.
-
-        Raises:
-            ConfigurationError: if ranks were built differently, or must see equally many
-                candidates and do not.
-            LoaderError: if ranks start from different places, one has failed, or one does not
-                answer.
+        If the epoch has begun before and is continued, everything is merged already.
         """
         self._own = self._least = EpochForecast()
         self.lockstep.open(start.epoch, met=self._met)
         openings = self._compare(start, begun)
         self._met = True
-        for buffer in self._buffers:
+        for buffer in self.buffers:
             buffer.seed_with(openings[0].seed % 2**64)
         failure = None
-        if self._memory is not None and not begun:
+        if self.memory is not None and not begun:
             sizes = [(each.scored, each.recorded, each.counted) for each in openings]
-            failure = self._memory.merge(self._group, sizes, start.epoch)
+            failure = self.memory.merge(self.group, sizes, start.epoch)
         if failure is None:
             try:
                 self._own = self._foresee(start, begun)
             except Exception as error:  # raised once the others know
                 failure = error
         own = torch.tensor(self._own, dtype=torch.int64)
-        told = self._group.gather(own, f"opens epoch {start.epoch}").tolist()
+        told = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
         if failure is not None:
             raise failure
         self._least = self._judge([EpochForecast(*each) for each in told])
 
     @property
     def batches(self) -> int:
-        """The number of batches of the running epoch, on every rank.
-
-        Raises:
-            TypeError: if a rank cannot know in advance how many it will have.
-        """
+        """The number of batches of the running epoch, on every rank; TypeError if unknown."""
         if self._least.batches == UNKNOWN:
             raise TypeError("not every rank knows in advance how many batches it will have")
         return self._least.batches
 
     def foresee(self, start: EpochStart) -> int:
-        """Return the number of batches of a coming epoch, on every rank.
-
-        Raises:
-            TypeError: if it cannot be known before the ranks have opened the epoch.
-        """
-        if self._memory is not None:
+        """Return the number of batches of a coming epoch, on every rank; TypeError if unknown."""
+        if self.memory is not None:
             raise TypeError("what the other ranks remember is known once the epoch runs")
-        if start.held or not self._length_planner.source.is_shared_by(self._group.size):
+        if start.held or not self.length_planner.source.is_shared_by(self.group.size):
             raise TypeError(
-                f"the {self._group.size} ranks yield as many batches as the shortest shard gives, "
+                f"the {self.group.size} ranks yield as many batches as the shortest shard gives, "
                 "which is known once the epoch runs; before it, where torch's "
-                f"DistributedSampler deals out {self._group.size} equal shards"
+                f"DistributedSampler deals out {self.group.size} equal shards"
             )
-        return self._length_planner.batches(start)
+        return self.length_planner.batches(start)
 
     def beyond(self, candidates_seen: int) -> int:
         """Return how many candidates of this rank's shard were never seen."""
@@ -168,15 +113,15 @@ class EpochHandshake:
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
         """Return the ranks' states; refuse different epochs or histories."""
-        seed = self._buffers[0].seed[0] % 2**64
+        seed = self.buffers[0].seed[0] % 2**64
         mine = RankState(
             start.epoch,
-            0 if self._history is None else self._history.filed,
+            0 if self.history is None else self.history.filed,
             begun,
             seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
-            *(() if self._memory is None else self._memory.noted),
+            *(() if self.memory is None else self.memory.noted),
         )
-        told = [RankState(*each) for each in compare(self._group, self._built, list(mine))]
+        told = [RankState(*each) for each in compare(self.group, self.built, list(mine))]
         for rank, other in enumerate(told):
             if other[:3] != told[0][:3]:
                 raise LoaderError(
@@ -189,10 +134,10 @@ class EpochHandshake:
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN
         # In a continued epoch the scores known at its beginning are not restored yet.
-        if self._memory is None or not begun:
+        if self.memory is None or not begun:
             with suppress(TypeError):
-                batches = self._length_planner.batches(start)
-        sizes = self._length_planner.source.sizes()
+                batches = self.length_planner.batches(start)
+        sizes = self.length_planner.source.sizes()
         candidates = UNKNOWN if sizes is None else sum(sizes)
         return EpochForecast(False, batches, candidates, start.waiting)
 
@@ -206,7 +151,7 @@ class EpochHandshake:
             )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         seen = [(each.candidates, each.waiting) for each in ranks]
-        if self._collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
+        if self.collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(
                 "an unknown number" if new == UNKNOWN else f"{new} and {old} that wait"
                 for new, old in seen

@@ -55,7 +55,7 @@ class Log:
 
     def __init__(self, to: Any, *, every: int = 100, prefix: str = "selection/") -> None:
         self._every = check_whole("every", every)
-        self._write = _nowhere if to is None and not _writes() else _writer(to, prefix)
+        self._write = _writer(to, prefix) if to is not None or _writes() else lambda *entry: None
         self._prefix = prefix
         self._last = Stats()
 
@@ -80,13 +80,7 @@ class Log:
 
 
 def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return the values of an entry, by name; every value is finite.
-
-    Args:
-        stats: the loader's counts now.
-        earlier: the loader's counts when the previous entry was written.
-        scores: the loader's scores; None if there are none.
-    """
+    """Return the values of an entry, by name; every value is finite."""
     counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
     values = {name: float(getattr(stats, name)) for name in counted}
     recent = stats.since(earlier)
@@ -104,16 +98,8 @@ def _writes() -> bool:
     return not several or torch.distributed.get_rank() == 0
 
 
-def _nowhere(values: Mapping[str, float], step: int) -> None:
-    """Write nothing."""
-
-
 def _writer(to: Any, prefix: str) -> Write:
-    """Return a function that writes an entry with the methods that the object has.
-
-    Raises:
-        ConfigurationError: if it has none of the known methods and cannot be called.
-    """
+    """Return a function that writes an entry with the methods that the object has."""
     if hasattr(to, "add_scalar"):
 
         def write_scalars(values: Mapping[str, float], step: int) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import LossFunction
 from selective_backprop._batches.structure import Layout
-from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import (
     check_flag,
     check_number,
@@ -29,13 +29,7 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.summary import summarise
-from selective_backprop._loader.validation import (
-    check_fit,
-    check_length,
-    check_use,
-    warn_of_loss,
-    warn_of_no_batch,
-)
+from selective_backprop._loader.validation import check_fit, check_length, check_use, warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
@@ -161,7 +155,15 @@ class SelectiveLoader:
         self._thread = threading.get_ident()
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
-        self._state = LoaderState(self._parts, self._built())
+        built = {
+            "strategy": repr(strategy),
+            "batch_size": self._parts.shape.batch_size,
+            "examples": source.examples,
+            "rank": self._parts.ranks.rank,
+            "ranks": self._parts.ranks.size,
+            "leftovers": str(options.leftovers),
+        }
+        self._state = LoaderState(self._parts, built)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -226,7 +228,7 @@ class SelectiveLoader:
     @property
     def agreement(self) -> Agreement | None:
         """The result of a cheap scorer's last check; None before it, or if none is checked."""
-        scorer = self._parts.scorer
+        scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
     @property
@@ -300,8 +302,8 @@ class SelectiveLoader:
         known = self._loss is not None or self._options.with_selection
         if not known:
             check_use(self._strategy)
-        if self._parts.pipeline.feed is not None:
-            self._parts.pipeline.feed.watch(taken=self._loss is not None, expected=known)
+        if (feed := self._parts.pipeline.feed) is not None:
+            feed.watch(taken=self._loss is not None, expected=known)
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -324,13 +326,12 @@ class SelectiveLoader:
             LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`.
             LoaderError: if the rows have no indices.
         """
-        memory = self._parts.pipeline.memory
-        if memory is not None:
-            epoch = max(0, self._parts.pipeline.cursor.epoch)
-            memory.record(selection, losses, self._options.nonfinite, epoch)
-        if self._parts.pipeline.feed is not None:
-            observed = self._parts.pipeline.feed.take(selection, losses, outputs)
-            self._parts.pipeline.tally.count(observed=observed)
+        pipeline = self._parts.pipeline
+        if pipeline.memory is not None:
+            epoch = max(0, pipeline.cursor.epoch)
+            pipeline.memory.record(selection, losses, self._options.nonfinite, epoch)
+        if pipeline.feed is not None:
+            pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
 
     def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
         """Make `epoch` the only live pass, and return its batches."""
@@ -351,7 +352,9 @@ class SelectiveLoader:
                 handshake.open(state.start, begun=mid_epoch is not None)
             for rows in pipeline.run(number, mid_epoch):
                 if not self._quiet:
-                    self._sum_up(rows)
+                    self._quiet = True
+                    line = summarise(self._strategy, self._parts, self.stats, rows)
+                    print(line, file=sys.stderr)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
             if handshake is not None:
@@ -359,15 +362,7 @@ class SelectiveLoader:
             state.note_ties()
             self._warn_if_barren()
         finally:
-            state.end()
-
-    def _sum_up(self, first: Rows) -> None:
-        """Print the summary of the first batch once; a resumed training prints none."""
-        if self._state.fresh:
-            model = self._options.model
-            line = summarise(self._source, self._strategy, self._parts, self.stats, first, model)
-            print(line, file=sys.stderr)
-        self._quiet = True
+            state.start = None
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:
@@ -388,7 +383,11 @@ class SelectiveLoader:
             return
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
-        warn_of_no_batch(after, candidates_seen)
+        warn(
+            f"epoch {after.epoch} yielded no training batch: of {candidates_seen} candidates "
+            f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
+            "scores are ties, which are never above one another."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the consumer of the batches, with the waiting rows.
@@ -412,31 +411,18 @@ class SelectiveLoader:
                 be used on, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
-
-    def _built(self) -> dict[str, Any]:
-        return {
-            "strategy": repr(self._strategy),
-            "batch_size": self._parts.shape.batch_size,
-            "examples": self._source.examples,
-            "rank": self._parts.ranks.rank,
-            "ranks": self._parts.ranks.size,
-            "leftovers": str(self._options.leftovers),
-        }
+        self._quiet = True  # the summary is of a training's first batch
 
 
 class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins at the first `next`.
 
-    Args:
-        begin: called once, with this pass; returns its batches.
-        scores_in: the only thread that may take batches, since scoring changes the model's modes
-            and the random streams for a moment. None if nothing is scored; then it is the thread
-            that takes the first batch.
+    Only the thread `scores_in` may take batches, since scoring changes the model's modes and the
+    random streams for a moment. If it is None, nothing is scored, and it is the thread that takes
+    the first batch.
     """
 
-    def __init__(
-        self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None = None
-    ) -> None:
+    def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
         self._begin = begin
         self._batches: Generator[Any] | None = None
         self._scores_in = scores_in
@@ -444,12 +430,6 @@ class Epoch(Iterator[Any]):
         self._superseded = False
 
     def __next__(self) -> Any:
-        """Return the next batch.
-
-        Raises:
-            LoaderError: if another pass has begun since, another thread took the first batch, or
-                this thread may not score.
-        """
         if self._superseded:
             raise LoaderError(
                 "another iteration of this SelectiveLoader has begun since; two at a time would "

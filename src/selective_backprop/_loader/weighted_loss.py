@@ -4,42 +4,29 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import ExampleLosses, LossFunction, check_losses
+from selective_backprop._batches.losses import (
+    ExampleLosses,
+    LossFunction,
+    average_examples,
+    check_losses,
+)
 from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
 
-class _Handed(NamedTuple):
-    """A batch that was handed out.
-
-    Attributes:
-        tensors: its tensors, by weak references.
-        selection: the selection of its rows.
-    """
-
-    tensors: list[weakref.ref[Tensor]]
-    selection: Selection
-
-
 class WeighingLoss:
     """A loss that weights and records the rows of the batches that a loader hands out.
 
     A batch is recognised by its targets: the same tensors or views of them, such as parts of the
-    batch. With gradients off nothing is trained on, and this is the plain loss.
-
-    Args:
-        loss_fn: the user's loss.
-        record: remembers the losses of a selection, and may read outputs and targets. With None
-            nothing is weighted or recorded, and this is always the plain loss.
-        weighs: whether the result is weighted. If not, it is the plain loss, and losses that
-            cannot be recorded are skipped.
+    batch. With gradients off nothing is trained on, and this is the plain loss. With `record=None`
+    it always is. With `weighs=False` it is the plain loss too, but what can be recorded is.
     """
 
     def __init__(
@@ -53,48 +40,46 @@ class WeighingLoss:
         self._losses = ExampleLosses(loss_fn)
         self._record = record
         self._weighs = weighs
-        self._handed: deque[_Handed] = deque(maxlen=AHEAD)
+        self._handed: deque[tuple[list[weakref.ref[Tensor]], Selection]] = deque(maxlen=AHEAD)
 
     def hand_out(self, batch: Any, selection: Selection) -> None:
         """Note a batch that will be trained on."""
         if self._record is not None:
             refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
-            self._handed.appendleft(_Handed(refs, selection))
+            self._handed.appendleft((refs, selection))
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss, reduced as the user's loss is.
-
-        Args:
-            outputs: the model's outputs.
-            targets: the targets of a batch that was handed out, or of a part of it.
-
-        Returns:
-            The mean or sum of the weighted losses, or one per row, `[row]`, as the user's loss
-            has it.
-
-        Raises:
-            LossError: if the targets belong to no batch that was handed out lately, there is not
-                one loss per row, or the reduction of the user's loss is unknown.
-        """
+        """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
+        part = self._find(targets)
         if not self._weighs:
-            if (part := self._find(targets)) is not None:
+            if part is not None:
                 with torch.no_grad(), suppress(LossError):
                     losses = self._losses.of_examples(outputs, targets)
                     self._record(part, losses, (outputs, targets))
             return self._loss_fn(outputs, targets)
-        indices, weights = self._part_of(targets)
+        if part is None:
+            raise LossError(
+                "the targets belong to no batch that this loader handed out lately: they were made "
+                "anew from it, as one-hot targets are, come from elsewhere, or were handed out "
+                f"before loader.loss_fn was taken, or more than {AHEAD} batches ago: take it "
+                f"before the loop, and fetch at most {AHEAD} batches ahead. Evaluate with "
+                "gradients off (torch.no_grad()), or with the loss itself. For targets made anew, "
+                "pass with_selection=True, train on (selection.weights * losses).mean(), and call "
+                "loader.record(selection, losses)."
+            )
+        weights = part.weights
         found = self._losses.of_positions(outputs, targets)
-        losses = check_losses(self._losses.average(found, targets), len(weights))
-        self._record(Selection(indices, weights), losses, (outputs, targets))
+        averaged = average_examples(found, targets, self._losses.ignored)
+        losses = check_losses(averaged, len(weights))
+        self._record(part, losses, (outputs, targets))
         match self._losses.reduction:
             case "mean":
                 return self._losses.mean(losses * weights, targets)
-            case "sum":
-                return (_sums(found) * weights).sum()
-            case "batchmean":
-                return (_sums(found) * weights).mean()
+            case "sum" | "batchmean" as reduction:
+                sums = (found.flatten(1).sum(1) if found.ndim > 1 else found) * weights
+                return sums.sum() if reduction == "sum" else sums.mean()
             case None | "none":
                 return losses * weights
             case other:
@@ -106,41 +91,21 @@ class WeighingLoss:
     def selection_of(self, batch: Any) -> Selection | None:
         """Return the selection of a batch that was handed out lately, or None."""
         tensors = _tensors_in(batch)
-        for handed in tuple(self._handed):
-            if tensors and handed.tensors[0]() is tensors[0]:
-                return handed.selection
+        for refs, selection in tuple(self._handed):
+            if tensors and refs[0]() is tensors[0]:
+                return selection
         return None
 
     def _find(self, targets: Any) -> Selection | None:
         wanted = _tensors_in(targets)
-        for handed in tuple(self._handed):  # a copy: a thread that reads ahead may append to it
-            for ref in handed.tensors:
-                whole = ref()
+        # a copy: a thread that reads ahead may append to it
+        for refs, (indices, weights) in tuple(self._handed):
+            for whole in [ref() for ref in refs]:
                 for tensor in wanted:
                     rows = None if whole is None else rows_of(tensor, whole)
                     if rows is not None:
-                        indices, weights = handed.selection
                         return Selection(None if indices is None else indices[rows], weights[rows])
         return None
-
-    def _part_of(self, targets: Any) -> Selection:
-        found = self._find(targets)
-        if found is not None:
-            return found
-        raise LossError(
-            "the targets belong to no batch that this loader handed out lately: they were made "
-            "anew from it, as one-hot targets are, come from elsewhere, or were handed out before "
-            f"loader.loss_fn was taken, or more than {AHEAD} batches ago: take it before the loop, "
-            f"and fetch at most {AHEAD} batches ahead. Evaluate with gradients off "
-            "(torch.no_grad()), or with the loss itself. For targets made anew, pass "
-            "with_selection=True, train on (selection.weights * losses).mean(), and call "
-            "loader.record(selection, losses)."
-        )
-
-
-def _sums(losses: Tensor) -> Tensor:
-    """Return the sum of each row's losses, `[row]`, of `[row, ...]`."""
-    return losses.flatten(1).sum(1) if losses.ndim > 1 else losses
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:

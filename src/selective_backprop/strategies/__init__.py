@@ -18,30 +18,26 @@ auto                 Recorded(10, two)             NoiseBudget(noise)   first ep
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 """
 
-from selective_backprop.strategies._auto import auto
-from selective_backprop.strategies._controls import (
-    low_k,
-    pruned,
-    random_backprop,
-    random_k,
-    random_scored,
-    top_k,
-    traditional,
-)
-from selective_backprop.strategies._other_papers import (
+from selective_backprop.strategies._methods import (
+    auto,
+    diet_sb,
     easy_skip,
     infobatch,
     kakurenbo,
     kath18,
-    rho_loss,
-)
-from selective_backprop.strategies._percentile import (
-    diet_sb,
+    low_k,
     predicted_sb,
     proxy_sb,
+    pruned,
+    random_backprop,
+    random_k,
+    random_scored,
     recorded_sb,
+    rho_loss,
     selective_backprop,
     stale_sb,
+    top_k,
+    traditional,
 )
 from selective_backprop.strategies._strategy import Strategy
 

@@ -13,11 +13,7 @@ from selective_backprop.strategies._strategy import Strategy
 
 
 def check_strategy(strategy: Any) -> Strategy:
-    """Return the strategy, after checking that it is one.
-
-    Raises:
-        ConfigurationError: if it is not; the usual slip is a function that was not called.
-    """
+    """Return the strategy; refuse anything else, such as a function that was not called."""
     if isinstance(strategy, Strategy):
         return strategy
     hint = "Strategy(name, scorer, selector, schedule)"
@@ -32,16 +28,8 @@ def has_collective_forward(
     """Return whether all ranks must score equally many candidates between two training steps.
 
     They must if the forward pass that scores is a collective, which waits until every rank is in
-    it. Such is the forward pass of a model whose parameters FSDP shards.
-
-    Args:
-        strategy: what is selected, and when.
-        model: the model in training.
-        skips_rows: whether rows with losses that are not finite may be left out.
-        ranks: who trains together.
-
-    Raises:
-        ConfigurationError: if they must, and this strategy cannot ensure it.
+    it. Such is the forward pass of a model whose parameters FSDP shards. A strategy that cannot
+    ensure equal numbers is refused.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores:
@@ -59,7 +47,7 @@ def has_collective_forward(
         ),
         "scores those examples alone of which it remembers no score; use one that scores all or "
         "none": needs.remembers,
-        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": (skips_rows),
+        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": skips_rows,
         "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "
         "Forward()": not needs.plain_forward,
     }

@@ -1,0 +1,543 @@
+"""The famous methods: controls, Selective-Backprop's family, other papers', and `auto`."""
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_rate
+from selective_backprop._sampling.draws import Draw, DrawName
+from selective_backprop._sampling.gate import VarianceGate
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.subset import Subset
+from selective_backprop.scorers import (
+    AbstractPredictor,
+    AbstractScorer,
+    Average,
+    Excess,
+    Forward,
+    Measure,
+    Predicted,
+    Proxy,
+    Recorded,
+    ReferenceLosses,
+    Stale,
+)
+from selective_backprop.scorers._forward import MeasureName
+from selective_backprop.selectors import (
+    BelowMean,
+    Bottom,
+    Confident,
+    Everything,
+    Hide,
+    NoiseBudget,
+    Percentile,
+    Proportional,
+    Top,
+    Uniform,
+)
+from selective_backprop.strategies._strategy import Strategy
+
+FIRST_EPOCH = Schedule(warmup_epochs=1)
+HOPELESS = 0.05  # if a lower share of examples that are far off recovers, they are given up
+
+
+def traditional() -> Strategy:
+    """Train on everything, without selection: the control of every comparison."""
+    return Strategy("traditional", None, Everything())
+
+
+def random_backprop(
+    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on a random share of the examples; skipped examples are not even loaded.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1].
+        draw: `"exact"` takes a fixed number of each window, `"bernoulli"` tosses a coin per
+            example.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+    return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
+
+
+def random_scored(
+    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+) -> Strategy:
+    """Score every example, then ignore the scores: a control that pays for them without a gain.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1].
+        draw: as for `random_backprop`.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+    return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
+
+
+def random_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Score every example, and train on a fixed number of each window at random.
+
+    This is `random_scored` with exact draws, as the control of `top_k` and `low_k`.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored; the scores are ignored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+    """
+    return Strategy("random-k", scorer, Uniform(rate), schedule)
+
+
+def top_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on the share of each window that scores highest.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+
+    Source:
+        Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
+    """
+    return Strategy("top-k", scorer, Top(rate), schedule)
+
+
+def low_k(
+    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
+) -> Strategy:
+    """Train on the share of each window that scores lowest.
+
+    Args:
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+
+    Source:
+        Shah et al. 2020, arXiv:2001.03316 (min-loss SGD), against outliers.
+    """
+    return Strategy("low-k", scorer, Bottom(rate), schedule)
+
+
+def pruned(subset: Subset) -> Strategy:
+    """Train on a part of the data set, chosen once, as if the rest did not exist.
+
+    Args:
+        subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
+
+    Raises:
+        ConfigurationError: if it is not a `Subset`.
+
+    Source:
+        Paul et al. 2021, arXiv:2107.07075.
+    """
+    return Strategy("pruned", None, Everything()).within(subset)
+
+
+def selective_backprop(
+    rate: float | None = None,
+    *,
+    beta: float | None = None,
+    draw: Draw | DrawName = Draw.EXACT,
+    history: int = 1024,
+    warmup_epochs: int = 1,
+    start: float = 0.0,
+    end: float = 1.0,
+    plain_every: int | None = None,
+    scorer: AbstractScorer = Forward(),
+) -> Strategy:
+    """Score every example with a forward pass, and train on those whose loss ranks high.
+
+    An example whose loss exceeds a share `q` of recent losses is trained on with probability
+    `q ** beta`, which is a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
+    forward pass and `rate` of a training step. If a backward pass costs two forwards, a rate of
+    a third takes 2 forwards instead of 3, and saves that if the other examples were not needed.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        draw: `"exact"` takes a full batch from each window of candidates; `"bernoulli"` tosses
+            a coin per candidate, as the paper does.
+        history: how many recent losses are ranked against, R.
+        warmup_epochs: epochs at the beginning that train on everything.
+        start: fraction of training before which everything is trained on.
+        end: fraction of training from which everything is trained on again.
+        plain_every: one training batch in this many is unselective; None for no such batch.
+        scorer: how examples are scored.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
+            of its range.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762.
+    """
+    schedule = Schedule(warmup_epochs, start, end, plain_every)
+    return Strategy("selective-backprop", scorer, _ranks(rate, beta, draw, history), schedule)
+
+
+def stale_sb(
+    rate: float | None = None,
+    *,
+    beta: float | None = None,
+    epochs: int = 3,
+    spread: bool = False,
+    recorded: bool = False,
+    draw: Draw | DrawName = Draw.EXACT,
+    history: int = 1024,
+    schedule: Schedule = FIRST_EPOCH,
+    scorer: AbstractScorer = Forward(),
+) -> Strategy:
+    """Selective-Backprop that scores each example only every few epochs.
+
+    In between, as many examples are selected by their last scores, before anything is loaded.
+    Per example, an epoch costs `1 / epochs` of a forward pass and `rate` of a training step.
+    `epochs=1` is `selective_backprop`, bit for bit.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        epochs: for how many epochs a score is used, n, at least 1.
+        spread: score an n-th of the examples in every epoch, instead of all in every n-th epoch.
+        recorded: let losses that training recorded count as scores; needs
+            `SelectiveLoader.record`.
+        draw: as for `selective_backprop`.
+        history: recent losses that fresh scores are ranked against; remembered ones are ranked
+            against each other.
+        schedule: when selection acts; by default from the second epoch on.
+        scorer: how examples are scored.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
+            of its range.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
+    """
+    scorer = Stale(scorer, epochs, spread, recorded)
+    return Strategy("stale-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+
+
+def predicted_sb(
+    rate: float | None = None,
+    *,
+    beta: float | None = None,
+    predictor: AbstractPredictor = Average(),
+    epochs: int = 3,
+    draw: Draw | DrawName = Draw.EXACT,
+    history: int = 1024,
+    schedule: Schedule = FIRST_EPOCH,
+    scorer: AbstractScorer = Forward(),
+) -> Strategy:
+    """Selective-Backprop that predicts losses from earlier ones between selection passes.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        predictor: predicts an example's score from its last ones: `Average()`, or
+            `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
+        epochs: for how many epochs predictions may use a score, including the epoch in which it
+            was taken; then the example is scored again.
+        draw: as for `selective_backprop`.
+        history: recent losses that fresh scores are ranked against.
+        schedule: when selection acts; by default from the second epoch on.
+        scorer: how examples are scored.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
+            of its range.
+    """
+    scorer = Predicted(scorer, predictor, epochs)
+    return Strategy("predicted-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+
+
+def recorded_sb(
+    rate: float | None = None,
+    *,
+    beta: float | None = None,
+    max_age: int | None = None,
+    draw: Draw | DrawName = Draw.EXACT,
+    schedule: Schedule = FIRST_EPOCH,
+) -> Strategy:
+    """Selective-Backprop's rule on the losses that training computed anyway.
+
+    There is no selection pass, and only selected examples are loaded, so an example costs `rate`
+    of a training step. It is judged by its loss when it was last trained on, however long ago.
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
+
+    Args:
+        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        max_age: for how many epochs a loss is used; None for ever.
+        draw: as for `selective_backprop`.
+        schedule: when selection acts; by default from the second epoch on.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
+            of its range.
+    """
+    return Strategy("recorded-sb", Recorded(max_age), _ranks(rate, beta, draw), schedule)
+
+
+def proxy_sb(
+    make_model: Callable[[], nn.Module],
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+    *,
+    rate: float | None = None,
+    beta: float | None = None,
+    draw: Draw | DrawName = Draw.EXACT,
+    history: int = 1024,
+    schedule: Schedule = FIRST_EPOCH,
+) -> Strategy:
+    """Selective-Backprop with scores from a small model that is trained beside the large one.
+
+    Args:
+        make_model: returns the small model, which takes the same batches as the large one.
+        make_optimizer: returns an optimiser of the parameters it is given.
+        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        draw: as for `selective_backprop`.
+        history: how many recent losses are ranked against, R.
+        schedule: when selection acts; by default from the second epoch on.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
+            of its range.
+
+    Source:
+        Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained beforehand.
+    """
+    scorer = Proxy(make_model, make_optimizer)
+    return Strategy("proxy-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+
+
+def diet_sb(
+    subset: Subset,
+    *,
+    rate: float | None = None,
+    beta: float | None = None,
+    draw: Draw | DrawName = Draw.EXACT,
+    history: int = 1024,
+    schedule: Schedule = FIRST_EPOCH,
+    scorer: AbstractScorer = Forward(),
+) -> Strategy:
+    """Prune the data set by early scores, then train on the rest with Selective-Backprop.
+
+    Args:
+        subset: the rest of the data set, such as `prune(el2n_scores(...), keep=0.8)` returns.
+        rate: share of the rest to train on, in (0, 1]; give this or `beta`.
+        beta: selectivity, at least 0; give this or `rate`.
+        draw: as for `selective_backprop`.
+        history: how many recent losses are ranked against, R.
+        schedule: when selection acts; by default from the second epoch on.
+        scorer: how examples are scored.
+
+    Raises:
+        ConfigurationError: if both or neither of `rate` and `beta` are given, a value is out of
+            its range, or there is no subset.
+    """
+    ranks = _ranks(rate, beta, draw, history)
+    return Strategy("diet-sb", scorer, ranks, schedule).within(subset)
+
+
+def _ranks(
+    rate: float | None, beta: float | None, draw: Draw | DrawName, history: int = 1024
+) -> Percentile:
+    if (rate is None) == (beta is None):
+        given = "neither" if rate is None else "both"
+        raise ConfigurationError(
+            f"{given} of rate and beta given; they are one knob, rate = 1 / (beta + 1), so give "
+            "one: rate=1/3 and beta=2 both keep a third"
+        )
+    if beta is None:
+        beta = 1.0 / check_rate("rate", rate) - 1.0  # so that the mean of q ** beta is the rate
+    return Percentile(beta, draw, history)
+
+
+def kath18(
+    presample: float = 3.0,
+    *,
+    measure: Measure | MeasureName = Measure.ERROR_NORM,
+    bias: float = 1.0,
+    schedule: Schedule = Schedule(gate=VarianceGate()),
+) -> Strategy:
+    """Importance sampling: draw each batch from a presample, in proportion to gradient norms.
+
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or applies the weights by hand and
+    calls `record` with its outputs. Until sampling begins, the schedule's gate judges by these;
+    a loop that does neither pays for scores.
+
+    Args:
+        presample: candidates per row of a training batch, more than 1; the paper's B / b.
+        measure: what rows are drawn in proportion to: `"error-norm"`, the paper's bound of the
+            gradient's norm, or `"loss"`.
+        bias: how much of the draw the weights undo, in [0, 1]. 1 makes the gradient unbiased; 0
+            gives no weights, as the Selective-Backprop paper ran it.
+        schedule: when to sample; by default whenever it saves more variance than its scoring
+            costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of 1.5
+            on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    Source:
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
+        gate are those of the authors' code.
+    """
+    return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
+
+
+def infobatch(
+    prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
+) -> Strategy:
+    """Skip examples below the mean loss at random, and give those of them that stay more weight.
+
+    Losses are those that training computed: there is no selection pass, and skipped examples are
+    not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and
+    applies the weights by hand.
+
+    Args:
+        prune: probability of being skipped below the mean, in [0, 1); the paper's r.
+        longer_steps: use the published weights, whose mean exceeds 1, so that an epoch goes as
+            far in fewer steps. False makes `(weights * losses).mean()` unbiased.
+        schedule: when to skip; by default until seven eighths of training are done, as in the
+            paper. Its length must be known.
+
+    Raises:
+        ConfigurationError: if `prune` is out of range.
+
+    Source:
+        Qin et al. 2023, arXiv:2303.04947.
+    """
+    return Strategy("infobatch", Recorded(), BelowMean(prune, longer_steps), schedule)
+
+
+def kakurenbo(
+    share: float = 0.3,
+    *,
+    confidence: float = 0.7,
+    falls: tuple[tuple[float, float], ...] = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4)),
+    scorer: AbstractScorer = Forward(),
+    schedule: Schedule = FIRST_EPOCH,
+) -> Strategy:
+    """Hide the examples of lowest loss that are predicted correctly and with confidence.
+
+    At an epoch's end, the examples hidden in it are scored by a forward pass, so that they come
+    back when the model forgets them. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    calls `record`.
+
+    Args:
+        share: at most this share is hidden, in (0, 1).
+        confidence: the least confidence of a hidden example, in [1/2, 1).
+        falls: fractions of training, each with the factor for `share` from there on.
+        scorer: scores the hidden examples.
+        schedule: when to hide; by default from the second epoch on.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    Source:
+        Nguyen et al. 2023, arXiv:2310.10102. Its learning rate, divided by the share that is
+        trained on, is left to the loop.
+    """
+    return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence, falls), schedule)
+
+
+def easy_skip(
+    floor: float = 0.25,
+    *,
+    max_age: int | None = 4,
+    schedule: Schedule = Schedule(start=0.25, end=5 / 6),
+) -> Strategy:
+    """Skip only examples that are surely learned, and none for long.
+
+    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
+    example was last trained on; kept rows weigh `odds ** -0.5`. There is no selection pass, and
+    skipped examples are not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
+    records losses and applies the weights by hand.
+
+    Args:
+        floor: the lowest odds of being kept, in (0, 1].
+        max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
+            any number.
+        schedule: when to skip; by default neither in the first quarter nor in the last sixth of
+            training. Its length must be known.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+    """
+    return Strategy("easy-skip", Recorded(max_age), Confident(floor), schedule)
+
+
+def rho_loss(
+    reference: ReferenceLosses | Tensor,
+    rate: float,
+    *,
+    scorer: AbstractScorer = Forward(),
+    schedule: Schedule = Schedule(),
+) -> Strategy:
+    """Train on the share of each window whose loss is furthest above a reference model's.
+
+    Args:
+        reference: one loss per example of the data set, `[example]`, from a model trained
+            elsewhere.
+        rate: share of each window to train on, in (0, 1].
+        scorer: how examples are scored.
+        schedule: when to select; all the time by default.
+
+    Raises:
+        ConfigurationError: if `reference` does not hold one finite loss per example, or the rate
+            is out of range.
+
+    Source:
+        Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
+    """
+    if isinstance(reference, Tensor):
+        reference = ReferenceLosses(reference)
+    return Strategy("rho-loss", Excess(reference, scorer), Top(rate), schedule)
+
+
+def auto(
+    noise: float = 0.1, *, max_age: int | None = 10, schedule: Schedule = FIRST_EPOCH
+) -> Strategy:
+    """Skip examples that are learned, and examples that cannot be learned; there is no rate to set.
+
+    How many learned examples are skipped follows from the losses that training recorded, as
+    `NoiseBudget` describes: hardly any while the model is young, most once most are learned. An
+    example is judged by the highest of its last two losses, and trained on until it has two. One
+    that was skipped for `max_age` epochs is trained on again. Examples that stay far off while
+    next to none of their kind recover, as mislabelled ones do, are skipped like learned ones
+    (`give_up=` of `Recorded`). There is no selection pass, and skipped examples are not loaded.
+    The loop takes its loss from `SelectiveLoader.loss_fn`, or records plain cross-entropies and
+    applies the weights by hand; weights keep steps as long as those of plain training.
+
+    Args:
+        noise: how much to save: the variance that skipping may add to the gradient, as a share
+            of the variance that is there, in (0, 1].
+        max_age: the most epochs in a row in which an example can be skipped, at least 1; None
+            for any number.
+        schedule: when to skip; by default from the second epoch on.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+    """
+    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS)
+    return Strategy("auto", scorer, NoiseBudget(noise), schedule)
