@@ -7,8 +7,8 @@ from selective_backprop._batches.serialization import on_device
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.cursor import EpochStart, Waits
-from selective_backprop._pipeline.resume_point import MidEpochState
+from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
+from selective_backprop._pipeline.rows import Waits
 
 STATE_VERSION = 6
 
@@ -64,7 +64,9 @@ class LoaderState:
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(epoch, cursor.cadence, index_buffer, row_buffer, cursor.gathered, count)
+        return EpochStart(
+            epoch, cursor.cadence, index_buffer, row_buffer, len(cursor.unscored), count
+        )
 
     @property
     def runs(self) -> EpochStart | None:
@@ -166,7 +168,7 @@ class LoaderState:
         pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
         parts = {
             "selector": pipeline.selector,
-            "gate": pipeline.gate,
+            "gate": pipeline.clock.gate,
             "history": self._parts.history,
             "ledger": self._parts.ledger,
             "pending": None if memory is None else memory.pending,

@@ -61,9 +61,6 @@ class LockstepBatches:
             epoch: its number.
             met: whether the ranks have exchanged anything before. If not, nothing is sent here,
                 since they may have been built for messages of different lengths.
-
-        Raises:
-            LoaderError: if a rank is at another epoch or step, or does not answer.
         """
         self._epoch, self._turn, self.cut = epoch, 0, False
         if met:
@@ -72,13 +69,11 @@ class LockstepBatches:
     def take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
         """Yield this rank's batches while every rank has one, a held batch first.
 
+        An error in `begin` or `batches` is raised unchanged after the others were notified.
+
         Args:
             begin: called once, before anything else.
             batches: what this rank makes by itself; closed at the end.
-
-        Raises:
-            LoaderError: if another rank has failed, is out of step, or does not answer. An error
-                in `begin` or `batches` is raised unchanged after the others were notified.
         """
         with closing(batches):
             self._attempt(begin)
@@ -95,15 +90,6 @@ class LockstepBatches:
                     return
                 self.held = None
                 yield rows
-
-    def go_on(self, held: Rows | None) -> None:
-        """Hold the batch that a saved state held, if any."""
-        self.held = held
-
-    def let_go(self) -> int:
-        """Drop the held batch, if any; return how many rows it had."""
-        held, self.held = self.held, None
-        return 0 if held is None else held.count
 
     def _attempt(self, work: Callable[[], Done]) -> Done:
         try:

@@ -18,10 +18,7 @@ from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
 
-WHOLE = Shard()
-MAX_UNRECORDED_BATCHES = (
-    2  # batches handed out before a loss must be recorded: a user may look at some first
-)
+MAX_UNRECORDED_BATCHES = 2  # handed out before a loss must be recorded: some may look first
 MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a processor's cache
 Known = Float32[Tensor, " example"]
 
@@ -34,13 +31,10 @@ class ScoreMemory:
         scorer: says which of them are still valid, or predicts others.
         needs: the scorer's needs.
         pending: collects updates until the ranks merge them; None for a single process.
-        shard: the part of the examples that the ledger is about.
+        shard: the part of the examples that the ledger is about; by default all of them.
         examples: examples in the data set; by default those of the ledger.
 
     Attributes:
-        ledger: as given.
-        needs: as given.
-        examples: examples in the data set.
         writer: where new scores are filed: the pending updates, or the ledger itself.
         epoch_scores: the scores of the epoch that was opened last.
     """
@@ -52,14 +46,14 @@ class ScoreMemory:
         needs: Needs,
         *,
         pending: PendingUpdates | None = None,
-        shard: Shard = WHOLE,
+        shard: Shard | None = None,
         examples: int | None = None,
     ) -> None:
         self.ledger = ledger
         self.needs = needs
         self.writer = ledger if pending is None else pending
         self.pending = pending
-        self._shard = shard
+        self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
         self._known: Known | None = None
@@ -72,11 +66,8 @@ class ScoreMemory:
 
         Args:
             epoch: its number.
-            handed: batches that were handed out before it.
-
-        Raises:
-            LossError: if the strategy selects by recorded losses, training has begun, and none
-                was recorded.
+            handed: batches that were handed out before it; a strategy that selects by recorded
+                losses is refused if there are several and no loss was recorded.
         """
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
@@ -91,12 +82,7 @@ class ScoreMemory:
         return self.epoch_scores
 
     def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
-        """Return what was known at the start of an epoch that is continued.
-
-        Args:
-            known: the scores recalled then.
-            settled: the examples that need no scoring at its end.
-        """
+        """Return what was known when an epoch that is continued began; `settled` stays settled."""
         self._known, self._asked, self._runs = known, None, True
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(settled)
@@ -110,10 +96,6 @@ class ScoreMemory:
             losses: one loss per row of it.
             policy: with `RAISE`, losses on a CPU must be finite; else they count as unknown.
             epoch: the running epoch's number.
-
-        Raises:
-            LossError: if they are not one loss per row, or not finite where that is an error.
-            LoaderError: if the rows have no indices.
         """
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
@@ -137,7 +119,7 @@ class ScoreMemory:
     def merge(
         self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
     ) -> Exception | None:
-        """File the pending updates of all ranks; every rank must call this.
+        """File the pending updates of all ranks and gather what each knows; all must call this.
 
         Args:
             group: the ranks.
@@ -146,16 +128,11 @@ class ScoreMemory:
 
         Returns:
             This rank's error, to be raised once the others know; None if there was none.
-
-        Raises:
-            LoaderError: if a rank does not answer.
         """
         assert self.pending is not None  # ranks have one
         merge(self.pending, self.ledger, self._shard, group, sizes)
-        return None if self._shard.size == 1 else self._share(group, epoch)
-
-    def _share(self, group: Group, epoch: int) -> Exception | None:
-        """Gather what each rank knows of its shard; arguments and result as in `merge`."""
+        if self._shard.size == 1:
+            return None
         own, failure = None, None
         try:
             own = self._scorer.recall(self.ledger, epoch)
@@ -201,7 +178,6 @@ class EpochScores:
         tracks: whether each example's fate is noted, which `left_out` needs.
 
     Attributes:
-        known: as given.
         complete: whether no score is missing.
         past: all known scores, to rank against; if there are more than `MOST_RANKED`, that many
             of them, evenly spaced by rank.
@@ -213,14 +189,17 @@ class EpochScores:
         self._fate = np.zeros(examples, np.int8) if tracks else None
         self._settled: list[Tensor] = []
         self.complete = known is not None and not bool(known.isnan().any())
-        self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
+        past = torch.empty(0) if known is None else known[known.isfinite()]
+        if len(past) > MOST_RANKED:  # then every rank is still right to 5e-7
+            ascending = past.numpy()
+            ascending.sort()
+            places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
+            past = torch.from_numpy(ascending[places.astype(np.int64)])
+        self.past = History(max(1, len(past)))
+        self.past.file(past)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
-        """Return indices as a tensor, and their scores; None where all must be scored.
-
-        Raises:
-            LoaderError: if they are no indices of the data set.
-        """
+        """Return indices as a tensor, and their scores; None where all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
                 "the sampler yields keys that are no whole numbers, and this strategy remembers "
@@ -261,19 +240,3 @@ class EpochScores:
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])
-
-
-def summarise(scores: Float32[Tensor, " known"]) -> History:
-    """Return scores to rank others against; every rank is right to 5e-7.
-
-    Args:
-        scores: finite, on the host; sorted in place if there are more than `MOST_RANKED`.
-    """
-    if len(scores) > MOST_RANKED:
-        ascending = scores.numpy()
-        ascending.sort()
-        places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
-        scores = torch.from_numpy(ascending[places.astype(np.int64)])
-    past = History(max(1, len(scores)))
-    past.file(scores)
-    return past

@@ -47,20 +47,16 @@ class Source:
     @property
     def batches(self) -> int | None:
         """Candidate batches per epoch, or None if the loader cannot tell."""
-        if self.subset is not None:
-            return count_items(self.indices())
-        return count_items(copy.copy(self.loader))
+        return count_items(self._batches)
 
     def length(self) -> int:
-        """Return the candidate batches per epoch.
+        """Return the candidate batches per epoch; raise TypeError if the loader cannot tell."""
+        return len(self._batches)
 
-        Raises:
-            TypeError: if the loader cannot tell.
-        """
-        if self.subset is not None:
-            return len(self.indices())
-        # of a copy: the loader of a stream remembers that its length was asked for
-        return len(copy.copy(self.loader))
+    @property
+    def _batches(self) -> Any:
+        # a copy: the loader of a stream remembers that its length was asked for
+        return copy.copy(self.loader) if self.subset is None else self.indices()
 
     @property
     def own_batches(self) -> bool:
@@ -74,17 +70,14 @@ class Source:
 
     def sizes(self) -> Iterator[int] | None:
         """Return the sizes of an epoch's candidate batches, or None where they vary freely."""
-        batches, indices = self.batches, self.indices()
-        if batches is None:
-            return None
+        batches, indices, examples = self.batches, self.indices(), None
         if isinstance(indices, KeptBatches):
-            examples, size = indices.examples, indices.batch_size
+            examples = indices.examples
         elif type(indices) is BatchSampler:
-            examples, size = count_items(indices.sampler), indices.batch_size
-        else:
+            examples = count_items(indices.sampler)
+        if batches is None or examples is None:
             return None
-        if examples is None:
-            return None
+        size = indices.batch_size
         return (min(size, examples - number * size) for number in range(batches))
 
     def is_shared_by(self, ranks: int) -> bool:
@@ -107,10 +100,8 @@ class Source:
                 tell(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
-        """Return a copy of the user's loader that takes its indices from elsewhere.
-
-        The copy is shallow: a loader rebuilt from its options would not be faithful to subclasses.
-        """
+        """Return a copy of the user's loader that takes its indices from elsewhere."""
+        # shallow: a loader rebuilt from its options would not be faithful to subclasses
         clone = copy.copy(self.loader)
         object.__setattr__(clone, "_iterator", None)
         if self.attribute is not None:
@@ -128,11 +119,7 @@ class Source:
         return KeptBatches(self._indices, self.subset, self.batch_size or 1)
 
     def refuse_if_empty(self) -> None:
-        """Refuse a loader that would yield no batch.
-
-        Raises:
-            LoaderError: if it is such a loader.
-        """
+        """Refuse a loader that would yield no batch."""
         if self.batches != 0:
             return
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
@@ -142,13 +129,7 @@ class Source:
         )
 
     def within(self, subset: Subset) -> "Source":
-        """Return the source that draws only the examples of a subset.
-
-        Raises:
-            LoaderError: if the loader has no batches of indices to choose from, or no batch
-                would be left.
-            ConfigurationError: if the subset is for a data set of another size.
-        """
+        """Return the source that draws only the examples of a subset, if that is possible."""
         if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
             raise LoaderError(
                 "a subset is drawn by index, and this loader yields examples as a stream (an "
@@ -162,15 +143,7 @@ class Source:
 
 
 class KeptBatches:
-    """A sampler's batches of indices, restricted to a subset.
-
-    The indices that are left are regrouped into batches of the sampler's size.
-
-    Args:
-        batches: the user's batch sampler.
-        subset: the examples to keep.
-        batch_size: rows of a batch.
-    """
+    """A batch sampler's indices, restricted to a subset and regrouped into full batches."""
 
     def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
         self._subset = subset
@@ -228,12 +201,20 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
 
 
 def open_source(loader: Any) -> Source:
-    """Return what is known about a loader.
-
-    Raises:
-        LoaderError: if it is not torch's `DataLoader`, is prepared by Accelerate, or is empty.
-    """
-    _check_kind(loader)
+    """Return what is known about a loader, if it is torch's own kind and not empty."""
+    if type(loader).__module__.partition(".")[0] == "accelerate":
+        raise LoaderError(
+            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
+            "ignores a replaced sampler. Use AcceleratedLoader of "
+            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
+            "selective_backprop.integrations.transformers, which take the prepared loader."
+        )
+    if not isinstance(loader, DataLoader):
+        raise LoaderError(
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
+            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
+            "batch_size=None)."
+        )
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)
     # Batches that arrive out of order cannot be paired with their indices first in, first out.
@@ -262,19 +243,3 @@ def count_items(items: Any) -> int | None:
         return len(items)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _check_kind(loader: Any) -> None:
-    if type(loader).__module__.partition(".")[0] == "accelerate":
-        raise LoaderError(
-            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
-            "ignores a replaced sampler. Use AcceleratedLoader of "
-            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
-            "selective_backprop.integrations.transformers, which take the prepared loader."
-        )
-    if not isinstance(loader, DataLoader):
-        raise LoaderError(
-            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
-            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
-            "batch_size=None)."
-        )
