@@ -139,7 +139,8 @@ class LoaderState:
         counted = stats.record(Stats, **STATS_RANGES)
         stands = pipeline.read(*stages, counted=counted)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        sampler = pipeline.candidate_loader.sampler
+        draw = pipeline.candidate_loader.draw
+        sampler = None if draw is None else draw.sampler
         goes_on = mid_epoch.maybe(
             lambda saved: MidEpochState.read(
                 saved, counted, stands.cursor.drawn, sampler, pipeline.memory

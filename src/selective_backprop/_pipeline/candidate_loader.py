@@ -22,7 +22,7 @@ from selective_backprop._core.stopwatch import charged
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import Cursor, MidEpochState, SamplerRngState
+from selective_backprop._pipeline.resume_point import Cursor, MidEpochState
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop.scorers import RunningScorer
@@ -59,7 +59,7 @@ class CandidateLoader:
         counts: bool,
     ) -> None:
         self._candidates = candidates
-        self._draw = draw
+        self.draw = draw
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
         self._options = options
@@ -85,89 +85,68 @@ class CandidateLoader:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin an epoch, or continue one, at the consumer's position.
-
-        Args:
-            cursor: the consumer's position.
-            epoch_scores: the scores that are known; None if none are remembered.
-            mid_epoch: how the epoch to be continued began; None for a new one.
-        """
+        """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor, self._goes_on = cursor, mid_epoch is not None
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
             with Saved(stream, '["mid_epoch"]["stream"]').inside():
                 self._candidates.load_state_dict(stream)
-        if self._draw is not None:
-            self._draw.open(cursor, epoch_scores, mid_epoch)
+        if self.draw is not None:
+            self.draw.open(cursor, epoch_scores, mid_epoch)
 
     def run(self, *, first: bool) -> Iterator[CandidateBatch]:
         """Yield the batches of the epoch; check the layout of the `first` of the training."""
         # `iter` draws a base seed for workers; a continued epoch has drawn its own already.
         with torch.random.fork_rng(devices=[], enabled=self._goes_on):
             batches = iter(self._candidates)
-        waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]] = deque()
+        waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None
-        while True:
+        ended = False
+        while not ended:
             try:
                 arrived = self._load(batches, first)
             except Exception as error:  # raised after the batches that arrived before it
-                failure = error
-                break
-            if arrived is None:
-                break
-            first = False
-            if not self._ahead:  # then no copy is under way either
-                yield arrived[0]
-                continue
-            waiting.append(arrived)
-            if len(waiting) > self._ahead:
-                yield _take(waiting)
-        while waiting:
-            yield _take(waiting)
+                arrived, failure = None, error
+            first, ended = False, arrived is None
+            if arrived is not None:
+                waiting.append(arrived)
+            while len(waiting) > (0 if ended else self._ahead):
+                batch = waiting.popleft()
+                if batch.copied is not None:
+                    batch.copied()
+                yield batch
         if failure is not None:
             raise failure
 
     @property
-    def sampler(self) -> Any:
-        """What draws the order of the examples; None for a stream."""
-        return None if self._draw is None else self._draw.sampler
-
-    @property
-    def streams(self) -> SamplerRngState | None:
-        """The random state that the epoch's order was drawn from; None before, and for streams."""
-        return None if self._draw is None else self._draw.streams
-
-    @property
     def can_go_on(self) -> bool:
         """Whether the epoch can be continued at the consumer's position."""
-        if self._draw is not None:
-            return not self._draw.unlisted
+        if self.draw is not None:
+            return not self.draw.unlisted
         # A stream that is fetched ahead reports its own position and not the consumer's.
         return isinstance(self._candidates, Stateful) and not self._ahead
 
     @property
     def stream(self) -> dict[str, Any] | None:
         """A stream's own state, where it has one, as torchdata's `StatefulDataLoader` does."""
-        if self._draw is not None or not isinstance(self._candidates, Stateful):
+        if self.draw is not None or not isinstance(self._candidates, Stateful):
             return None
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
     def end(self) -> Cursor | None:
         """The consumer's position at the epoch's end; None where the last batch carries it."""
-        return None if self._draw is None or self._draw.unlisted else self._draw.cursor
+        return None if self.draw is None or self.draw.unlisted else self.draw.cursor
 
-    def _load(
-        self, batches: Iterator[Any], first: bool
-    ) -> tuple[CandidateBatch, Callable[[], None] | None] | None:
-        """Return the next batch and a function that waits for its copy; None at the end."""
+    def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
+        """Return the next batch; None at the end."""
         copied = None
         with charged(self._options.stopwatch, "load"):
             try:
                 batch = next(batches, END)
             except Exception as error:
-                if self._draw is not None and self._draw.plans:
-                    keys = plain_list(self._draw.plans[0].rows.batch)
+                if self.draw is not None and self.draw.plans:
+                    keys = plain_list(self.draw.plans[0].rows.batch)
                     more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
                     error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
                 raise
@@ -183,23 +162,22 @@ class CandidateLoader:
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
-                copied = None
             with charged(self._options.stopwatch, "score"):
                 scores = self._scorer.begin(arrived.rows.batch, arrived.rows.indices)
-            arrived = arrived._replace(scores=scores)
-        return arrived, copied
+            return arrived._replace(scores=scores)
+        return arrived if copied is None else arrived._replace(copied=copied)
 
     def _pair(self, batch: Any) -> CandidateBatch:
         """Return a batch with the plan made when its indices were drawn."""
-        if self._draw is None or self._draw.unlisted:
+        if self.draw is None or self.draw.unlisted:
             return self._pair_stream(batch)
-        if not self._draw.plans:
+        if not self.draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
                 "its indices, so the batch cannot be paired with them; a loader that overrides "
                 "iteration must draw from its batch_sampler"
             )
-        phase, keys, cursor, _ = self._draw.plans.popleft()
+        phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
             count_rows(batch, self._options.layout, keys.count)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
@@ -223,13 +201,6 @@ class CandidateLoader:
         phase = self._clock.phase(epoch, drawn, rows.count)
         self._cursor = Cursor(epoch, candidates + rows.count, drawn + 1, self._clock.cadence.state)
         return CandidateBatch(phase, rows, self._cursor)
-
-
-def _take(waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]]) -> CandidateBatch:
-    arrived, copied = waiting.popleft()
-    if copied is not None:
-        copied()
-    return arrived
 
 
 class CopyStream:

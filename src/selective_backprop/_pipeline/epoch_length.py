@@ -16,40 +16,22 @@ from selective_backprop._sampling.schedule import Phase
 
 @dataclass(frozen=True)
 class LengthPlanner:
-    """Count the training batches that an epoch will yield.
-
-    Attributes:
-        source: knows the sizes of the candidate batches.
-        clock: says which phase a batch falls into.
-        shape: the sizes of batches and windows.
-        options: the user's, of which `leftovers` and `nonfinite` matter.
-        scores: whether anything is scored.
-        selects_before_loading: whether all selection happens before loading.
-        memory: what is remembered of each example; None if nothing is.
-    """
+    """Count the training batches that an epoch will yield."""
 
     source: Source
     clock: PhasePlanner
     shape: Shape
     options: LoaderOptions
-    scores: bool
-    selects_before_loading: bool
-    memory: ScoreMemory | None
+    scores: bool  # whether anything is scored
+    selects_before_loading: bool  # whether all selection happens before loading
+    memory: ScoreMemory | None  # of each example; None if nothing is remembered
 
     def batches(self, start: EpochStart) -> int:
-        """Return the number of batches of the epoch that starts at `start`.
-
-        Raises:
-            TypeError: if it cannot be known in advance.
-        """
+        """Return the batches of the epoch that starts at `start`; raise TypeError if unknown."""
         return self._count(start)[0]
 
     def lengths(self, start: EpochStart, epochs: int) -> list[int]:
-        """Return the number of batches of each of `epochs` epochs, from `start` on.
-
-        Raises:
-            TypeError: if one of them cannot be known in advance.
-        """
+        """Return the batches of each of `epochs` epochs from `start` on; TypeError if unknown."""
         found = []
         for _ in range(epochs):
             batches, start = self._count(start)

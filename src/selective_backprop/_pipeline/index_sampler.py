@@ -38,6 +38,7 @@ class CandidateBatch(NamedTuple):
     rows: Rows  # of a plan: the keys, with weights if they were selected before loading
     cursor: Cursor  # the consumer's position once it has taken this batch
     scores: Callable[[], Scores] | None = None  # waits for scores, if scoring has begun
+    copied: Callable[[], None] | None = None  # waits for the copy to the device, if one runs
 
 
 class IndexSampler:
@@ -56,12 +57,6 @@ class IndexSampler:
         buffer: draws before loading; None if batches are loaded as they come.
         options: the user's; `leftovers` applies to indices here.
         batch_size: rows of a batch to be scored, if scores are remembered.
-
-    Attributes:
-        sampler: as `source`.
-        plans: of the batches whose indices were drawn and that were not paired yet.
-        unlisted: whether the source yields single indices, which are a stream.
-        streams: the random state that the epoch's order was drawn from; None before.
     """
 
     def __init__(
@@ -73,7 +68,7 @@ class IndexSampler:
         *,
         batch_size: int = 1,
     ) -> None:
-        self.sampler = source
+        self.sampler = source  # its random generators are found by this name
         self._clock = clock
         self._buffer = buffer
         self._options = options
@@ -85,9 +80,9 @@ class IndexSampler:
         self._epoch = self._drawn = self._candidates = self._digest = 0
         self._phase = Phase.PRESELECTED
         self._passed: Cursor | None = None  # where the epoch was interrupted
-        self.plans: deque[CandidateBatch] = deque()
-        self.unlisted = False
-        self.streams: SamplerRngState | None = None
+        self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
+        self.unlisted = False  # whether the source yields single indices, which are a stream
+        self.streams: SamplerRngState | None = None  # which the epoch's order was drawn from
 
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
@@ -104,7 +99,7 @@ class IndexSampler:
             self._unscored,
             self._phase,
             self._digest,
-            0 if self._epoch_scores is None else self._epoch_scores.settled,
+            0 if self._epoch_scores is None else len(self._epoch_scores.settled),
         )
 
     def open(
@@ -113,13 +108,7 @@ class IndexSampler:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin or continue an epoch at the consumer's position; forget what was prefetched.
-
-        Args:
-            cursor: the consumer's position.
-            epoch_scores: the scores that are known; None if none are remembered.
-            mid_epoch: how the epoch to be continued began; None for a new one.
-        """
+        """Begin an epoch, or continue it at `cursor`; forget what was prefetched."""
         self._epoch = cursor.epoch
         self._drawn = self._candidates = self._digest = 0
         self._unscored = cursor.unscored
@@ -150,8 +139,7 @@ class IndexSampler:
         if buffer is not None:
             yield from self._issue(self._phase, buffer.release())
             if passed is not None:
-                least = self._batch_size
-                yield from self._issue(Phase.SELECT, self._take_batches(least=least))
+                yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
         if batches is None:
             self.streams = SamplerRngState.of(self.sampler)
             batches = self.sampler
@@ -184,7 +172,7 @@ class IndexSampler:
                     yield indices if out is rows else plain_list(out.batch)
         yield from self._draw_gathered()
         if buffer is not None:
-            yield from self._issue(Phase.SELECT, self._take_batches(least=1))
+            yield from self._issue(Phase.SELECT, self._take_batches(1))
             yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
             yield from self._rescore(buffer)
 
@@ -201,11 +189,8 @@ class IndexSampler:
             # If nothing was drawn yet, one batch is drawn here so that the order comes from
             # the saved random state.
             begun = [] if passed.drawn else list(islice(batches, 1))
-        if (self._candidates, self._drawn, self._digest) != (
-            passed.candidates,
-            passed.drawn,
-            passed.digest,
-        ):
+        wanted = passed.candidates, passed.drawn, passed.digest
+        if (self._candidates, self._drawn, self._digest) != wanted:
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, and the "
                 "sampler does not draw these again, so that some examples would be trained on "
@@ -248,7 +233,7 @@ class IndexSampler:
                 keys, scores = keys[~unknown], scores[~unknown]
             known = Rows(keys, len(keys), scores=scores)
             yield from self._issue(Phase.PRESELECTED, buffer.route(Phase.SELECT, known))
-        yield from self._issue(Phase.SELECT, self._take_batches(least=self._batch_size))
+        yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
         """Yield keys as a data loader takes them, each with a plan."""

@@ -36,7 +36,7 @@ class PhasePlanner:
         schedule: when selection acts.
         cadence: deals out unselective batches while selection acts.
         progress: how far training has come.
-        gate: judges from scores whether selection pays yet; None if selection always acts.
+        gate: judges from scores whether selection pays yet; None if it is not asked.
     """
 
     def __init__(
@@ -53,13 +53,7 @@ class PhasePlanner:
         self._by_fraction = schedule.uses_fractions
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
-        """Return the phase of the next candidate batch, when its indices are drawn.
-
-        Args:
-            epoch: the epoch's number.
-            drawn: candidate batches of the epoch that were drawn before this one.
-            candidates: how many rows it has.
-        """
+        """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self._by_fraction else None
         if not self.schedule.selects(epoch, done):
             return Phase.PLAIN

@@ -45,13 +45,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def read(cls, saved: Saved, counted: Stats, examples: int | None) -> "Cursor":
-        """Return the cursor whose `state_dict()` was saved, if it is not damaged.
-
-        Args:
-            saved: what it returned.
-            counted: the counts by then.
-            examples: size of the data set, which bounds indices; None if any index may occur.
-        """
+        """Return the cursor whose `state_dict()` was saved with `counted`, if it is not damaged."""
         candidates, drawn, cadence, waits, unscored, phase, digest = saved.fields(
             *("candidates", "drawn", "cadence", "index_buffer", "unscored", "phase", "digest")
         )
@@ -174,15 +168,7 @@ class MidEpochState(NamedTuple):
     def read(
         cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: ScoreMemory | None
     ) -> "MidEpochState":
-        """Return what `state_dict()` returned, if it fits this loader and is not damaged.
-
-        Args:
-            saved: what it returned.
-            tally: the counts when it was saved.
-            drawn: batches of the epoch that had been drawn by then.
-            sampler: draws the order of the examples; None for a stream.
-            memory: remembers examples; None if nothing is remembered.
-        """
+        """Return what was saved, with `tally`, after `drawn` batches, if it fits and is intact."""
         start, counted, streams, stream, known, settled = saved.fields(*cls._fields)
         before = counted.record(Stats, **STATS_RANGES)
         for name, least in vars(before).items():

@@ -116,12 +116,8 @@ class BufferState(NamedTuple):
     ) -> "BufferState":
         """Return the state that `pack()` was called on, if it is not damaged.
 
-        Args:
-            saved: what it returned.
-            examples: size of the data set, which bounds indices; None if any index may occur.
-            layout: how rows are counted; None to skip the check of row counts.
-            keys: whether rows are keys of examples that are not loaded yet.
-            device: where to move the rows, or None to leave them.
+        Indices are below `examples`, if given. Rows are counted by `layout`, if given, and moved
+        to `device`; with `keys` they are keys of examples that are not loaded yet.
         """
         waiting, chosen, dropped, windows = saved.fields("waiting", "chosen", "dropped", "windows")
 

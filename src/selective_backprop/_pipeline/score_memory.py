@@ -62,13 +62,7 @@ class ScoreMemory:
         self.epoch_scores: EpochScores | None = None
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
-        """Return what is known at the start of an epoch.
-
-        Args:
-            epoch: its number.
-            handed: batches that were handed out before it; a strategy that selects by recorded
-                losses is refused if there are several and no loss was recorded.
-        """
+        """Return what is known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by losses that training records, and none was recorded: "
@@ -89,14 +83,7 @@ class ScoreMemory:
         return self.epoch_scores
 
     def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
-        """Remember losses that training computed of rows that were handed out.
-
-        Args:
-            selection: the selection of the rows.
-            losses: one loss per row of it.
-            policy: with `RAISE`, losses on a CPU must be finite; else they count as unknown.
-            epoch: the running epoch's number.
-        """
+        """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`."""
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
@@ -119,15 +106,10 @@ class ScoreMemory:
     def merge(
         self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
     ) -> Exception | None:
-        """File the pending updates of all ranks and gather what each knows; all must call this.
+        """File the pending updates of all ranks, and gather what each knows.
 
-        Args:
-            group: the ranks.
-            sizes: `noted` of each rank.
-            epoch: the number of the epoch that starts.
-
-        Returns:
-            This rank's error, to be raised once the others know; None if there was none.
+        Every rank must call this, with the `noted` of each as `sizes`. Returns this rank's error,
+        to be raised once the others know; None if there was none.
         """
         assert self.pending is not None  # ranks have one
         merge(self.pending, self.ledger, self._shard, group, sizes)
@@ -178,7 +160,6 @@ class EpochScores:
         tracks: whether each example's fate is noted, which `left_out` needs.
 
     Attributes:
-        complete: whether no score is missing.
         past: all known scores, to rank against; if there are more than `MOST_RANKED`, that many
             of them, evenly spaced by rank.
     """
@@ -187,7 +168,7 @@ class EpochScores:
         self.known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
-        self._settled: list[Tensor] = []
+        self.settled: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
         past = torch.empty(0) if known is None else known[known.isfinite()]
         if len(past) > MOST_RANKED:  # then every rank is still right to 5e-7
@@ -224,16 +205,7 @@ class EpochScores:
         """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
-            self._settled.append(keys)
-
-    @property
-    def settled(self) -> int:
-        """How often `keep` noted examples."""
-        return len(self._settled)
-
-    def settled_until(self, count: int) -> Tensor:
-        """Return the examples of the first `count` notes of `keep`."""
-        return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
+            self.settled.append(keys)
 
     def left_out(self) -> Tensor:
         """Return the examples that were candidates and were not kept, ascending."""

@@ -40,9 +40,6 @@ class SelectionBuffer:
         filing: where windows are filed; by default in the history itself.
         layout: how rows are taken and joined.
         seed: each draw's own seed is derived from it and the epoch's and window's numbers.
-
-    Attributes:
-        state: what waits; setting it restores a state of this buffer or of another one.
     """
 
     def __init__(
@@ -75,13 +72,7 @@ class SelectionBuffer:
         self.seed = (seed, *self.seed[1:])
 
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
-        """Begin an epoch, or continue it.
-
-        Args:
-            epoch: its number, from which its draws are seeded.
-            past: the scores to rank against in it, if no history is kept.
-            anew: whether it begins; if not, the numbering of draws continues.
-        """
+        """Begin an epoch or, if not `anew`, continue it; without a history, rank against `past`."""
         self._epoch = epoch
         if anew:
             self.state = self.state._replace(windows=0)
@@ -119,12 +110,7 @@ class SelectionBuffer:
         self.state = self.state.after_epoch(leftovers)
 
     def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
-        """Yield the training batches that are full.
-
-        Args:
-            rows: newly chosen rows.
-            pieces: a window to draw from at once.
-        """
+        """Yield the training batches that are full, with newly chosen `rows` or a window's."""
         size, window = self._shape.batch_size, self._shape.window
         while True:
             if pieces:
@@ -235,12 +221,6 @@ def count_batches(
     """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
 
     It does in numbers what `route` and `close` do with rows.
-
-    Args:
-        candidate_batches: the phase and size of each candidate batch to come.
-        shape: the sizes of batches and windows.
-        waits: what waits now.
-        leftovers: what happens to the rest.
     """
     size, window = shape.batch_size, shape.window or 1
     batches, chosen = divmod(waits.rows, size or waits.rows or 1)

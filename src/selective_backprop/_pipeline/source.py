@@ -24,20 +24,15 @@ from selective_backprop._sampling.subset import Subset
 class Source:
     """A data loader, and what is known about it without iterating it.
 
-    Attributes:
-        loader: the user's own loader, never changed.
-        attribute: the attribute that yields indices, `"batch_sampler"` or, with
-            `batch_size=None`, `"sampler"`; None for a stream, whose examples have no indices.
-        batch_size: candidates per batch, or None if that is not known.
-        examples: examples in the data set, or None for a stream.
-        subset: the only examples that are drawn; None for all.
+    `attribute` names what yields indices: `"batch_sampler"` or, with `batch_size=None`,
+    `"sampler"`. It is None for a stream, whose examples have no indices.
     """
 
-    loader: DataLoader[Any]
+    loader: DataLoader[Any]  # the user's own, never changed
     attribute: str | None
-    batch_size: int | None
-    examples: int | None
-    subset: Subset | None = None
+    batch_size: int | None  # candidates per batch; None if that is not known
+    examples: int | None  # in the data set; None for a stream
+    subset: Subset | None = None  # the only examples that are drawn; None for all
 
     @property
     def indexed(self) -> bool:

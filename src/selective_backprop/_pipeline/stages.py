@@ -48,37 +48,21 @@ class PipelineState(NamedTuple):
 
 @dataclass(eq=False)
 class Pipeline:
-    """The stages between a data loader and a training loop.
+    """The stages between a data loader and a training loop."""
 
-    Attributes:
-        candidate_loader: loads candidate batches.
-        clock: decides the phase of each.
-        selector: stage three; learns at an epoch's start how far training has come.
-        scorer: stage two; None if nothing is scored.
-        needs: the scorer's needs.
-        feed: shows a gate what training computes anyway; None if that is not possible.
-        memory: what is remembered of each example; None if nothing is.
-        finite: applies the policy for scores that are not finite.
-        buffer: stages three and four.
-        lockstep: lets ranks take their batches together; None for a single process.
-        options: the user's options.
-        cursor: the consumer's position.
-        tally: the counts so far.
-    """
-
-    candidate_loader: CandidateLoader
+    candidate_loader: CandidateLoader  # stage one, and loading
     clock: PhasePlanner
-    selector: RunningSelector
-    scorer: RunningScorer | None
-    needs: Needs
+    selector: RunningSelector  # learns at an epoch's start how far training has come
+    scorer: RunningScorer | None  # stage two; None if nothing is scored
+    needs: Needs  # of the scorer
     feed: GateFeed | None
-    memory: ScoreMemory | None
+    memory: ScoreMemory | None  # of each example; None if nothing is remembered
     finite: FiniteGuard
-    buffer: SelectionBuffer
-    lockstep: LockstepBatches | None
+    buffer: SelectionBuffer  # stages three and four
+    lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
-    cursor: Cursor = field(default=Cursor(), init=False)
-    tally: Tally = field(default_factory=Tally, init=False)
+    cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
+    tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; `mid_epoch` is how one to be continued began."""
@@ -149,11 +133,14 @@ class Pipeline:
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
         """Return how the running epoch began, as far as it matters after the cursor."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
-        known, settled = None, NO_INDICES
+        known, settled = None, []
         if epoch_scores is not None:
-            known, settled = epoch_scores.known, epoch_scores.settled_until(self.cursor.settled)
-        loader = self.candidate_loader
-        return MidEpochState(start, counted, loader.streams, loader.stream, known, settled)
+            known, settled = epoch_scores.known, epoch_scores.settled[: self.cursor.settled]
+        draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
+        streams = None if draw is None else draw.streams
+        return MidEpochState(
+            start, counted, streams, stream, known, torch.cat([NO_INDICES, *settled])
+        )
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
         """Begin an epoch, or continue it, in all stages."""
@@ -176,17 +163,19 @@ class Pipeline:
 
     def _fill(self) -> Generator[Rows]:
         """Send each batch that arrives through its remaining stages."""
-        yield from self._timed(self.buffer.release())
+        timed = iter if self.options.stopwatch is None else self._charge
+        yield from timed(self.buffer.release())
         tally, gate = self.tally, self.clock.gate
         # Such scorers file by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
         met = tally["loaded"] > 0
-        for planned, rows, cursor, begun in self.candidate_loader.run(first=not met):
+        for planned, rows, cursor, begun, _ in self.candidate_loader.run(first=not met):
             if by_index and not met:
                 warn_of_mixtures(rows.batch)
             met = True
-            self._advance(cursor)
+            tally["candidates"] += cursor.candidates - self.cursor.candidates
             tally["loaded"] += rows.count
+            self.cursor = cursor
             if planned is Phase.PRESELECTED:
                 yield rows
                 continue
@@ -203,19 +192,15 @@ class Pipeline:
                 # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
-                for batch in self._timed(self.buffer.route(phase, rows)):
+                for batch in timed(self.buffer.route(phase, rows)):
                     # It may start with rows that the last draw chose; it counts as plain.
                     plain = phase is Phase.PLAIN and self.feed is not None
                     yield replace(batch, plain=True) if plain else batch
         if (end := self.candidate_loader.end) is not None:
-            self._advance(end)
-        yield from self._timed(self.buffer.close(self.options.leftovers))
+            tally["candidates"] += end.candidates - self.cursor.candidates
+            self.cursor = end
+        yield from timed(self.buffer.close(self.options.leftovers))
         self.finite.settle()
-
-    def _advance(self, cursor: Cursor) -> None:
-        """Move the cursor, and count the candidates passed."""
-        self.tally["candidates"] += cursor.candidates - self.cursor.candidates
-        self.cursor = cursor
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""
@@ -248,9 +233,6 @@ class Pipeline:
         self.tally["scored"] += rows.count
         self.tally["checked"] += scorer.checked - checked
         return scores
-
-    def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
-        return stage if self.options.stopwatch is None else self._charge(stage)
 
     def _charge(self, stage: Iterator[Rows]) -> Iterator[Rows]:
         while True:
