@@ -42,9 +42,7 @@ class CandidateLoader:
         candidates: yields candidate batches, drawing their indices through `draw`. It may be
             `Stateful`: then it knows its consumer's position, whatever workers have prefetched.
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
-        clock: says which phase a batch falls into.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
-        options: the user's, such as the device where candidates go.
         counts: whether every batch's rows are counted against its indices.
     """
 
@@ -134,9 +132,9 @@ class CandidateLoader:
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
-    def end(self) -> Cursor | None:
-        """The consumer's position at the epoch's end; None where the last batch carries it."""
-        return None if self.draw is None or self.draw.unlisted else self.draw.cursor
+    def end(self) -> Cursor:
+        """The consumer's position at the epoch's end."""
+        return self._cursor if self.draw is None or self.draw.unlisted else self.draw.cursor
 
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
         """Return the next batch; None at the end."""

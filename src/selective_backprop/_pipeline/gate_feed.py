@@ -28,20 +28,12 @@ class _Handed:
 
 
 class GateFeed:
-    """Let a gate observe each batch from which nothing was selected, once.
-
-    Args:
-        gate: the gate that observes.
-        measure: the quantity it observes of each row.
-
-    Attributes:
-        taken: whether the loop took the loader's loss, which records every batch.
-        expected: whether the loop took that loss or has selections, so that it can record.
-    """
+    """Let a gate observe a quantity of each batch from which nothing was selected, once."""
 
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
         self.measure = measure
-        self.taken = self.expected = False
+        self.taken = False  # whether the loop took the loader's loss, which records every batch
+        self.expected = False  # whether it took that loss or has selections, so that it can record
         self._gate = gate
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
@@ -56,13 +48,8 @@ class GateFeed:
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
         """Take what training computed of a batch or a part of one; show the gate whole batches.
 
-        Args:
-            selection: the selection of the rows.
-            losses: one per row.
-            outputs: the model's outputs and the targets; None if they are not available.
-
-        Returns:
-            How many rows the gate observed in this call.
+        `outputs` are the model's outputs and the targets, if they are available. Returns how many
+        rows the gate observed in this call.
         """
         weights = selection.weights
         for handed in tuple(self._handed) if len(weights) else ():

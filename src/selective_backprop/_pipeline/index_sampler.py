@@ -53,7 +53,6 @@ class IndexSampler:
 
     Args:
         source: yields the indices of each candidate batch.
-        clock: says which phase a batch falls into.
         buffer: draws before loading; None if batches are loaded as they come.
         options: the user's; `leftovers` applies to indices here.
         batch_size: rows of a batch to be scored, if scores are remembered.
@@ -266,7 +265,7 @@ class IndexSampler:
         yield from self._issue(Phase.RESCORE, batches)
 
     def _pass_single(self, index: Any) -> Any:
-        if self._buffer is not None and not self._buffer.keeps_everything:
+        if self._buffer is not None and not self._buffer.shape.keeps_everything:
             raise LoaderError(
                 "the sampler yields single indices (batch_size=None), so nothing can be "
                 "selected before it is loaded. Let the sampler yield lists of indices, "

@@ -30,14 +30,7 @@ class Progress:
 
 
 class PhasePlanner:
-    """Decide the phase of each candidate batch, from its place in training and from a gate.
-
-    Args:
-        schedule: when selection acts.
-        cadence: deals out unselective batches while selection acts.
-        progress: how far training has come.
-        gate: judges from scores whether selection pays yet; None if it is not asked.
-    """
+    """Decide the phase of each candidate batch, from its place in training and from a gate."""
 
     def __init__(
         self,
@@ -47,9 +40,9 @@ class PhasePlanner:
         gate: RunningGate | None = None,
     ) -> None:
         self.schedule = schedule
-        self.cadence = cadence
+        self.cadence = cadence  # deals out unselective batches while selection acts
         self.progress = progress
-        self.gate = gate
+        self.gate = gate  # judges from scores whether selection pays yet
         self._by_fraction = schedule.uses_fractions
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:

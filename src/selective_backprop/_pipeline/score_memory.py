@@ -33,10 +33,6 @@ class ScoreMemory:
         pending: collects updates until the ranks merge them; None for a single process.
         shard: the part of the examples that the ledger is about; by default all of them.
         examples: examples in the data set; by default those of the ledger.
-
-    Attributes:
-        writer: where new scores are filed: the pending updates, or the ledger itself.
-        epoch_scores: the scores of the epoch that was opened last.
     """
 
     def __init__(
@@ -51,7 +47,7 @@ class ScoreMemory:
     ) -> None:
         self.ledger = ledger
         self.needs = needs
-        self.writer = ledger if pending is None else pending
+        self.writer = ledger if pending is None else pending  # where new scores are filed
         self.pending = pending
         self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
@@ -59,7 +55,7 @@ class ScoreMemory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
-        self.epoch_scores: EpochScores | None = None
+        self.epoch_scores: EpochScores | None = None  # of the epoch that was opened last
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
         """Return what is known at the start of an epoch, after `handed` batches of training."""
@@ -158,10 +154,6 @@ class EpochScores:
         known: every example's score; NaN where it must be scored, None if all must be.
         examples: examples in the data set.
         tracks: whether each example's fate is noted, which `left_out` needs.
-
-    Attributes:
-        past: all known scores, to rank against; if there are more than `MOST_RANKED`, that many
-            of them, evenly spaced by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
@@ -171,7 +163,7 @@ class EpochScores:
         self.settled: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
         past = torch.empty(0) if known is None else known[known.isfinite()]
-        if len(past) > MOST_RANKED:  # then every rank is still right to 5e-7
+        if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
             ascending = past.numpy()
             ascending.sort()
             places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)

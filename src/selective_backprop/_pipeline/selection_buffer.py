@@ -53,7 +53,7 @@ class SelectionBuffer:
         seed: tuple[int, ...],
     ) -> None:
         self._selector = selector
-        self._shape = shape
+        self.shape = shape
         self._filing = history if filing is None else filing
         # no `or`: an empty history is falsy
         self._history = History(1) if history is None else history
@@ -61,11 +61,6 @@ class SelectionBuffer:
         self.seed = seed
         self._epoch = 0
         self.state = BufferState()
-
-    @property
-    def keeps_everything(self) -> bool:
-        """Whether nothing is ever selected."""
-        return self._shape.keeps_everything
 
     def seed_with(self, seed: int) -> None:
         """Derive the draws' seeds from another seed, and from this rank as before."""
@@ -86,7 +81,7 @@ class SelectionBuffer:
 
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
         """Take in some rows, and return the training batches that they complete."""
-        state, shape = self.state, self._shape
+        state, shape = self.state, self.shape
         if phase is Phase.SELECT and not shape.keeps_everything:
             if shape.window is None:
                 return self.release(pieces=(rows,))
@@ -111,7 +106,7 @@ class SelectionBuffer:
 
     def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
         """Yield the training batches that are full, with newly chosen `rows` or a window's."""
-        size, window = self._shape.batch_size, self._shape.window
+        size, window = self.shape.batch_size, self.shape.window
         while True:
             if pieces:
                 rows = self._draw(pieces)

@@ -196,9 +196,9 @@ class Pipeline:
                     # It may start with rows that the last draw chose; it counts as plain.
                     plain = phase is Phase.PLAIN and self.feed is not None
                     yield replace(batch, plain=True) if plain else batch
-        if (end := self.candidate_loader.end) is not None:
-            tally["candidates"] += end.candidates - self.cursor.candidates
-            self.cursor = end
+        end = self.candidate_loader.end
+        tally["candidates"] += end.candidates - self.cursor.candidates
+        self.cursor = end
         yield from timed(self.buffer.close(self.options.leftovers))
         self.finite.settle()
 
