@@ -146,18 +146,13 @@ class KeptBatches:
         self._drops_last = bool(getattr(batches, "drop_last", False))
         if type(batches) is BatchSampler:  # its last batch may hold examples of the subset
             batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
-        self._batches = batches
-
-    @property
-    def sampler(self) -> Any:
-        """The user's batch sampler, whose random streams decide the order."""
-        return self._batches
+        self.sampler = batches  # its random generators are found by this name
 
     @property
     def examples(self) -> int | None:
         """Examples per epoch, if each example of the data set is drawn once; else None."""
-        sampler = getattr(self._batches, "sampler", None)
-        once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
+        sampler = getattr(self.sampler, "sampler", None)
+        once = type(self.sampler) is BatchSampler and not getattr(sampler, "replacement", False)
         whole = count_items(sampler) == self._subset.examples
         return len(self._subset) if once and whole else None
 
@@ -170,7 +165,7 @@ class KeptBatches:
     def __iter__(self) -> Iterator[Any]:
         kept = self._subset.mask()
         waiting = torch.empty(0, dtype=torch.int64)
-        for indices in self._batches:
+        for indices in self.sampler:
             keys = _as_indices(indices, self._subset.examples)
             waiting = torch.cat([waiting, keys[kept[keys]]])
             while len(waiting) >= self.batch_size:
