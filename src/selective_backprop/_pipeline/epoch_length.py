@@ -34,24 +34,17 @@ class LengthPlanner:
         """Return the batches of each of `epochs` epochs from `start` on; TypeError if unknown."""
         found = []
         for _ in range(epochs):
-            batches, start = self._count(start)
-            if self.memory is not None and not self._passes_all:
+            batches, later = self._count(start)
+            if later is None:
                 raise TypeError("what is remembered decides how many batches later epochs yield")
             found.append(batches)
+            start = later
         return found
 
-    @property
-    def _passes_all(self) -> bool:
-        """Whether candidate batches are passed on as they come."""
-        return self.shape.keeps_everything and self.shape.unchanged
-
-    def _count(self, start: EpochStart) -> tuple[int, EpochStart]:
-        """Return the number of batches of an epoch, and the start of the one that follows.
-
-        That start is right if nothing is remembered, or candidate batches are passed on.
-        """
+    def _count(self, start: EpochStart) -> tuple[int, EpochStart | None]:
+        """Return the number of batches of an epoch, and the start of the next one, if known."""
         held, later = bool(start.held), start._replace(epoch=start.epoch + 1, held=0)
-        if self._passes_all:
+        if self.shape.keeps_everything and self.shape.unchanged:
             return self.source.length() + held, later
         sizes = self.source.sizes()
         if sizes is None:
@@ -59,36 +52,29 @@ class LengthPlanner:
         clock = self.clock.standing_at(start.cadence)
         candidate_batches = list(self._phases(sizes, start.epoch, clock))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
-        if self.memory is not None and not self.shape.unchanged and len(selecting) > 1:
-            raise TypeError("unselected rows fill batches apart from those that are scored")
+        early = self.selects_before_loading
+        if self.memory is not None:
+            if not self.shape.unchanged and len(selecting) > 1:
+                raise TypeError("unselected rows fill batches apart from those that are scored")
+            early = self.memory.knows_all(start.epoch)
+            if early is None:
+                raise TypeError("some scores are known and others are not, so batches are mixed")
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
-        if self._draws_early(start.epoch):
-            others = start.row_buffer
-            indices, rows = candidate_batches, unscored
+        if early:
+            others, indices, rows = start.row_buffer, candidate_batches, unscored
         else:
-            others = start.index_buffer
-            indices, rows = [], unscored + candidate_batches
-        if sum(others) + start.unscored and (
-            self.memory is None or any(phase is not Phase.SELECT for phase, _ in candidate_batches)
-        ):
+            others, indices, rows = start.index_buffer, [], unscored + candidate_batches
+        if sum(others) + start.unscored and (self.memory is None or False in selecting):
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
         # An epoch that was broken off leaves rows in both buffers, and either completes batches.
         leftovers = self.options.leftovers
         drawn, index_buffer = count_batches(indices, self.shape, start.index_buffer, leftovers)
         loaded, row_buffer = count_batches(rows, self.shape, start.row_buffer, leftovers)
-        later = later._replace(
+        if self.memory is not None:
+            return held + drawn + loaded, None
+        return held + drawn + loaded, later._replace(
             cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
         )
-        return held + drawn + loaded, later
-
-    def _draws_early(self, epoch: int) -> bool:
-        """Return whether an epoch selects before loading, for all of its examples or none."""
-        if self.memory is None:
-            return self.selects_before_loading
-        known = self.memory.knows_all(epoch)
-        if known is None:
-            raise TypeError("some scores are known and others are not, so batches are mixed")
-        return known
 
     def _phases(
         self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
