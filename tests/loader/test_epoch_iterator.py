@@ -31,6 +31,7 @@ BOTH = pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective
 
 
 def test_nothing_happens_before_the_first_batch_is_asked_for():
+    others = multiprocessing.active_children()  # of a scorer that an earlier test left behind
     data = Numbered(16)
     loader = DataLoader(data, 4, shuffle=True, num_workers=2)
     door = select(loader, selective())
@@ -38,7 +39,7 @@ def test_nothing_happens_before_the_first_batch_is_asked_for():
     state = torch.get_rng_state()
     passes = [iter(door), iter(door)]
     assert torch.equal(torch.get_rng_state(), state)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)
     assert door.stats.epoch == -1
     assert len(next(passes[1])[1]) == 4
     assert not torch.equal(torch.get_rng_state(), state)
