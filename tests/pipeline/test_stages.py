@@ -1,5 +1,7 @@
 """What only a batch can show is said at the first batch, and not when an epoch has been trained."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -51,6 +53,58 @@ def test_a_loss_that_is_not_one_number_per_example_is_refused(loss_fn, message, 
 def test_losses_of_the_users_own_are_checked_alike(losses, message, strategy):
     with pytest.raises(sb.LossError, match=message):
         first_batch(strategy, losses=losses)
+
+
+@dataclass(frozen=True)
+class Own(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
+    """Somebody's own scorer, which returns what it is told to make of the targets."""
+
+    make: Callable[[Tensor], Any]
+
+    @property
+    def needs(self) -> sb.scorers.Needs:
+        return sb.scorers.Needs()
+
+    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
+        return self
+
+    def score(self, batch: Any, indices: Tensor | None) -> Any:
+        return self.make(batch[1])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda targets: 1.0, "a tensor of losses is needed, got float"),
+        (lambda targets: targets.float().tolist(), "a tensor of losses is needed, got list"),
+        (lambda targets: targets.float().sum(), "is a scalar"),
+        (lambda targets: targets[:3].float(), r"shape \(3,\) for a batch of 5"),
+        (lambda targets: targets[:, None].float(), r"shape \(5, 1\) for a batch of 5"),
+    ],
+)
+def test_scores_of_a_scorer_of_the_users_own_are_checked_in_every_batch(make, message):
+    healthy = True
+    own = Own(lambda targets: targets.float() if healthy else make(targets))
+    door = select(DataLoader(Numbered(40), 5), selective(scorer=own))
+    next(batches := iter(door))
+    healthy = False
+    with pytest.raises(sb.LossError, match=message):
+        list(batches)
+
+
+def test_scores_that_are_counts_or_need_gradients_rank_like_any_others():
+    def chosen(make: Callable[[Tensor], Tensor]) -> list[list[int]]:
+        return numbers(select(DataLoader(Numbered(40), 5), selective(scorer=Own(make))))
+
+    plain = chosen(lambda targets: targets.float())
+    assert chosen(lambda targets: targets) == plain
+    assert chosen(lambda targets: targets.float().requires_grad_()) == plain
 
 
 def collate_nothing(examples: list[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -171,6 +171,7 @@ class Saved:
             raise StateError(self.path, f" cannot be loaded: {why}") from error
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """An object that can be saved and can go on from its saved state."""
 

@@ -94,7 +94,7 @@ def assemble(
         selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
     )
     cadence = PlainBatchCadence(schedule.plain_every, batch_size=context.batch_size, window=window)
-    clock = PhasePlanner(schedule, cadence, progress)
+    clock = PhasePlanner(schedule, cadence, progress, gate)
     draw = None
     if source.indexed:
         first = index_buffer if scorer is None or memory is not None else None
@@ -115,7 +115,6 @@ def assemble(
         selector=selector,
         scorer=scorer,
         needs=needs,
-        gate=gate,
         feed=feed_of(gate, strategy.scorer),
         memory=memory,
         finite=FiniteGuard(options.nonfinite, options.layout),

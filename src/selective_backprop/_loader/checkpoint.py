@@ -7,8 +7,8 @@ from selective_backprop._batches.serialization import on_device
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.cursor import EpochStart, Waits
-from selective_backprop._pipeline.resume_point import MidEpochState
+from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
+from selective_backprop._pipeline.rows import Waits
 
 STATE_VERSION = 6
 
@@ -54,7 +54,9 @@ class LoaderState:
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(epoch, cursor.cadence, index_buffer, row_buffer, cursor.gathered, count)
+        return EpochStart(
+            epoch, cursor.cadence, index_buffer, row_buffer, len(cursor.unscored), count
+        )
 
     @property
     def runs(self) -> EpochStart | None:
@@ -111,7 +113,8 @@ class LoaderState:
         counted = stats.record(Stats, **STATS_RANGES)
         stands = pipeline.read(*stages, counted=counted)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        sampler = pipeline.candidate_loader.sampler
+        draw = pipeline.candidate_loader.draw
+        sampler = None if draw is None else draw.sampler
         goes_on = mid_epoch.maybe(
             lambda saved: MidEpochState.read(
                 saved, counted, stands.cursor.drawn, sampler, pipeline.memory
@@ -138,7 +141,7 @@ class LoaderState:
         pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
         parts = {
             "selector": pipeline.selector,
-            "gate": pipeline.gate,
+            "gate": pipeline.clock.gate,
             "history": self._parts.history,
             "ledger": self._parts.ledger,
             "pending": None if memory is None else memory.pending,

@@ -11,9 +11,9 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.messages import compare
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.cursor import EpochStart
 from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.lockstep import LockstepBatches
+from selective_backprop._pipeline.resume_point import EpochStart
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 

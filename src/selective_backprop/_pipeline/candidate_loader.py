@@ -3,7 +3,7 @@
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,49 +17,17 @@ from selective_backprop._batches.structure import (
     move_batch,
 )
 from selective_backprop._core.errors import BatchError, LoaderError
-from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
-from selective_backprop._core.types import Scores
-from selective_backprop._pipeline.cursor import Cursor
-from selective_backprop._pipeline.index_sampler import IndexSampler
+from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.options import LoaderOptions
-from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.resume_point import MidEpochState, SamplerRngState
+from selective_backprop._pipeline.phases import SCORED, PhasePlanner
+from selective_backprop._pipeline.resume_point import Cursor, MidEpochState
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import EpochScores
-from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import RunningScorer
 
 END = object()
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """A data loader that knows its consumer's position, whatever its workers have prefetched."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the consumer of its batches."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from that position at the next iteration."""
-        ...
-
-
-class CandidateBatch(NamedTuple):
-    """A loaded batch of candidates.
-
-    Attributes:
-        phase: what happens to it.
-        rows: its rows, on the device that the options name.
-        cursor: the consumer's position once it has taken this batch.
-        scores: waits for the scores and returns them; None if scoring has not begun.
-    """
-
-    phase: Phase
-    rows: Rows
-    cursor: Cursor
-    scores: Callable[[], Scores] | None = None
 
 
 class CandidateLoader:
@@ -71,15 +39,11 @@ class CandidateLoader:
     again.
 
     Args:
-        candidates: yields candidate batches, drawing their indices through `draw`.
+        candidates: yields candidate batches, drawing their indices through `draw`. It may be
+            `Stateful`: then it knows its consumer's position, whatever workers have prefetched.
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
-        clock: says which phase a batch of a stream falls into.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
-        options: the user's, such as the device where candidates go.
         counts: whether every batch's rows are counted against its indices.
-
-    Attributes:
-        counts: as given.
     """
 
     def __init__(
@@ -93,7 +57,7 @@ class CandidateLoader:
         counts: bool,
     ) -> None:
         self._candidates = candidates
-        self._draw = draw
+        self.draw = draw
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
         self._options = options
@@ -101,7 +65,7 @@ class CandidateLoader:
         device = self._device = options.device
         self._cursor = Cursor()  # of a stream's last batch
         self._goes_on = False
-        copies = None
+        self._copies: CopyStream | None = None
         # Without workers the loader augments in this process, so fetching ahead would change
         # the order in which the random streams are consumed.
         if (
@@ -110,9 +74,8 @@ class CandidateLoader:
             and candidates.pin_memory
             and candidates.num_workers
         ):
-            copies = CopyStream(device)
-        self._copies = copies
-        self._ahead = int(copies is not None) if self._scorer is None else self._scorer.ahead
+            self._copies = CopyStream(device)
+        self._ahead = int(self._copies is not None) if self._scorer is None else self._scorer.ahead
 
     def open(
         self,
@@ -120,93 +83,70 @@ class CandidateLoader:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin an epoch, or continue one, at the consumer's position.
-
-        Args:
-            cursor: the consumer's position.
-            epoch_scores: the scores that are known; None if none are remembered.
-            mid_epoch: how the epoch to be continued began; None for a new one.
-        """
+        """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor, self._goes_on = cursor, mid_epoch is not None
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
             with Saved(stream, '["mid_epoch"]["stream"]').inside():
                 self._candidates.load_state_dict(stream)
-        if self._draw is not None:
-            self._draw.open(cursor, epoch_scores, mid_epoch)
+        if self.draw is not None:
+            self.draw.open(cursor, epoch_scores, mid_epoch)
 
-    def run(self, *, first: bool, will_score: Callable[[Phase], bool]) -> Iterator[CandidateBatch]:
-        """Yield the batches of the epoch.
-
-        Args:
-            first: whether no batch was loaded before; then the first one's layout is checked.
-            will_score: returns whether a batch of a phase is going to be scored.
-        """
+    def run(self, *, first: bool) -> Iterator[CandidateBatch]:
+        """Yield the batches of the epoch; check the layout of the `first` of the training."""
         # `iter` draws a base seed for workers; a continued epoch has drawn its own already.
         with torch.random.fork_rng(devices=[], enabled=self._goes_on):
             batches = iter(self._candidates)
-        waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]] = deque()
+        waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None
-        while True:
+        ended = False
+        while not ended:
             try:
-                arrived = self._load(batches, first, will_score)
+                arrived = self._load(batches, first)
             except Exception as error:  # raised after the batches that arrived before it
-                failure = error
-                break
-            if arrived is None:
-                break
-            first = False
-            if not self._ahead:  # then no copy is under way either
-                yield arrived[0]
-                continue
-            waiting.append(arrived)
-            if len(waiting) > self._ahead:
-                yield _take(waiting)
-        while waiting:
-            yield _take(waiting)
+                arrived, failure = None, error
+            first, ended = False, arrived is None
+            if arrived is not None:
+                waiting.append(arrived)
+            while len(waiting) > (0 if ended else self._ahead):
+                batch = waiting.popleft()
+                if batch.copied is not None:
+                    batch.copied()
+                yield batch
         if failure is not None:
             raise failure
 
     @property
-    def sampler(self) -> Any:
-        """What draws the order of the examples; None for a stream."""
-        return None if self._draw is None else self._draw.sampler
-
-    @property
-    def streams(self) -> SamplerRngState | None:
-        """The random state that the epoch's order was drawn from; None before, and for streams."""
-        return None if self._draw is None else self._draw.streams
-
-    @property
     def can_go_on(self) -> bool:
         """Whether the epoch can be continued at the consumer's position."""
-        if self._draw is not None:
-            return not self._draw.unlisted
+        if self.draw is not None:
+            return not self.draw.unlisted
         # A stream that is fetched ahead reports its own position and not the consumer's.
         return isinstance(self._candidates, Stateful) and not self._ahead
 
     @property
     def stream(self) -> dict[str, Any] | None:
         """A stream's own state, where it has one, as torchdata's `StatefulDataLoader` does."""
-        if self._draw is not None or not isinstance(self._candidates, Stateful):
+        if self.draw is not None or not isinstance(self._candidates, Stateful):
             return None
         return copy.deepcopy(self._candidates.state_dict())
 
     @property
-    def end(self) -> Cursor | None:
-        """The consumer's position at the epoch's end; None where the last batch carries it."""
-        return None if self._draw is None or self._draw.unlisted else self._draw.cursor
+    def end(self) -> Cursor:
+        """The consumer's position at the epoch's end."""
+        return self._cursor if self.draw is None or self.draw.unlisted else self.draw.cursor
 
-    def _load(
-        self, batches: Iterator[Any], first: bool, will_score: Callable[[Phase], bool]
-    ) -> tuple[CandidateBatch, Callable[[], None] | None] | None:
-        """Return the next batch and a function that waits for its copy; None at the end."""
+    def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
+        """Return the next batch; None at the end."""
         copied = None
         with charged(self._options.stopwatch, "load"):
             try:
                 batch = next(batches, END)
             except Exception as error:
-                self._note_keys(error)
+                if self.draw is not None and self.draw.plans:
+                    keys = plain_list(self.draw.plans[0].rows.batch)
+                    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+                    error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
                 raise
             if batch is END:
                 return None
@@ -216,46 +156,37 @@ class CandidateLoader:
                 batch = move_batch(batch, self._device)
         if first:
             check_layout(batch, self._options.layout)
-        candidate_batch = self._pair(batch)
-        if self._scorer is not None and will_score(candidate_batch.phase):
+        arrived = self._pair(batch)
+        if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
-                copied = None
             with charged(self._options.stopwatch, "score"):
-                rows = candidate_batch.rows
-                candidate_batch = candidate_batch._replace(
-                    scores=self._scorer.begin(rows.batch, rows.indices)
-                )
-        return candidate_batch, copied
-
-    def _note_keys(self, error: Exception) -> None:
-        if self._draw is not None and self._draw.plans:
-            keys = plain_list(self._draw.plans[0].rows.batch)
-            more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-            error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
+                scores = self._scorer.begin(arrived.rows.batch, arrived.rows.indices)
+            return arrived._replace(scores=scores)
+        return arrived if copied is None else arrived._replace(copied=copied)
 
     def _pair(self, batch: Any) -> CandidateBatch:
         """Return a batch with the plan made when its indices were drawn."""
-        if self._draw is None or self._draw.unlisted:
+        if self.draw is None or self.draw.unlisted:
             return self._pair_stream(batch)
-        if not self._draw.plans:
+        if not self.draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
                 "its indices, so the batch cannot be paired with them; a loader that overrides "
                 "iteration must draw from its batch_sampler"
             )
-        phase, keys, cursor = self._draw.plans.popleft()
+        phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
             count_rows(batch, self._options.layout, keys.count)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
-        if indices is not None and self._device is not None:
-            indices = indices.to(self._device, non_blocking=True)
-        if weights is not None and self._device is not None:
-            weights = weights.to(self._device, non_blocking=True)
-        return CandidateBatch(
-            phase, Rows(batch, keys.count, indices=indices, weights=weights), cursor
-        )
+        if self._device is not None:
+            if indices is not None:
+                indices = indices.to(self._device, non_blocking=True)
+            if weights is not None:
+                weights = weights.to(self._device, non_blocking=True)
+        rows = Rows(batch, keys.count, indices, weights=weights)
+        return CandidateBatch(phase, rows, cursor)
 
     def _pair_stream(self, batch: Any) -> CandidateBatch:
         try:
@@ -270,30 +201,15 @@ class CandidateLoader:
         return CandidateBatch(phase, rows, self._cursor)
 
 
-def _take(waiting: deque[tuple[CandidateBatch, Callable[[], None] | None]]) -> CandidateBatch:
-    candidate_batch, copied = waiting.popleft()
-    if copied is not None:
-        copied()
-    return candidate_batch
-
-
 class CopyStream:
-    """Copy batches to a GPU on a separate CUDA stream while another stream computes.
-
-    Args:
-        device: the GPU.
-    """
+    """Copy batches to a GPU on a separate CUDA stream while another stream computes."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
 
     def send(self, batch: Any) -> tuple[Any, Callable[[], None]]:
-        """Begin to copy a batch.
-
-        Returns:
-            The batch on the GPU, and a function that makes the current stream wait for the copy.
-        """
+        """Begin to copy a batch to the GPU; return it, and what makes a stream wait for it."""
         with torch.cuda.stream(self._stream):
             moved = move_batch(batch, self._device)
             event = self._stream.record_event()

@@ -1,17 +1,13 @@
 """Show a gate what training computes anyway, so that it needs no scoring pass."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    check_losses,
-    error_norms,
-)
+from selective_backprop._batches.losses import check_losses, error_norms
 from selective_backprop._batches.structure import rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.types import Scores
@@ -20,36 +16,24 @@ from selective_backprop._sampling.gate import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
 from selective_backprop.scorers._abstract import scorer_parts
 
+AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them
+
 
 @dataclass(eq=False)
 class _Handed:
-    """A batch that was handed out.
+    """A batch that was handed out."""
 
-    Attributes:
-        weights: its selection's weights; the batch is recognised by this tensor.
-        parts: scores of the parts that were trained on, by the first row of each.
-    """
-
-    weights: Tensor
-    parts: dict[int, Scores] = field(default_factory=dict)
+    weights: Tensor  # its selection's; the batch is recognised by this tensor
+    parts: dict[int, Scores] = field(default_factory=dict)  # trained on, by the first row of each
 
 
 class GateFeed:
-    """Let a gate observe each batch from which nothing was selected, once.
-
-    Args:
-        gate: the gate that observes.
-        measure: the quantity it observes of each row.
-
-    Attributes:
-        measure: as given.
-        taken: whether the loop took the loader's loss, which records every batch.
-        expected: whether the loop took that loss or has selections, so that it can record.
-    """
+    """Let a gate observe a quantity of each batch from which nothing was selected, once."""
 
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
         self.measure = measure
-        self.taken = self.expected = False
+        self.taken = False  # whether the loop took the loader's loss, which records every batch
+        self.expected = False  # whether it took that loss or has selections, so that it can record
         self._gate = gate
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
@@ -58,39 +42,29 @@ class GateFeed:
         self.taken, self.expected = taken, expected
 
     def hand_out(self, weights: Tensor) -> None:
-        """Take note of a batch from which nothing was selected, by its selection's weights."""
+        """Note a batch from which nothing was selected, by its selection's weights."""
         self._handed.append(_Handed(weights))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
         """Take what training computed of a batch or a part of one; show the gate whole batches.
 
-        Args:
-            selection: the selection of the rows.
-            losses: one per row.
-            outputs: the model's outputs and the targets; None if they are not available.
-
-        Returns:
-            How many rows the gate observed in this call.
-
-        Raises:
-            LossError: if the gate judges by losses, and they are not one per row.
+        `outputs` are the model's outputs and the targets, if they are available. Returns how many
+        rows the gate observed in this call.
         """
-        for handed, start in self._find(selection.weights):
-            scores = self._scores(losses, outputs, len(selection.weights))
+        weights = selection.weights
+        for handed in tuple(self._handed) if len(weights) else ():
+            rows = rows_of(weights, handed.weights)
+            if rows is None:
+                continue
+            scores = self._scores(losses, outputs, len(weights))
             if scores is not None:
-                handed.parts.setdefault(start, scores)
-            if sum(map(len, handed.parts.values())) >= len(handed.weights):
-                self._handed.remove(handed)
-                self._gate.observe(torch.cat(list(handed.parts.values())))
-                return len(handed.weights)
+                handed.parts.setdefault(rows.start, scores)
+            if sum(map(len, handed.parts.values())) < len(handed.weights):
+                break
+            self._handed.remove(handed)
+            self._gate.observe(torch.cat(list(handed.parts.values())))
+            return len(handed.weights)
         return 0
-
-    def _find(self, weights: Tensor) -> Iterator[tuple[_Handed, int]]:
-        for handed in tuple(self._handed):
-            rows = rows_of(weights, handed.weights) if len(weights) else None
-            if rows is not None:
-                yield handed, rows.start
-                return
 
     def _scores(self, losses: Tensor, outputs: Any, rows: int) -> Scores | None:
         if self.measure is Measure.LOSS:
@@ -111,6 +85,3 @@ def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> GateFeed
         return None
     last = parts[-1]
     return GateFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None
-
-
-AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them

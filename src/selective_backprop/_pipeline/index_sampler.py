@@ -2,7 +2,7 @@
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -11,10 +11,15 @@ from torch import Tensor
 
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._pipeline.cursor import Cursor
+from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.resume_point import MidEpochState, SamplerRngState
+from selective_backprop._pipeline.resume_point import (
+    NO_INDICES,
+    Cursor,
+    MidEpochState,
+    SamplerRngState,
+)
 from selective_backprop._pipeline.rows import BufferState, Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
@@ -26,25 +31,21 @@ LEAST_DRAWS = 16  # per epoch, so that progress is reported in fine enough steps
 EMPTY = BufferState()
 
 
-class BatchPlan(NamedTuple):
-    """What was decided about a batch when its indices were drawn; it travels with the batch.
-
-    Attributes:
-        phase: what happens to it.
-        rows: its keys, with weights if it was selected before loading.
-        cursor: the consumer's position once it has taken this batch.
-    """
+class CandidateBatch(NamedTuple):
+    """A batch and what was decided about it when its indices were drawn; it begins as a plan."""
 
     phase: Phase
-    rows: Rows
-    cursor: Cursor
+    rows: Rows  # of a plan: the keys, with weights if they were selected before loading
+    cursor: Cursor  # the consumer's position once it has taken this batch
+    scores: Callable[[], Scores] | None = None  # waits for scores, if scoring has begun
+    copied: Callable[[], None] | None = None  # waits for the copy to the device, if one runs
 
 
 class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
-    It runs ahead of the batches' consumer as far as workers prefetch. Everything it decides goes
-    into a `BatchPlan`, and plans are paired with batches first in, first out.
+    It runs ahead of the batches' consumer as far as workers prefetch. What it decides goes into
+    plans, which are paired with batches first in, first out.
 
     If scores are remembered, it draws from candidates with a known score at once and gathers the
     others into separate batches, to be loaded and scored. If all scores are known, it draws from
@@ -52,13 +53,9 @@ class IndexSampler:
 
     Args:
         source: yields the indices of each candidate batch.
-        clock: says which phase a batch falls into.
         buffer: draws before loading; None if batches are loaded as they come.
         options: the user's; `leftovers` applies to indices here.
         batch_size: rows of a batch to be scored, if scores are remembered.
-
-    Attributes:
-        sampler: as `source`.
     """
 
     def __init__(
@@ -70,22 +67,21 @@ class IndexSampler:
         *,
         batch_size: int = 1,
     ) -> None:
-        self.sampler = source
+        self.sampler = source  # its random generators are found by this name
         self._clock = clock
-        self.buffer = buffer
+        self._buffer = buffer
         self._options = options
         self._batch_size = batch_size
         self._epoch_scores: EpochScores | None = None
-        self._unscored: list[Tensor] = []
-        self._together = 1
+        self._unscored = NO_INDICES
         self._gathered: list[Tensor] = []
-        self.epoch = 0
-        self._drawn = self._candidates = 0
-        self.plans: deque[BatchPlan] = deque()
-        self.unlisted = False
-        self.streams: SamplerRngState | None = None
-        self._passed: Cursor | None = None
-        self._phase, self._digest = Phase.PRESELECTED, 0
+        self._together = 1  # candidate batches that are drawn from at once
+        self._epoch = self._drawn = self._candidates = self._digest = 0
+        self._phase = Phase.PRESELECTED
+        self._passed: Cursor | None = None  # where the epoch was interrupted
+        self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
+        self.unlisted = False  # whether the source yields single indices, which are a stream
+        self.streams: SamplerRngState | None = None  # which the epoch's order was drawn from
 
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
@@ -94,15 +90,15 @@ class IndexSampler:
     def cursor(self) -> Cursor:
         """The sampler's own position, ahead of the consumer's."""
         return Cursor(
-            self.epoch,
+            self._epoch,
             self._candidates,
             self._drawn,
             self._clock.cadence.state,
-            EMPTY if self.buffer is None else self.buffer.state,
-            tuple(self._unscored),
+            EMPTY if self._buffer is None else self._buffer.state,
+            self._unscored,
             self._phase,
             self._digest,
-            0 if self._epoch_scores is None else self._epoch_scores.settled,
+            0 if self._epoch_scores is None else len(self._epoch_scores.settled),
         )
 
     def open(
@@ -111,16 +107,10 @@ class IndexSampler:
         epoch_scores: EpochScores | None,
         mid_epoch: MidEpochState | None = None,
     ) -> None:
-        """Begin or continue an epoch at the consumer's position; forget what was prefetched.
-
-        Args:
-            cursor: the consumer's position.
-            epoch_scores: the scores that are known; None if none are remembered.
-            mid_epoch: how the epoch to be continued began; None for a new one.
-        """
-        self.epoch = cursor.epoch
+        """Begin an epoch, or continue it at `cursor`; forget what was prefetched."""
+        self._epoch = cursor.epoch
         self._drawn = self._candidates = self._digest = 0
-        self._unscored = list(cursor.unscored)
+        self._unscored = cursor.unscored
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
         # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
@@ -129,11 +119,14 @@ class IndexSampler:
         if mid_epoch is not None and cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
             self._phase = cursor.phase
         self.plans.clear()
-        self._gathered, self._together = [], self._how_many_together()
-        if self.buffer is not None:
-            self.buffer.go_on(cursor.buffer)
+        self._gathered, self._together = [], 1
+        if epoch_scores is not None and epoch_scores.complete and not self._clock.cadence.active:
+            batches = count_items(self.sampler) or 0  # one by one if the length is unknown
+            self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
+        if self._buffer is not None:
+            self._buffer.state = cursor.buffer
             past = None if epoch_scores is None else epoch_scores.past
-            self.buffer.open(cursor.epoch, past, anew=mid_epoch is None)
+            self._buffer.open(cursor.epoch, past, anew=mid_epoch is None)
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
@@ -141,12 +134,11 @@ class IndexSampler:
         batches: Iterable[Any] | None = None
         if passed is not None and self.streams is not None:
             batches = self._pass_over(passed, self.streams)
-        buffer = self.buffer
+        buffer = self._buffer
         if buffer is not None:
-            yield from self._issue(self._phase, buffer.resume())
+            yield from self._issue(self._phase, buffer.release())
             if passed is not None:
-                least = self._batch_size
-                yield from self._issue(Phase.SELECT, self._take_batches(least=least))
+                yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
         if batches is None:
             self.streams = SamplerRngState.of(self.sampler)
             batches = self.sampler
@@ -155,7 +147,7 @@ class IndexSampler:
             if keys is None:  # a sampler of single indices: each is loaded as its own batch
                 yield self._pass_single(indices)
                 continue
-            phase = self._clock.phase(self.epoch, self._drawn, len(keys))
+            phase = self._clock.phase(self._epoch, self._drawn, len(keys))
             if self._gathered and phase is not Phase.SELECT:
                 yield from self._draw_gathered()
             self._note(keys)
@@ -170,15 +162,16 @@ class IndexSampler:
             elif phase is Phase.SELECT and self._epoch_scores is not None:
                 yield from self._split_by_known_score(buffer, self._epoch_scores, rows, indices)
             else:
-                if phase is Phase.PLAIN and self._unscored:
-                    buffer.adopt(self._take_unscored())
+                if phase is Phase.PLAIN and len(self._unscored):
+                    unscored, self._unscored = self._unscored, NO_INDICES
+                    buffer.adopt(Rows(unscored, len(unscored)))
                 sent = Phase.PRESELECTED if phase is Phase.SELECT else phase
                 for out in buffer.route(phase, rows):
                     self._plan(sent, out)
                     yield indices if out is rows else plain_list(out.batch)
         yield from self._draw_gathered()
         if buffer is not None:
-            yield from self._issue(Phase.SELECT, self._take_batches(least=1))
+            yield from self._issue(Phase.SELECT, self._take_batches(1))
             yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
             yield from self._rescore(buffer)
 
@@ -195,16 +188,13 @@ class IndexSampler:
             # If nothing was drawn yet, one batch is drawn here so that the order comes from
             # the saved random state.
             begun = [] if passed.drawn else list(islice(batches, 1))
-        if (self._candidates, self._drawn, self._digest) != (
-            passed.candidates,
-            passed.drawn,
-            passed.digest,
-        ):
+        wanted = passed.candidates, passed.drawn, passed.digest
+        if (self._candidates, self._drawn, self._digest) != wanted:
             raise LoaderError(
-                f"the state was saved after {passed.drawn} batches of epoch {self.epoch}, and the "
+                f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, and the "
                 "sampler does not draw these again, so that some examples would be trained on "
                 "twice and others not at all. Restore what its order depends on (its seed, its "
-                f"epoch) before the epoch goes on, or call set_epoch({self.epoch + 1}) to leave "
+                f"epoch) before the epoch goes on, or call set_epoch({self._epoch + 1}) to leave "
                 "the rest of it out."
             )
         return chain(begun, batches)
@@ -216,24 +206,13 @@ class IndexSampler:
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
         self._digest = zlib.crc32(content, self._digest)
 
-    def _how_many_together(self) -> int:
-        """Return how many candidate batches of the epoch are drawn from together."""
-        if (
-            self._epoch_scores is None
-            or not self._epoch_scores.complete
-            or self._clock.cadence.active
-        ):
-            return 1
-        batches = count_items(self.sampler) or 0  # one by one if the length is unknown
-        return min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
-
     def _draw_gathered(self) -> Iterator[Any]:
         """Draw from the gathered candidate batches."""
-        if self._gathered and self.buffer is not None and self._epoch_scores is not None:
+        if self._gathered and self._buffer is not None and self._epoch_scores is not None:
             keys = torch.cat(self._gathered)
             self._gathered = []
             rows = Rows(keys, len(keys), scores=self._epoch_scores.look_up(keys)[1])
-            yield from self._issue(Phase.PRESELECTED, self.buffer.route(Phase.SELECT, rows))
+            yield from self._issue(Phase.PRESELECTED, self._buffer.route(Phase.SELECT, rows))
 
     def _split_by_known_score(
         self, buffer: SelectionBuffer, epoch_scores: EpochScores, rows: Rows, indices: Any
@@ -241,19 +220,19 @@ class IndexSampler:
         """Draw from the candidates whose scores are known; gather the others to be scored."""
         keys, scores = epoch_scores.look_up(rows.batch)
         if scores is None:
-            if not self._unscored:
+            if not len(self._unscored):
                 self._plan(Phase.SELECT, rows)
                 yield indices
                 return
-            self._unscored.append(keys)
+            self._unscored = torch.cat([self._unscored, keys])
         else:
             unknown = scores.isnan()
             if bool(unknown.any()):
-                self._unscored.append(keys[unknown])
+                self._unscored = torch.cat([self._unscored, keys[unknown]])
                 keys, scores = keys[~unknown], scores[~unknown]
             known = Rows(keys, len(keys), scores=scores)
             yield from self._issue(Phase.PRESELECTED, buffer.route(Phase.SELECT, known))
-        yield from self._issue(Phase.SELECT, self._take_batches(least=self._batch_size))
+        yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
         """Yield keys as a data loader takes them, each with a plan."""
@@ -266,20 +245,14 @@ class IndexSampler:
         self._phase = phase
         if self._epoch_scores is not None:
             self._epoch_scores.keep(rows.batch)
-        self.plans.append(BatchPlan(phase, rows, self.cursor))
+        self.plans.append(CandidateBatch(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
         """Take batches of examples to be scored while at least `least` of them wait."""
-        while sum(map(len, self._unscored)) >= least:
-            keys = torch.cat(self._unscored)
-            head, rest = keys[: self._batch_size], keys[self._batch_size :]
-            self._unscored = [rest] if len(rest) else []
+        while len(self._unscored) >= least:
+            keys, size = self._unscored, self._batch_size
+            head, self._unscored = keys[:size], keys[size:]
             yield Rows(head, len(head))
-
-    def _take_unscored(self) -> Rows:
-        keys = torch.cat(self._unscored) if self._unscored else torch.empty(0, dtype=torch.int64)
-        self._unscored = []
-        return Rows(keys, len(keys))
 
     def _rescore(self, buffer: SelectionBuffer) -> Iterator[Any]:
         """Score the examples that this epoch has left out, if the scorer asks for that."""
@@ -292,7 +265,7 @@ class IndexSampler:
         yield from self._issue(Phase.RESCORE, batches)
 
     def _pass_single(self, index: Any) -> Any:
-        if self.buffer is not None and not self.buffer.keeps_everything:
+        if self._buffer is not None and not self._buffer.shape.keeps_everything:
             raise LoaderError(
                 "the sampler yields single indices (batch_size=None), so nothing can be "
                 "selected before it is loaded. Let the sampler yield lists of indices, "

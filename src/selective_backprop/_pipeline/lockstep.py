@@ -36,49 +36,30 @@ Done = TypeVar("Done")
 
 
 class LockstepBatches:
-    """Let ranks take their training batches together.
-
-    Args:
-        exchange: sends and receives their messages.
-        history: the scores they share; None if no scores are ranked.
-
-    Attributes:
-        held: a batch that this rank had ready when another one ended the epoch.
-        cut: whether another rank ended the last epoch before this one was done.
-    """
+    """Let ranks take their training batches together, and share a history of scores if given."""
 
     def __init__(self, exchange: Exchange, history: SharedHistory | None) -> None:
         self._exchange = exchange
         self._history = history
         self._epoch = self._turn = 0
-        self.held: Rows | None = None
-        self.cut = False
+        self.held: Rows | None = None  # ready when another rank ended the epoch
+        self.cut = False  # whether another rank ended the last epoch before this one was done
 
     def open(self, epoch: int, *, met: bool) -> None:
         """Begin an epoch together.
 
-        Args:
-            epoch: its number.
-            met: whether the ranks have exchanged anything before. If not, nothing is sent here,
-                since they may have been built for messages of different lengths.
-
-        Raises:
-            LoaderError: if a rank is at another epoch or step, or does not answer.
+        If the ranks have not `met`, nothing is sent here, since they may have been built for
+        messages of different lengths.
         """
         self._epoch, self._turn, self.cut = epoch, 0, False
         if met:
             self._swap(Status.OPENING)
 
     def take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
-        """Yield this rank's batches while every rank has one, a held batch first.
+        """Call `begin`, then yield this rank's batches while every rank has one.
 
-        Args:
-            begin: called once, before anything else.
-            batches: what this rank makes by itself; closed at the end.
-
-        Raises:
-            LoaderError: if another rank has failed, is out of step, or does not answer. An error
-                in `begin` or `batches` is raised unchanged after the others were notified.
+        A held batch goes first. An error in `begin` or `batches` is raised unchanged after the
+        others were notified.
         """
         with closing(batches):
             self._attempt(begin)
@@ -95,15 +76,6 @@ class LockstepBatches:
                     return
                 self.held = None
                 yield rows
-
-    def go_on(self, held: Rows | None) -> None:
-        """Hold the batch that a saved state held, if any."""
-        self.held = held
-
-    def let_go(self) -> int:
-        """Drop the held batch, if any; return how many rows it had."""
-        held, self.held = self.held, None
-        return 0 if held is None else held.count
 
     def _attempt(self, work: Callable[[], Done]) -> Done:
         try:

@@ -27,12 +27,7 @@ class NonFinite(StrEnum):
 
 
 class FiniteGuard:
-    """Apply a policy for scores that are not finite.
-
-    Args:
-        policy: what to do with them.
-        layout: says which leaves have rows.
-    """
+    """Apply a policy for scores that are not finite, and count the rows it skips."""
 
     def __init__(self, policy: NonFinite, layout: Layout) -> None:
         self.policy = policy
@@ -43,9 +38,8 @@ class FiniteGuard:
     def pass_on(self, rows: Rows) -> Rows:
         """Return the scored rows that pass; `SELECT` makes scores that are not finite infinite.
 
-        Raises:
-            LossError: with `RAISE`. On CUDA the check does not wait for the device, so the error
-                may name rows of a batch a few batches back.
+        With `RAISE`, a check on CUDA does not wait for the device, so that the error may name
+        rows of a batch a few batches back.
         """
         scores = rows.scores
         if scores is None:
@@ -61,16 +55,8 @@ class FiniteGuard:
             raise LossError(_describe(rows))
         return rows
 
-    def go_on(self, skipped: int) -> None:
-        """Continue counting from `skipped` rows."""
-        self.skipped = skipped
-
     def settle(self) -> None:
-        """Wait for the checks that are still under way on the device.
-
-        Raises:
-            LossError: if one of them failed.
-        """
+        """Wait for the checks that are still under way on the device; raise if one failed."""
         for event, _, _ in self._checks:
             event.synchronize()
         self._collect()

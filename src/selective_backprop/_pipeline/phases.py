@@ -4,22 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from selective_backprop._pipeline.source import Source
+from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
+
+SCORED = (Phase.SELECT, Phase.RESCORE)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The fraction of training that is done.
-
-    Attributes:
-        source: knows how many candidate batches an epoch has.
-        epochs: how long training will be, or None if that is unknown.
-        told: returns the fraction if something other than epochs ends training; else None.
-    """
+    """The fraction of training that is done."""
 
     source: Source
-    epochs: float | None
-    told: Callable[[], float] | None
+    epochs: float | None  # how long training will be; None if that is unknown
+    told: Callable[[], float] | None  # returns the fraction, if not epochs end training
 
     def at(self, epoch: int, drawn: int) -> float | None:
         """Return the fraction, in [0, 1], after `drawn` candidate batches of an epoch."""
@@ -33,28 +30,23 @@ class Progress:
 
 
 class PhasePlanner:
-    """Say which phase each candidate batch falls into.
+    """Decide the phase of each candidate batch, from its place in training and from a gate."""
 
-    Args:
-        schedule: when selection acts.
-        cadence: deals out unselective batches while selection acts.
-        progress: how far training has come.
-    """
-
-    def __init__(self, schedule: Schedule, cadence: PlainBatchCadence, progress: Progress) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        cadence: PlainBatchCadence,
+        progress: Progress,
+        gate: RunningGate | None = None,
+    ) -> None:
         self.schedule = schedule
-        self.cadence = cadence
+        self.cadence = cadence  # deals out unselective batches while selection acts
         self.progress = progress
+        self.gate = gate  # judges from scores whether selection pays yet
         self._by_fraction = schedule.uses_fractions
 
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
-        """Return the phase of the next candidate batch.
-
-        Args:
-            epoch: the epoch's number.
-            drawn: candidate batches of the epoch that were drawn before this one.
-            candidates: how many rows it has.
-        """
+        """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self._by_fraction else None
         if not self.schedule.selects(epoch, done):
             return Phase.PLAIN
@@ -62,6 +54,15 @@ class PhasePlanner:
             return Phase.PLAIN_IN_SELECTION
         return Phase.SELECT
 
+    def on_arrival(self, phase: Phase) -> Phase:
+        """Return the phase of a batch that has been loaded: while the gate is shut, all is plain.
+
+        Only now do the scores of the batches before it count.
+        """
+        if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
+            return Phase.PLAIN
+        return phase
+
     def standing_at(self, cadence: tuple[int, int]) -> "PhasePlanner":
         """Return a copy of this planner whose cadence is at the count `cadence`."""
-        return PhasePlanner(self.schedule, self.cadence.copy(cadence), self.progress)
+        return PhasePlanner(self.schedule, self.cadence.copy(cadence), self.progress, self.gate)

@@ -1,61 +1,124 @@
-"""What resuming in mid-epoch needs besides the consumer's position: how the epoch began."""
+"""Where the consumer of the batches is, and what resuming there needs."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.saved_state import FLOATS, Saved
+from selective_backprop._core.saved_state import FLOATS, LAST_EPOCH, MOST, Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._pipeline.cursor import EpochStart
+from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known, ScoreMemory
+from selective_backprop._sampling.schedule import Phase
+
+NO_INDICES = torch.empty(0, dtype=torch.int64)
 
 
-class SamplerRngState:
-    """The states of torch's global random stream and a sampler's generators at one moment.
+class Cursor(NamedTuple):
+    """How far the consumer has come, whatever workers have prefetched; travels with each batch."""
 
-    Args:
-        stream: state of the global stream.
-        own: states of the sampler's generators.
-    """
+    epoch: int = -1  # -1 before the first
+    candidates: int = 0  # examples of the epoch that have been drawn as candidates
+    drawn: int = 0  # candidate batches of the epoch that have been drawn
+    cadence: tuple[int, int] = (0, 0)  # the count by which unselective batches are dealt out
+    buffer: BufferState = BufferState()  # indices that wait, if selected before they are loaded
+    unscored: Tensor = NO_INDICES  # indices that wait to be loaded and scored
+    phase: Phase = Phase.PRESELECTED  # of the rows that the index buffer is handing out
+    digest: int = 0  # CRC-32 of the indices that have been drawn in the epoch
+    settled: int = 0  # how many pieces of the epoch need no scoring at its end
 
-    def __init__(self, stream: Tensor, own: tuple[Tensor, ...]) -> None:
-        self.stream = stream
-        self.own = own
+    def state_dict(self) -> dict[str, Any]:
+        """Return it in plain containers for any file format, without `settled`."""
+        return {
+            "candidates": self.candidates,
+            "drawn": self.drawn,
+            "cadence": self.cadence,
+            "index_buffer": self.buffer.pack(),
+            "unscored": self.unscored.clone(),
+            "phase": self.phase.value,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def read(cls, saved: Saved, counted: Stats, examples: int | None) -> "Cursor":
+        """Return the cursor whose `state_dict()` was saved with `counted`, if it is not damaged."""
+        candidates, drawn, cadence, waits, unscored, phase, digest = saved.fields(
+            *("candidates", "drawn", "cadence", "index_buffer", "unscored", "phase", "digest")
+        )
+        most = MOST if examples is None else examples - 1
+        return cls(
+            counted.epoch,
+            candidates.whole(0, counted.candidates),
+            drawn.whole(),
+            _read_cadence(cadence),
+            BufferState.unpack(waits, examples=examples, keys=True, device=torch.device("cpu")),
+            unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu(),
+            phase.choice(Phase),
+            digest.whole(0, 2**32 - 1),
+        )
+
+
+class EpochStart(NamedTuple):
+    """What an epoch starts with, in numbers."""
+
+    epoch: int
+    cadence: tuple[int, int]  # the count by which unselective batches are dealt out
+    index_buffer: Waits = Waits()  # drawn from before loading
+    row_buffer: Waits = Waits()
+    unscored: int = 0  # indices that wait to be loaded and scored
+    held: int = 0  # rows of a batch kept from an epoch that another rank ended; it goes first
+
+    @property
+    def waiting(self) -> int:
+        """How many examples wait, in any buffer."""
+        return sum(self.index_buffer) + sum(self.row_buffer) + self.unscored + self.held
+
+    @classmethod
+    def read(cls, saved: Saved) -> "EpochStart":
+        """Return what was saved as a tuple, if it is not damaged."""
+        epoch, cadence, *buffers, unscored, held = saved.items(6)
+        return cls(
+            epoch.whole(0, LAST_EPOCH),
+            _read_cadence(cadence),
+            *(Waits(*(count.whole() for count in each.items(2))) for each in buffers),
+            unscored=unscored.whole(),
+            held=held.whole(),
+        )
+
+
+def _read_cadence(saved: Saved) -> tuple[int, int]:
+    seen, passed = saved.items(2)
+    return seen.whole(), passed.whole(0, seen.whole())
+
+
+class SamplerRngState(NamedTuple):
+    """The states of torch's global random stream and a sampler's generators at one moment."""
+
+    stream: Tensor
+    own: list[Tensor]
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
         """Return their states now."""
-        own = tuple(generator.get_state() for generator in generators_of(sampler))
+        own = [generator.get_state() for generator in generators_of(sampler)]
         return cls(torch.get_rng_state(), own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
-        """Let the sampler draw from these states in the body; its generators are not put back.
-
-        The sampler must have as many generators as when the states were taken.
-        """
+        """Let the sampler draw from these states in the body; its generators are not put back."""
         for generator, state in zip(generators_of(sampler), self.own, strict=True):
             generator.set_state(state)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.stream)
             yield
 
-    def pack(self) -> dict[str, Any]:
-        """Return the states in plain containers."""
-        return {"stream": self.stream, "own": list(self.own)}
-
     @classmethod
-    def unpack(cls, saved: Saved, sampler: Any) -> "SamplerRngState":
-        """Return what `pack()` was called on.
-
-        Raises:
-            ConfigurationError: if it is damaged, or the sampler has another number of generators.
-        """
+    def read(cls, saved: Saved, sampler: Any) -> "SamplerRngState":
+        """Return the states that were saved, if they are of such a sampler and not damaged."""
         stream, own = saved.fields("stream", "own")
         generators, states = generators_of(sampler), own.items()
         if len(generators) != len(states):
@@ -63,13 +126,8 @@ class SamplerRngState:
                 f"the state is of a loader whose sampler draws from {len(states)} generators of "
                 f"its own, this one's has {len(generators)}. Build the loader as it was."
             )
-        return cls(
-            stream.random_state(),
-            tuple(
-                state.random_state(generator.device)
-                for generator, state in zip(generators, states, strict=True)
-            ),
-        )
+        pairs = zip(generators, states, strict=True)
+        return cls(stream.random_state(), [each.random_state(own.device) for own, each in pairs])
 
 
 def generators_of(sampler: Any) -> list[torch.Generator]:
@@ -84,25 +142,15 @@ def generators_of(sampler: Any) -> list[torch.Generator]:
     return found
 
 
-@dataclass(frozen=True)
-class MidEpochState:
-    """How an epoch that is to be continued began.
-
-    Attributes:
-        start: what it started with.
-        counted: the counts when it began, by the names of `Stats`.
-        streams: the random state its order was drawn from; None if nothing was drawn.
-        stream: the state of a stream that has one; None for a loader with indices.
-        known: the scores by which it draws; None if none were known.
-        settled: examples that need no scoring at its end.
-    """
+class MidEpochState(NamedTuple):
+    """How an epoch that is to be continued began."""
 
     start: EpochStart
-    counted: dict[str, Any]
-    streams: SamplerRngState | None
-    stream: dict[str, Any] | None
-    known: Known | None
-    settled: Tensor
+    counted: dict[str, Any]  # the counts when it began, by the names of `Stats`
+    streams: SamplerRngState | None  # its order was drawn from; None if nothing was drawn
+    stream: dict[str, Any] | None  # the state of a stream that has one
+    known: Known | None  # the scores by which it draws; None if none were known
+    settled: Tensor  # examples that need no scoring at its end
 
     def state_dict(self) -> dict[str, Any]:
         """Return it in plain containers."""
@@ -110,7 +158,7 @@ class MidEpochState:
         return {
             "start": (*self.start[:2], *buffers, *self.start[4:]),
             "counted": dict(self.counted),
-            "streams": None if self.streams is None else self.streams.pack(),
+            "streams": None if self.streams is None else self.streams._asdict(),
             "stream": self.stream,
             "known": None if self.known is None else self.known.clone(),
             "settled": self.settled.clone(),
@@ -120,21 +168,8 @@ class MidEpochState:
     def read(
         cls, saved: Saved, tally: Stats, drawn: int, sampler: Any, memory: ScoreMemory | None
     ) -> "MidEpochState":
-        """Return the one whose `state_dict()` was saved.
-
-        Args:
-            saved: what it returned.
-            tally: the counts when it was saved.
-            drawn: batches of the epoch that had been drawn by then.
-            sampler: draws the order of the examples; None for a stream.
-            memory: remembers examples; None if nothing is remembered.
-
-        Raises:
-            ConfigurationError: if it is damaged, or of another sampler.
-        """
-        start, counted, streams, stream, known, settled = saved.fields(
-            "start", "counted", "streams", "stream", "known", "settled"
-        )
+        """Return what was saved, with `tally`, after `drawn` batches, if it fits and is intact."""
+        start, counted, streams, stream, known, settled = saved.fields(*cls._fields)
         before = counted.record(Stats, **STATS_RANGES)
         for name, least in vars(before).items():
             if name != "ties" and least > getattr(tally, name):
@@ -155,7 +190,7 @@ class MidEpochState:
         return cls(
             EpochStart.read(start),
             asdict(before),
-            streams.maybe(lambda each: SamplerRngState.unpack(each, sampler)),
+            streams.maybe(lambda each: SamplerRngState.read(each, sampler)),
             stream.value,
             known.maybe(read_known) if memory is None or scores else read_known(known),
             settled.tensor(torch.int64, shape=(None,), least=0, most=examples - 1).cpu(),

@@ -1,5 +1,6 @@
 """Rows in the pipeline, and the state of a buffer of them."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
@@ -34,23 +35,14 @@ class Leftovers(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows in the pipeline: a batch, or the keys of a batch that is not loaded yet.
-
-    Attributes:
-        batch: the rows themselves.
-        count: how many there are.
-        indices: their data-set indices, `[row]`, or None if unknown.
-        scores: their scores, `[row]`, or None if not scored.
-        weights: their weights, `[row]`, or None where all weigh 1.
-        plain: whether they are a training batch made without a draw.
-    """
+    """Some rows in the pipeline: a batch, or the keys of a batch that is not loaded yet."""
 
     batch: Any
     count: int
-    indices: Tensor | None = None
+    indices: Tensor | None = None  # in the data set, `[row]`; None if unknown
     scores: Tensor | None = None
-    weights: Tensor | None = None
-    plain: bool = field(default=False, kw_only=True)
+    weights: Tensor | None = None  # None where all weigh 1
+    plain: bool = field(default=False, kw_only=True)  # a training batch made without a draw
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
         """Return rows `start` to `stop`, without copying tensors."""
@@ -70,35 +62,21 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of training batches and windows.
+    """The sizes of training batches and windows."""
 
-    Attributes:
-        batch_size: rows of a full training batch; None passes every batch on as it comes.
-        window: candidates per exact draw; None draws from each candidate batch.
-        unchanged: whether an unselected candidate batch may pass as it is, even a short one.
-        keeps_everything: whether selected candidates are passed on like unselected ones.
-    """
-
-    batch_size: int | None
-    window: int | None
-    unchanged: bool = True
-    keeps_everything: bool = False
+    batch_size: int | None  # of a full training batch; None passes every batch on as it comes
+    window: int | None  # candidates per exact draw; None draws from each candidate batch
+    unchanged: bool = True  # an unselected candidate batch may pass as it is, even a short one
+    keeps_everything: bool = False  # selected candidates are passed on like unselected ones
 
 
 class BufferState(NamedTuple):
-    """What a selection buffer holds: immutable, cheap to keep, and enough to restore it.
+    """What a selection buffer holds: immutable, cheap to keep, and enough to restore it."""
 
-    Attributes:
-        waiting: candidates that wait for a full window.
-        chosen: chosen rows that wait for a full training batch.
-        dropped: how many rows were dropped so far.
-        windows: how many windows of the epoch have been drawn from.
-    """
-
-    waiting: tuple[Rows, ...] = ()
-    chosen: tuple[Rows, ...] = ()
-    dropped: int = 0
-    windows: int = 0
+    waiting: tuple[Rows, ...] = ()  # candidates that wait for a full window
+    chosen: tuple[Rows, ...] = ()  # chosen rows that wait for a full training batch
+    dropped: int = 0  # rows dropped so far
+    windows: int = 0  # windows of the epoch that have been drawn from
 
     @property
     def candidates(self) -> int:
@@ -109,6 +87,13 @@ class BufferState(NamedTuple):
     def rows(self) -> int:
         """How many chosen rows wait."""
         return sum(map(COUNT, self.chosen))
+
+    def after_epoch(self, leftovers: Leftovers, more: int = 0) -> "BufferState":
+        """Return what is carried on; other leftovers, and `more` rows besides, are dropped."""
+        if leftovers is Leftovers.CARRY:
+            return self
+        dropped = self.dropped + self.candidates + self.rows + more
+        return self._replace(waiting=(), chosen=(), dropped=dropped)
 
     def pack(self) -> dict[str, Any]:
         """Return the state in plain containers, which any file format can hold."""
@@ -129,17 +114,10 @@ class BufferState(NamedTuple):
         keys: bool = False,
         device: torch.device | None,
     ) -> "BufferState":
-        """Return the state that `pack()` was called on.
+        """Return the state that `pack()` was called on, if it is not damaged.
 
-        Args:
-            saved: what it returned.
-            examples: size of the data set, which bounds indices; None if any index may occur.
-            layout: how rows are counted; None to skip the check of row counts.
-            keys: whether rows are keys of examples that are not loaded yet.
-            device: where to move the rows, or None to leave them.
-
-        Raises:
-            ConfigurationError: if the state is damaged.
+        Indices are below `examples`, if given. Rows are counted by `layout`, if given, and moved
+        to `device`; with `keys` they are keys of examples that are not loaded yet.
         """
         waiting, chosen, dropped, windows = saved.fields("waiting", "chosen", "dropped", "windows")
 
@@ -147,6 +125,18 @@ class BufferState(NamedTuple):
             return tuple(_rows(each, examples, layout, keys, device) for each in queue.items())
 
         return cls(rows(waiting), rows(chosen), dropped.whole(), windows.whole())
+
+
+class Waits(NamedTuple):
+    """How much waits in a buffer."""
+
+    candidates: int = 0  # for a full window
+    rows: int = 0  # chosen ones, for a full training batch
+
+    @classmethod
+    def of(cls, state: BufferState) -> "Waits":
+        """Count what a buffer holds."""
+        return cls(state.candidates, state.rows)
 
 
 def _columns(rows: Rows) -> tuple[Any, ...]:
@@ -167,14 +157,20 @@ def _rows(
         batch = unpack_batch(packed.value)
         if layout is not None:
             count_rows(batch, layout, count)
+
+    def read_indices(column: Saved) -> Tensor:
+        most = math.inf if examples is None else examples - 1
+        least = -math.inf if examples is None else 0  # a data set may count from its end
+        return column.tensor(torch.int64, shape=(count,), least=least, most=most)
+
     if keys and isinstance(batch, Tensor):
-        _indices(packed, count, examples)
+        read_indices(packed)
     elif keys and (not isinstance(batch, list) or len(batch) != count):
         raise packed.refuse(f"{count} keys")
     if examples is not None and not keys and indices.value is None:
         raise indices.refuse(f"the indices of {count} examples")
     columns = (
-        indices.maybe(lambda each: _indices(each, count, examples)),
+        indices.maybe(read_indices),
         scores.maybe(lambda each: each.tensor(*FLOATS, shape=(count,))),
         weights.maybe(
             lambda each: each.tensor(*FLOATS, shape=(count,), least=-FINITE, most=FINITE)
@@ -182,9 +178,3 @@ def _rows(
     )
     batch, columns = on_device((batch, columns), device)
     return Rows(batch, count, *columns)
-
-
-def _indices(saved: Saved, count: int, examples: int | None) -> Tensor:
-    if examples is None:  # a data set may count from its end
-        return saved.tensor(torch.int64, shape=(count,))
-    return saved.tensor(torch.int64, shape=(count,), least=0, most=examples - 1)

@@ -18,10 +18,7 @@ from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
 
-WHOLE = Shard()
-MAX_UNRECORDED_BATCHES = (
-    2  # batches handed out before a loss must be recorded: a user may look at some first
-)
+MAX_UNRECORDED_BATCHES = 2  # handed out before a loss must be recorded: some may look first
 MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a processor's cache
 Known = Float32[Tensor, " example"]
 
@@ -34,15 +31,8 @@ class ScoreMemory:
         scorer: says which of them are still valid, or predicts others.
         needs: the scorer's needs.
         pending: collects updates until the ranks merge them; None for a single process.
-        shard: the part of the examples that the ledger is about.
+        shard: the part of the examples that the ledger is about; by default all of them.
         examples: examples in the data set; by default those of the ledger.
-
-    Attributes:
-        ledger: as given.
-        needs: as given.
-        examples: examples in the data set.
-        writer: where new scores are filed: the pending updates, or the ledger itself.
-        epoch_scores: the scores of the epoch that was opened last.
     """
 
     def __init__(
@@ -52,32 +42,23 @@ class ScoreMemory:
         needs: Needs,
         *,
         pending: PendingUpdates | None = None,
-        shard: Shard = WHOLE,
+        shard: Shard | None = None,
         examples: int | None = None,
     ) -> None:
         self.ledger = ledger
         self.needs = needs
-        self.writer = ledger if pending is None else pending
+        self.writer = ledger if pending is None else pending  # where new scores are filed
         self.pending = pending
-        self._shard = shard
+        self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
-        self.epoch_scores: EpochScores | None = None
+        self.epoch_scores: EpochScores | None = None  # of the epoch that was opened last
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
-        """Return what is known at the start of an epoch.
-
-        Args:
-            epoch: its number.
-            handed: batches that were handed out before it.
-
-        Raises:
-            LossError: if the strategy selects by recorded losses, training has begun, and none
-                was recorded.
-        """
+        """Return what is known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by losses that training records, and none was recorded: "
@@ -91,30 +72,14 @@ class ScoreMemory:
         return self.epoch_scores
 
     def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
-        """Return what was known at the start of an epoch that is continued.
-
-        Args:
-            known: the scores recalled then.
-            settled: the examples that need no scoring at its end.
-        """
+        """Return what was known when an epoch that is continued began; `settled` stays settled."""
         self._known, self._asked, self._runs = known, None, True
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(settled)
         return self.epoch_scores
 
     def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
-        """Remember losses that training computed of rows that were handed out.
-
-        Args:
-            selection: the selection of the rows.
-            losses: one loss per row of it.
-            policy: with `RAISE`, losses on a CPU must be finite; else they count as unknown.
-            epoch: the running epoch's number.
-
-        Raises:
-            LossError: if they are not one loss per row, or not finite where that is an error.
-            LoaderError: if the rows have no indices.
-        """
+        """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`."""
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
@@ -137,25 +102,15 @@ class ScoreMemory:
     def merge(
         self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
     ) -> Exception | None:
-        """File the pending updates of all ranks; every rank must call this.
+        """File the pending updates of all ranks, and gather what each knows.
 
-        Args:
-            group: the ranks.
-            sizes: `noted` of each rank.
-            epoch: the number of the epoch that starts.
-
-        Returns:
-            This rank's error, to be raised once the others know; None if there was none.
-
-        Raises:
-            LoaderError: if a rank does not answer.
+        Every rank must call this, with the `noted` of each as `sizes`. Returns this rank's error,
+        to be raised once the others know; None if there was none.
         """
         assert self.pending is not None  # ranks have one
         merge(self.pending, self.ledger, self._shard, group, sizes)
-        return None if self._shard.size == 1 else self._share(group, epoch)
-
-    def _share(self, group: Group, epoch: int) -> Exception | None:
-        """Gather what each rank knows of its shard; arguments and result as in `merge`."""
+        if self._shard.size == 1:
+            return None
         own, failure = None, None
         try:
             own = self._scorer.recall(self.ledger, epoch)
@@ -199,28 +154,25 @@ class EpochScores:
         known: every example's score; NaN where it must be scored, None if all must be.
         examples: examples in the data set.
         tracks: whether each example's fate is noted, which `left_out` needs.
-
-    Attributes:
-        known: as given.
-        complete: whether no score is missing.
-        past: all known scores, to rank against; if there are more than `MOST_RANKED`, that many
-            of them, evenly spaced by rank.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
         self.known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
-        self._settled: list[Tensor] = []
+        self.settled: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
-        self.past = summarise(torch.empty(0) if known is None else known[known.isfinite()])
+        past = torch.empty(0) if known is None else known[known.isfinite()]
+        if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
+            ascending = past.numpy()
+            ascending.sort()
+            places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
+            past = torch.from_numpy(ascending[places.astype(np.int64)])
+        self.past = History(max(1, len(past)))
+        self.past.file(past)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
-        """Return indices as a tensor, and their scores; None where all must be scored.
-
-        Raises:
-            LoaderError: if they are no indices of the data set.
-        """
+        """Return indices as a tensor, and their scores; None where all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
                 "the sampler yields keys that are no whole numbers, and this strategy remembers "
@@ -245,35 +197,10 @@ class EpochScores:
         """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
-            self._settled.append(keys)
-
-    @property
-    def settled(self) -> int:
-        """How often `keep` noted examples."""
-        return len(self._settled)
-
-    def settled_until(self, count: int) -> Tensor:
-        """Return the examples of the first `count` notes of `keep`."""
-        return torch.cat([torch.empty(0, dtype=torch.int64), *self._settled[:count]])
+            self.settled.append(keys)
 
     def left_out(self) -> Tensor:
         """Return the examples that were candidates and were not kept, ascending."""
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])
-
-
-def summarise(scores: Float32[Tensor, " known"]) -> History:
-    """Return scores to rank others against; every rank is right to 5e-7.
-
-    Args:
-        scores: finite, on the host; sorted in place if there are more than `MOST_RANKED`.
-    """
-    if len(scores) > MOST_RANKED:
-        ascending = scores.numpy()
-        ascending.sort()
-        places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
-        scores = torch.from_numpy(ascending[places.astype(np.int64)])
-    past = History(max(1, len(scores)))
-    past.file(scores)
-    return past

@@ -2,9 +2,10 @@
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Any, Protocol, runtime_checkable
+from operator import attrgetter
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,10 +13,13 @@ from torch import Tensor
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape, Waits
+from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
+
+BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
 
 
 @runtime_checkable
@@ -49,7 +53,7 @@ class SelectionBuffer:
         seed: tuple[int, ...],
     ) -> None:
         self._selector = selector
-        self._shape = shape
+        self.shape = shape
         self._filing = history if filing is None else filing
         # no `or`: an empty history is falsy
         self._history = History(1) if history is None else history
@@ -58,27 +62,12 @@ class SelectionBuffer:
         self._epoch = 0
         self.state = BufferState()
 
-    @property
-    def keeps_everything(self) -> bool:
-        """Whether nothing is ever selected."""
-        return self._shape.keeps_everything
-
     def seed_with(self, seed: int) -> None:
         """Derive the draws' seeds from another seed, and from this rank as before."""
         self.seed = (seed, *self.seed[1:])
 
-    def go_on(self, state: BufferState) -> None:
-        """Restore a state of this buffer or of another one."""
-        self.state = state
-
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
-        """Begin an epoch, or continue it.
-
-        Args:
-            epoch: its number, from which its draws are seeded.
-            past: the scores to rank against in it, if no history is kept.
-            anew: whether it begins; if not, the numbering of draws continues.
-        """
+        """Begin an epoch or, if not `anew`, continue it; without a history, rank against `past`."""
         self._epoch = epoch
         if anew:
             self.state = self.state._replace(windows=0)
@@ -90,67 +79,46 @@ class SelectionBuffer:
         if rows.count:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
-    def resume(self) -> Iterator[Rows]:
-        """Return full batches left by a pass that was broken off, so that they cannot pile up."""
-        return self._release()
-
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
         """Take in some rows, and return the training batches that they complete."""
-        state, shape = self.state, self._shape
+        state, shape = self.state, self.shape
         if phase is Phase.SELECT and not shape.keeps_everything:
             if shape.window is None:
-                return self._release(pieces=(rows,))
-            self.state = state._replace(waiting=(*state.waiting, rows))
-            return self._release() if self.state.candidates >= shape.window else iter(())
+                return self.release(pieces=(rows,))
+            self.state = state = state._replace(waiting=(*state.waiting, rows))
+            return self.release() if state.candidates >= shape.window else iter(())
         if phase is Phase.PLAIN and state.waiting:
             # an unselective phase needs no draw, so waiting candidates go first
             self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
         if shape.unchanged and not self.state.chosen:
             return iter((rows,))
-        return self._release(rows)
+        return self.release(rows)
 
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
         """End an epoch, and yield the leftovers that are still trained on in it."""
-        if leftovers is Leftovers.DROP:
-            self.drop()
-        elif leftovers is Leftovers.FLUSH:
+        if leftovers is Leftovers.FLUSH:
             if waiting := self.state.waiting:
                 self.state = self.state._replace(waiting=())
-                yield from self._release(pieces=waiting)
+                yield from self.release(pieces=waiting)
             if self.state.chosen:
                 yield self._take_chosen(self.state.rows)
+        self.state = self.state.after_epoch(leftovers)
 
-    def drop(self, more: int = 0) -> None:
-        """Drop all waiting rows.
-
-        Args:
-            more: rows dropped elsewhere that are counted here.
-        """
-        state = self.state
-        dropped = state.dropped + state.candidates + state.rows + more
-        self.state = state._replace(waiting=(), chosen=(), dropped=dropped)
-
-    def _release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
-        """Yield the training batches that are full.
-
-        Args:
-            rows: newly chosen rows.
-            pieces: a window to draw from at once.
-        """
+    def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
+        """Yield the training batches that are full, with newly chosen `rows` or a window's."""
+        size, window = self.shape.batch_size, self.shape.window
         while True:
             if pieces:
                 rows = self._draw(pieces)
             count = 0 if rows is None else rows.count
-            size = self._shape.batch_size or count
-            if rows is not None and 0 < count == size and not self.state.chosen:
+            full = size or count
+            if rows is not None and 0 < count == full and not self.state.chosen:
                 yield rows
             else:
-                if rows is not None and count:
-                    chosen = (*self.state.chosen, rows.scored(None))
-                    self.state = self.state._replace(chosen=chosen)
-                while self.state.rows >= size > 0:
-                    yield self._take_chosen(size)
-            window = self._shape.window
+                if rows is not None:
+                    self.adopt(rows.scored(None))
+                while self.state.rows >= full > 0:
+                    yield self._take_chosen(full)
             if window is None or self.state.candidates < window:
                 return
             pieces, rest = self._split(self.state.waiting, window)
@@ -165,17 +133,15 @@ class SelectionBuffer:
         self, pieces: tuple[Rows, ...], count: int
     ) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
         """Split a queue after `count` rows, cutting a piece in two where it must."""
-        head: list[Rows] = []
         for position, piece in enumerate(pieces):
             if piece.count >= count:
-                tail = pieces[position + 1 :]
+                head, tail = pieces[:position], pieces[position + 1 :]
                 if piece.count > count:
                     tail = (piece.cut(count, piece.count, self._layout), *tail)
                     piece = piece.cut(0, count, self._layout)
                 return (*head, piece), tail
-            head.append(piece)
             count -= piece.count
-        return tuple(head), ()
+        return pieces, ()
 
     def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
         """Draw from one window of candidates."""
@@ -192,51 +158,39 @@ class SelectionBuffer:
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
+        """Return the rows of a window that were drawn."""
         rows, weights = choice
-        if len(pieces) > 1 and (rows.device.type != "cpu" or _is_column(pieces[0].batch)):
+        keys = isinstance(pieces[0].batch, Tensor) and pieces[0].batch.ndim == 1
+        if len(pieces) > 1 and (rows.device.type != "cpu" or keys):
             # Only the device knows which piece a row is in, and asking it would make the host
             # wait; joining the window first costs one copy on the device. Joining a column of
             # keys is cheaper than finding each key's piece.
             pieces = (self._join(pieces),)
-        if len(pieces) == 1:
-            parts = [rows]
-        else:
+        parts = [rows]
+        if len(pieces) > 1:
             *starts, _ = accumulate(map(COUNT, pieces), initial=0)
             bounds = rows.numpy().searchsorted(starts[1:]).tolist()
-            parts = [
-                part - start for part, start in zip(rows.tensor_split(bounds), starts, strict=True)
-            ]
-        return self._join(pieces, parts, weights)
+            split = zip(rows.tensor_split(bounds), starts, strict=True)
+            parts = [part - start for part, start in split]
+        batch = join_rows([*map(BATCH, pieces)], self._layout, parts)
+        indices = _join_column([*map(INDICES, pieces)], parts)
+        return Rows(batch, rows.shape[0], indices, weights=weights)
 
-    def _join(
-        self,
-        pieces: tuple[Rows, ...],
-        rows: list[Tensor] | None = None,
-        drawn: Tensor | None = None,
-    ) -> Rows:
-        """Join pieces, or only their `rows`; `drawn` has the weights of drawn rows."""
-        batches, indices, weights = [], [], []
-        for piece in pieces:
-            batches.append(piece.batch)
-            indices.append(piece.indices)
-            weights.append(piece.weights)
-        if rows is not None:
-            count = sum(map(len, rows))
-            joined = join_rows(batches, self._layout, rows)
-            return Rows(joined, count, indices=_join_column(indices, rows), weights=drawn)
+    def _join(self, pieces: tuple[Rows, ...]) -> Rows:
+        """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
-        template = next((weight for weight in weights if weight is not None), None)
-        if template is not None:  # rows without weights weigh 1
+        weights = [piece.weights for piece in pieces if piece.weights is not None]
+        if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
             weights = [
-                template.new_ones(piece.count) if weight is None else weight
-                for piece, weight in zip(pieces, weights, strict=True)
+                weights[0].new_ones(piece.count) if piece.weights is None else piece.weights
+                for piece in pieces
             ]
         return Rows(
-            join_rows(batches, self._layout),
+            join_rows([*map(BATCH, pieces)], self._layout),
             sum(map(COUNT, pieces)),
-            indices=_join_column(indices),
-            weights=_join_column(weights),
+            _join_column([*map(INDICES, pieces)]),
+            weights=torch.cat(weights) if weights else None,
         )
 
 
@@ -250,11 +204,37 @@ def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) 
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _is_column(batch: Any) -> bool:
-    return isinstance(batch, Tensor) and batch.ndim == 1
-
-
 def _mix(*numbers: int) -> int:
     """Return a 63-bit seed for a tuple of numbers; similar tuples give unrelated seeds."""
     data = struct.pack(f"<{len(numbers)}Q", *[number & (2**64 - 1) for number in numbers])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
+
+
+def count_batches(
+    candidate_batches: Iterable[tuple[Phase, int]], shape: Shape, waits: Waits, leftovers: Leftovers
+) -> tuple[int, Waits]:
+    """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
+
+    It does in numbers what `route` and `close` do with rows.
+    """
+    size, window = shape.batch_size, shape.window or 1
+    batches, chosen = divmod(waits.rows, size or waits.rows or 1)
+    windows, waiting = divmod(waits.candidates, window)
+    batches += windows
+    for phase, count in candidate_batches:
+        if phase is Phase.SELECT and not shape.keeps_everything:
+            windows, waiting = divmod(waiting + count, window)
+            batches += windows
+            continue
+        if phase is Phase.PLAIN:
+            chosen, waiting = chosen + waiting, 0
+        if shape.unchanged and not chosen:
+            batches += 1
+            continue
+        full, chosen = divmod(chosen + count, size or chosen + count)
+        batches += full
+    if leftovers is Leftovers.FLUSH:
+        if waiting:
+            chosen += Context(size or 1, window).quota(waiting)
+        batches += -(-chosen // (size or chosen or 1))
+    return batches, Waits(waiting, chosen) if leftovers is Leftovers.CARRY else Waits()

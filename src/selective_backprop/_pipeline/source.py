@@ -24,20 +24,15 @@ from selective_backprop._sampling.subset import Subset
 class Source:
     """A data loader, and what is known about it without iterating it.
 
-    Attributes:
-        loader: the user's own loader, never changed.
-        attribute: the attribute that yields indices, `"batch_sampler"` or, with
-            `batch_size=None`, `"sampler"`; None for a stream, whose examples have no indices.
-        batch_size: candidates per batch, or None if that is not known.
-        examples: examples in the data set, or None for a stream.
-        subset: the only examples that are drawn; None for all.
+    `attribute` names what yields indices: `"batch_sampler"` or, with `batch_size=None`,
+    `"sampler"`. It is None for a stream, whose examples have no indices.
     """
 
-    loader: DataLoader[Any]
+    loader: DataLoader[Any]  # the user's own, never changed
     attribute: str | None
-    batch_size: int | None
-    examples: int | None
-    subset: Subset | None = None
+    batch_size: int | None  # candidates per batch; None if that is not known
+    examples: int | None  # in the data set; None for a stream
+    subset: Subset | None = None  # the only examples that are drawn; None for all
 
     @property
     def indexed(self) -> bool:
@@ -47,20 +42,16 @@ class Source:
     @property
     def batches(self) -> int | None:
         """Candidate batches per epoch, or None if the loader cannot tell."""
-        if self.subset is not None:
-            return count_items(self.indices())
-        return count_items(copy.copy(self.loader))
+        return count_items(self._batches)
 
     def length(self) -> int:
-        """Return the candidate batches per epoch.
+        """Return the candidate batches per epoch; raise TypeError if the loader cannot tell."""
+        return len(self._batches)
 
-        Raises:
-            TypeError: if the loader cannot tell.
-        """
-        if self.subset is not None:
-            return len(self.indices())
-        # of a copy: the loader of a stream remembers that its length was asked for
-        return len(copy.copy(self.loader))
+    @property
+    def _batches(self) -> Any:
+        # a copy: the loader of a stream remembers that its length was asked for
+        return copy.copy(self.loader) if self.subset is None else self.indices()
 
     @property
     def own_batches(self) -> bool:
@@ -74,17 +65,14 @@ class Source:
 
     def sizes(self) -> Iterator[int] | None:
         """Return the sizes of an epoch's candidate batches, or None where they vary freely."""
-        batches, indices = self.batches, self.indices()
-        if batches is None:
-            return None
+        batches, indices, examples = self.batches, self.indices(), None
         if isinstance(indices, KeptBatches):
-            examples, size = indices.examples, indices.batch_size
+            examples = indices.examples
         elif type(indices) is BatchSampler:
-            examples, size = count_items(indices.sampler), indices.batch_size
-        else:
+            examples = count_items(indices.sampler)
+        if batches is None or examples is None:
             return None
-        if examples is None:
-            return None
+        size = indices.batch_size
         return (min(size, examples - number * size) for number in range(batches))
 
     def is_shared_by(self, ranks: int) -> bool:
@@ -107,10 +95,8 @@ class Source:
                 tell(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
-        """Return a copy of the user's loader that takes its indices from elsewhere.
-
-        The copy is shallow: a loader rebuilt from its options would not be faithful to subclasses.
-        """
+        """Return a copy of the user's loader that takes its indices from elsewhere."""
+        # shallow: a loader rebuilt from its options would not be faithful to subclasses
         clone = copy.copy(self.loader)
         object.__setattr__(clone, "_iterator", None)
         if self.attribute is not None:
@@ -128,11 +114,7 @@ class Source:
         return KeptBatches(self._indices, self.subset, self.batch_size or 1)
 
     def refuse_if_empty(self) -> None:
-        """Refuse a loader that would yield no batch.
-
-        Raises:
-            LoaderError: if it is such a loader.
-        """
+        """Refuse a loader that would yield no batch."""
         if self.batches != 0:
             return
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
@@ -142,13 +124,7 @@ class Source:
         )
 
     def within(self, subset: Subset) -> "Source":
-        """Return the source that draws only the examples of a subset.
-
-        Raises:
-            LoaderError: if the loader has no batches of indices to choose from, or no batch
-                would be left.
-            ConfigurationError: if the subset is for a data set of another size.
-        """
+        """Return the source that draws only the examples of a subset, if that is possible."""
         if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
             raise LoaderError(
                 "a subset is drawn by index, and this loader yields examples as a stream (an "
@@ -162,15 +138,7 @@ class Source:
 
 
 class KeptBatches:
-    """A sampler's batches of indices, restricted to a subset.
-
-    The indices that are left are regrouped into batches of the sampler's size.
-
-    Args:
-        batches: the user's batch sampler.
-        subset: the examples to keep.
-        batch_size: rows of a batch.
-    """
+    """A batch sampler's indices, restricted to a subset and regrouped into full batches."""
 
     def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
         self._subset = subset
@@ -178,18 +146,13 @@ class KeptBatches:
         self._drops_last = bool(getattr(batches, "drop_last", False))
         if type(batches) is BatchSampler:  # its last batch may hold examples of the subset
             batches = BatchSampler(batches.sampler, batches.batch_size, drop_last=False)
-        self._batches = batches
-
-    @property
-    def sampler(self) -> Any:
-        """The user's batch sampler, whose random streams decide the order."""
-        return self._batches
+        self.sampler = batches  # its random generators are found by this name
 
     @property
     def examples(self) -> int | None:
         """Examples per epoch, if each example of the data set is drawn once; else None."""
-        sampler = getattr(self._batches, "sampler", None)
-        once = type(self._batches) is BatchSampler and not getattr(sampler, "replacement", False)
+        sampler = getattr(self.sampler, "sampler", None)
+        once = type(self.sampler) is BatchSampler and not getattr(sampler, "replacement", False)
         whole = count_items(sampler) == self._subset.examples
         return len(self._subset) if once and whole else None
 
@@ -202,7 +165,7 @@ class KeptBatches:
     def __iter__(self) -> Iterator[Any]:
         kept = self._subset.mask()
         waiting = torch.empty(0, dtype=torch.int64)
-        for indices in self._batches:
+        for indices in self.sampler:
             keys = _as_indices(indices, self._subset.examples)
             waiting = torch.cat([waiting, keys[kept[keys]]])
             while len(waiting) >= self.batch_size:
@@ -228,12 +191,20 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
 
 
 def open_source(loader: Any) -> Source:
-    """Return what is known about a loader.
-
-    Raises:
-        LoaderError: if it is not torch's `DataLoader`, is prepared by Accelerate, or is empty.
-    """
-    _check_kind(loader)
+    """Return what is known about a loader, if it is torch's own kind and not empty."""
+    if type(loader).__module__.partition(".")[0] == "accelerate":
+        raise LoaderError(
+            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
+            "ignores a replaced sampler. Use AcceleratedLoader of "
+            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
+            "selective_backprop.integrations.transformers, which take the prepared loader."
+        )
+    if not isinstance(loader, DataLoader):
+        raise LoaderError(
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
+            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
+            "batch_size=None)."
+        )
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)
     # Batches that arrive out of order cannot be paired with their indices first in, first out.
@@ -262,19 +233,3 @@ def count_items(items: Any) -> int | None:
         return len(items)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _check_kind(loader: Any) -> None:
-    if type(loader).__module__.partition(".")[0] == "accelerate":
-        raise LoaderError(
-            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
-            "ignores a replaced sampler. Use AcceleratedLoader of "
-            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
-            "selective_backprop.integrations.transformers, which take the prepared loader."
-        )
-    if not isinstance(loader, DataLoader):
-        raise LoaderError(
-            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
-            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
-            "batch_size=None)."
-        )

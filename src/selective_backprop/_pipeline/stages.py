@@ -15,17 +15,20 @@ from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
-from selective_backprop._pipeline.cursor import Cursor, EpochStart
 from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard
 from selective_backprop._pipeline.options import LoaderOptions
-from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.resume_point import MidEpochState
+from selective_backprop._pipeline.phases import SCORED, PhasePlanner
+from selective_backprop._pipeline.resume_point import (
+    NO_INDICES,
+    Cursor,
+    EpochStart,
+    MidEpochState,
+)
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
-from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.selectors import Paced, RunningSelector
@@ -34,90 +37,61 @@ Waiting: TypeAlias = Callable[[], Scores] | None
 
 
 class PipelineState(NamedTuple):
-    """The state of a pipeline between two batches.
-
-    Attributes:
-        cursor: the consumer's position.
-        waits: what the row buffer holds.
-        held: a full batch kept from an epoch that another rank ended; it goes first.
-        skipped: rows skipped so far because their losses were not finite.
-        counted: the counts so far.
-    """
+    """The state of a pipeline between two batches."""
 
     cursor: Cursor
-    waits: BufferState
-    held: Rows | None
-    skipped: int
+    waits: BufferState  # what the row buffer holds
+    held: Rows | None  # a batch kept from an epoch that another rank ended; it goes first
+    skipped: int  # rows skipped so far because their losses were not finite
     counted: Stats
 
 
 @dataclass(eq=False)
 class Pipeline:
-    """The stages between a data loader and a training loop.
+    """The stages between a data loader and a training loop."""
 
-    Attributes:
-        candidate_loader: loads candidate batches.
-        clock: knows how far training has come.
-        selector: stage three; learns at an epoch's start how far training has come.
-        scorer: stage two; None if nothing is scored.
-        needs: the scorer's needs.
-        gate: judges from scores whether selection pays yet; None if selection always acts.
-        feed: shows the gate what training computes anyway; None if that is not possible.
-        memory: what is remembered of each example; None if nothing is.
-        finite: applies the policy for scores that are not finite.
-        buffer: stages three and four.
-        lockstep: lets ranks take their batches together; None for a single process.
-        options: the user's options.
-        cursor: the consumer's position.
-        tally: the counts so far.
-    """
-
-    candidate_loader: CandidateLoader
+    candidate_loader: CandidateLoader  # stage one, and loading
     clock: PhasePlanner
-    selector: RunningSelector
-    scorer: RunningScorer | None
-    needs: Needs
-    gate: RunningGate | None
+    selector: RunningSelector  # learns at an epoch's start how far training has come
+    scorer: RunningScorer | None  # stage two; None if nothing is scored
+    needs: Needs  # of the scorer
     feed: GateFeed | None
-    memory: ScoreMemory | None
+    memory: ScoreMemory | None  # of each example; None if nothing is remembered
     finite: FiniteGuard
-    buffer: SelectionBuffer
-    lockstep: LockstepBatches | None
+    buffer: SelectionBuffer  # stages three and four
+    lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
-    cursor: Cursor = field(default=Cursor(), init=False)
-    tally: Tally = field(default_factory=Tally, init=False)
+    cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
+    tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
-        """Yield the training batches of one epoch.
-
-        Args:
-            epoch: its number.
-            mid_epoch: how the epoch to be continued began; None for a new one.
-        """
-        begin = partial(self._open, epoch, mid_epoch)
-        batches = self._fill()
+        """Yield the training batches of one epoch; `mid_epoch` is how one to be continued began."""
+        begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
+        lockstep, memory = self.lockstep, self.memory
+        learns = self.scorer is not None and self.needs.learns
         try:
-            if self.lockstep is None:
+            if lockstep is None:
                 begin()
-            for rows in batches if self.lockstep is None else self.lockstep.take(begin, batches):
-                if self.scorer is not None and self.needs.learns:
+            for rows in batches if lockstep is None else lockstep.take(begin, batches):
+                if learns:
                     with charged(self.options.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
-                if self.memory is not None and rows.indices is not None:
-                    self.memory.writer.hand_out(rows.indices)
+                if memory is not None and rows.indices is not None:
+                    memory.writer.hand_out(rows.indices)
                 yield rows
         finally:
-            if self.memory is not None:
-                self.memory.close()
-        if self.lockstep is not None and self.lockstep.cut:
-            self._let_go(self.lockstep)
+            if memory is not None:
+                memory.close()
+        leftovers = self.options.leftovers
+        if lockstep is not None and lockstep.cut and leftovers is not Leftovers.CARRY:
+            held, lockstep.held = lockstep.held, None
+            more = len(self.cursor.unscored) + (0 if held is None else held.count)
+            self.buffer.state = self.buffer.state.after_epoch(leftovers, more)
+            waits = self.cursor.buffer.after_epoch(leftovers)
+            self.cursor = self.cursor._replace(buffer=waits, unscored=NO_INDICES)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the consumer's position and the waiting rows, in plain containers.
-
-        Raises:
-            BatchError: if rows wait that cannot be saved.
-        """
+        """Return the consumer's position and the waiting rows, in plain containers."""
         held = None if self.lockstep is None else self.lockstep.held
         return {
             "cursor": self.cursor.state_dict(),
@@ -129,18 +103,7 @@ class Pipeline:
     def read(
         self, cursor: Saved, row_buffer: Saved, held: Saved, skipped: Saved, counted: Stats
     ) -> PipelineState:
-        """Return the state whose `state_dict()` was saved; change nothing.
-
-        Args:
-            cursor: the saved entry of that name; so are the next three.
-            row_buffer: the rows that waited.
-            held: the batch that ranks held back.
-            skipped: how many rows were skipped.
-            counted: the counts by then.
-
-        Raises:
-            ConfigurationError: if it is damaged.
-        """
+        """Return the state whose `state_dict()` and counts were saved, if it is not damaged."""
         examples = None if self.memory is None else self.memory.examples
         waits, first = (
             BufferState.unpack(
@@ -162,29 +125,21 @@ class Pipeline:
         """Take over a state that was read."""
         self.cursor = state.cursor
         self.tally.update(vars(state.counted))
-        self.buffer.go_on(state.waits)
-        self.finite.go_on(state.skipped)
+        self.buffer.state = state.waits
+        self.finite.skipped = state.skipped
         if self.lockstep is not None:
-            self.lockstep.go_on(state.held)
-
-    def _let_go(self, lockstep: LockstepBatches) -> None:
-        """Unless leftovers are carried, drop them after another rank has ended the epoch."""
-        if self.options.leftovers is Leftovers.CARRY:
-            return
-        waits, gathered = self.cursor.buffer, self.cursor.gathered
-        held = lockstep.let_go()
-        self.buffer.drop(waits.candidates + waits.rows + gathered + held)
-        self.cursor = self.cursor._replace(buffer=BufferState(dropped=waits.dropped), unscored=())
+            self.lockstep.held = state.held
 
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
         """Return how the running epoch began, as far as it matters after the cursor."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
-        known, settled = None, torch.empty(0, dtype=torch.int64)
+        known, settled = None, []
         if epoch_scores is not None:
-            known, settled = epoch_scores.known, epoch_scores.settled_until(self.cursor.settled)
-        candidate_loader = self.candidate_loader
+            known, settled = epoch_scores.known, epoch_scores.settled[: self.cursor.settled]
+        draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
+        streams = None if draw is None else draw.streams
         return MidEpochState(
-            start, counted, candidate_loader.streams, candidate_loader.stream, known, settled
+            start, counted, streams, stream, known, torch.cat([NO_INDICES, *settled])
         )
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
@@ -208,50 +163,44 @@ class Pipeline:
 
     def _fill(self) -> Generator[Rows]:
         """Send each batch that arrives through its remaining stages."""
-        yield from self._timed(self.buffer.resume())
+        timed = iter if self.options.stopwatch is None else self._charge
+        yield from timed(self.buffer.release())
+        tally, gate = self.tally, self.clock.gate
         # Such scorers file by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
-        met = self.tally["loaded"] > 0
-        for phase, rows, cursor, begun in self.candidate_loader.run(
-            first=not met, will_score=self._is_scored
-        ):
+        met = tally["loaded"] > 0
+        for planned, rows, cursor, begun, _ in self.candidate_loader.run(first=not met):
             if by_index and not met:
                 warn_of_mixtures(rows.batch)
             met = True
-            expired = rows.count if phase is Phase.SELECT and self.memory is not None else 0
-            self._advance(cursor, loaded=rows.count, expired=expired)
-            if phase is Phase.PRESELECTED:
+            tally["candidates"] += cursor.candidates - self.cursor.candidates
+            tally["loaded"] += rows.count
+            self.cursor = cursor
+            if planned is Phase.PRESELECTED:
                 yield rows
                 continue
-            if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
-                phase = Phase.PLAIN
-                if self.gate.probes():
-                    self.gate.observe(self._score(rows, begun))
-            if phase in (Phase.SELECT, Phase.RESCORE):
+            if planned is Phase.SELECT and self.memory is not None:
+                tally["expired"] += rows.count
+            phase = self.clock.on_arrival(planned)
+            if gate is not None and phase is not planned and gate.probes():
+                gate.observe(self._score(rows, begun))
+            if phase in SCORED:
                 rows = self._judge(rows, begun)
-            elif (
-                self.needs.passes
-                and not self.tally["scored"]
-                and not (self.feed and self.feed.taken)
-            ):
+            elif self.needs.passes and not tally["scored"] and not (self.feed and self.feed.taken):
                 # Score the very first batch even in a warm-up, so that wrong losses raise at
                 # once and not after a whole epoch. If the loop takes the loader's loss for a
                 # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
-                for batch in self._timed(self.buffer.route(phase, rows)):
+                for batch in timed(self.buffer.route(phase, rows)):
                     # It may start with rows that the last draw chose; it counts as plain.
                     plain = phase is Phase.PLAIN and self.feed is not None
                     yield replace(batch, plain=True) if plain else batch
-        if (end := self.candidate_loader.end) is not None:
-            self._advance(end)
-        yield from self._timed(self.buffer.close(self.options.leftovers))
+        end = self.candidate_loader.end
+        tally["candidates"] += end.candidates - self.cursor.candidates
+        self.cursor = end
+        yield from timed(self.buffer.close(self.options.leftovers))
         self.finite.settle()
-
-    def _advance(self, cursor: Cursor, **counts: int) -> None:
-        """Move the cursor, and count the candidates passed."""
-        self.tally.count(candidates=cursor.candidates - self.cursor.candidates, **counts)
-        self.cursor = cursor
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""
@@ -260,35 +209,30 @@ class Pipeline:
         rows = self.finite.pass_on(rows.scored(self._score(rows, begun)))
         if rows.scores is None or not rows.count:
             return rows
-        if self.gate is not None:
-            self.gate.observe(rows.scores)
+        if self.clock.gate is not None:
+            self.clock.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
             self.memory.writer.scored.file(rows.indices, rows.scores, self.cursor.epoch)
         return rows
 
-    def _is_scored(self, phase: Phase) -> bool:
-        """Return whether an arriving batch will be scored, as far as that is known yet."""
-        if phase is Phase.RESCORE:
-            return True
-        return phase is Phase.SELECT and (self.gate is None or self.gate.is_open)
-
     def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:
-        scorer = self.scorer
+        scorer, device = self.scorer, self.options.device
         assert scorer is not None  # only called where there is one
         checked = scorer.checked
         with charged(self.options.stopwatch, "score"):
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
-            scores = check_losses(scores, rows.count).detach()
+            column = isinstance(scores, Tensor) and scores.shape == (rows.count,)
+            if not column or not scores.is_floating_point():
+                scores = check_losses(scores, rows.count)  # raises, or makes floats of counts
+            scores = scores.detach()
             if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()  # ranks exchange float32; half precision would tie
-            if self.options.device is not None:
+            if device is not None:
                 # Draws run on the rows' device; a model that spans devices may score elsewhere.
-                scores = scores.to(self.options.device)
-        self.tally.count(scored=rows.count, checked=scorer.checked - checked)
+                scores = scores.to(device)
+        self.tally["scored"] += rows.count
+        self.tally["checked"] += scorer.checked - checked
         return scores
-
-    def _timed(self, stage: Iterator[Rows]) -> Iterator[Rows]:
-        return stage if self.options.stopwatch is None else self._charge(stage)
 
     def _charge(self, stage: Iterator[Rows]) -> Iterator[Rows]:
         while True:
