@@ -14,8 +14,6 @@ from selective_backprop._memory.history import History
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice, Draw
 
-FLOOR = "0.25 keeps at least one in four"
-
 
 class RunningSelector(ABC):
     """A selector at work in one training."""
