@@ -125,7 +125,6 @@ class _RunningExcess(Delegating):
         return self._above_reference(self.inner.score_exactly(batch, indices), indices)
 
     def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
-        if self._reference.device != scores.device:
-            self._reference = self._reference.to(scores.device)
+        self._reference = self._reference.to(scores.device)
         assert indices is not None  # the loader refuses streams
         return scores - self._reference[indices.to(scores.device)]

@@ -18,10 +18,9 @@ from selective_backprop._core.isolation import (
     unwrapped,
 )
 from selective_backprop._core.options import check_flag, choose, settle
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
 
 
 class Measure(StrEnum):
@@ -110,40 +109,26 @@ class Forward(AbstractScorer):
 
         if measured is None:
             raise ConfigurationError("Forward() scores by losses, and there are none")
-        return _RunningForward(self, model, measured, context.device)
+        losses_of, model, device = measured, unwrapped(model), context.device
+        buffers = KeptBuffers(model)
 
+        def score(batch: Any, indices: RowIndices | None) -> Scores:
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(kept_random_streams(device))
+                if not self.training:
+                    stack.enter_context(eval_mode(model))
+                stack.enter_context(buffers.kept())
+                if self.inference_mode:
+                    stack.enter_context(torch.inference_mode())
+                if self.autocast is None:
+                    stack.enter_context(uncached_autocast(device))
+                else:
+                    kind = "cpu" if device is None else device.type
+                    stack.enter_context(
+                        torch.autocast(kind, dtype=self.autocast, cache_enabled=False)
+                    )
+                losses = losses_of(model, batch)
+            return check_losses(losses, None if indices is None else indices.shape[0])
 
-class _RunningForward(RunningScorer):
-    def __init__(
-        self, spec: Forward, model: nn.Module, losses: LossesOf, device: torch.device | None
-    ) -> None:
-        self._spec = spec
-        self._model = unwrapped(model)
-        self._losses = losses
-        self._device = device
-        self._buffers = KeptBuffers(self._model)
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(kept_random_streams(self._device))
-            if not self._spec.training:
-                stack.enter_context(eval_mode(self._model))
-            stack.enter_context(self._buffers.kept())
-            if self._spec.inference_mode:
-                stack.enter_context(torch.inference_mode())
-            if self._spec.autocast is None:
-                stack.enter_context(uncached_autocast(self._device))
-            else:
-                kind = "cpu" if self._device is None else self._device.type
-                stack.enter_context(
-                    torch.autocast(kind, dtype=self._spec.autocast, cache_enabled=False)
-                )
-            losses = self._losses(self._model, batch)
-        return check_losses(losses, None if indices is None else indices.shape[0])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()
+        return Stateless(score)

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from selective_backprop._batches.losses import check_losses
@@ -17,7 +18,6 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
-from selective_backprop.scorers._factories import check_factory, load_learner, name_of
 from selective_backprop.scorers._forward import Forward
 
 
@@ -73,13 +73,9 @@ class Proxy(AbstractScorer):
             model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
-        return _RunningProxy(
-            self.forward.of(model, context),
-            model,
-            self.make_optimizer(model.parameters()),
-            context.losses,
-            context.device,
-        )
+        scorer = self.forward.of(model, context)
+        optimizer = self.make_optimizer(model.parameters())
+        return _RunningProxy(scorer, model, optimizer, context.losses, context.device)
 
 
 class _RunningProxy(RunningScorer):
@@ -118,3 +114,60 @@ class _RunningProxy(RunningScorer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         model, optimizer = Saved(state).fields("model", "optimizer")
         load_learner(self._model, self._optimizer, model, optimizer)
+
+
+def check_factory(name: str, factory: Any) -> None:
+    """Refuse anything but a function, so that every training begins with something new."""
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ConfigurationError(
+            f"{name}={type(factory).__name__}: a function that makes one is needed, so that every "
+            "training begins with a new one"
+        )
+
+
+def name_of(factory: Callable[..., Any]) -> str:
+    """Return the name that stands for a function in saved states, the same in every process."""
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
+
+
+def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
+    """Load the states of a model and its optimiser; if one is refused, nothing has changed.
+
+    Copies of both are loaded first and take two steps, since an optimiser notices only then that
+    its state is incomplete. The weights stay if their state is None.
+    """
+    try:
+        pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
+    except Exception:  # some models can be trained but not copied
+        pairs = [(model, optimizer)]
+    for module, steps in pairs:
+        with weights.inside():
+            if weights.value is not None:
+                module.load_state_dict(weights.value)
+        tries = module is not model and _is_finite(module) and _takes_steps(steps)
+        with state.inside():
+            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps its argument
+            if tries:
+                _take_steps(steps)
+                if not _is_finite(module):
+                    raise ConfigurationError("steps without a gradient lead to weights of NaN")
+
+
+def _is_finite(model: nn.Module) -> bool:
+    return all(is_lazy(each) or bool(each.isfinite().all()) for each in model.parameters())
+
+
+def _takes_steps(optimizer: Optimizer) -> bool:
+    try:
+        _take_steps(optimizer)
+    except Exception:  # some take no dense gradients
+        return False
+    return True
+
+
+def _take_steps(optimizer: Optimizer) -> None:
+    for _ in range(2):  # some first read their state at the second step
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()

@@ -102,7 +102,7 @@ def test_batches_that_nobody_waits_for_are_let_go():
     for _ in range(20):
         running.begin(of(3), None)
     assert running.score(of(3), None).tolist() == [21] * 3
-    assert len(running._pair.cheap._backend._process._asked) == 0
+    assert len(running.inner._backend._process._asked) == 0
 
 
 def test_an_error_is_raised_where_its_scores_are_waited_for_and_the_next_batch_is_scored():

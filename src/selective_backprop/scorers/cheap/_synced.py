@@ -1,12 +1,13 @@
-"""Score with a copy of the model that is brought up to date only now and then."""
+"""Copy a model, bring the copy up to date in the memory that it has, and score with it."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import unwrapped
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import RowIndices, Scores
@@ -17,11 +18,13 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     scorer_parts,
-    start_scorer,
 )
-from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
+from selective_backprop.scorers.cheap._approximate import (
+    Check,
+    check_wrapper,
+    model_of,
+    start_with_other_model,
+)
 
 
 @final
@@ -65,28 +68,20 @@ class Synced(AbstractScorer):
         Raises:
             ConfigurationError: if there is no model, or it cannot be copied.
         """
-        if context.model is None:
-            raise ConfigurationError("Synced() scores with a copy of the model, and there is none")
-        model = unwrapped(context.model)
+        model, every = model_of(self, context), int(self.every)
         twin = copy_model(model)
-
-        def begin(context: Context) -> Pair:
-            inner = start_scorer(self.scorer, replace(context, model=twin))
-            exact = start_scorer(self.scorer, replace(context, checks=False))
-            return Pair(_WithCopy(inner, model, twin, int(self.every)), exact, shared=False)
-
-        every = int(self.every)
-        return start_checked(
-            self, self.check, context, begin, advice="Take a smaller every=", interval=every
+        return start_with_other_model(
+            self,
+            context,
+            twin,
+            lambda inner: _WithCopy(inner, model, twin, every),
+            advice="Take a smaller every=",
+            interval=every,
         )
 
 
 def refuse_synced(wrapper: Any) -> None:
-    """Refuse `Synced` inside a scorer that copies the model itself.
-
-    Raises:
-        ConfigurationError: if it is there.
-    """
+    """Refuse `Synced` inside a scorer that copies the model itself."""
     for part in scorer_parts(wrapper.scorer):
         if isinstance(part, Synced):
             raise ConfigurationError(
@@ -113,19 +108,65 @@ class _WithCopy(Delegating):
     def state_dict(self) -> dict[str, Any]:
         # A copy that is about to be brought up to date need not be kept.
         stays = self._scored % self._every != 0
-        weights = {name: value.clone() for name, value in tensors_of(self._twin).items()}
         return {
             "scored": self._scored,
-            "copy": weights if stays else None,
+            "copy": cloned(tensors_of(self._twin)) if stays else None,
             "scorer": self.inner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         scored, weights, scorer = Saved(state).fields("scored", "copy", "scorer")
         count, twin = scored.whole(), tensors_of(self._twin)
-        stays = count % self._every != 0
-        theirs = weights.tensors(twin) if stays else weights.maybe(lambda each: each.tensors(twin))
+        theirs = saved_copy(weights, twin, due=count % self._every == 0)
         with loaded([(self.inner, scorer)]):
             self._scored = count
             if theirs is not None:
                 overwrite(twin, theirs)
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, which is not to be trained; refuse one that cannot be copied."""
+    try:
+        return copy.deepcopy(model).requires_grad_(False)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
+
+
+def update(twin: nn.Module, model: nn.Module) -> None:
+    """Give a copy of a model its parameters, buffers and modes, without allocating anything."""
+    overwrite(tensors_of(twin), tensors_of(model))
+    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
+        if mine.training != theirs.training:  # setting an attribute of a module is slow
+            mine.training = theirs.training
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers by name, those that are shared once."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach() for name, tensor in named}
+
+
+@torch.no_grad()
+def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Copy tensors into others, and refuse it unless both have the same names and shapes."""
+    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
+    if shapes[0] != shapes[1]:
+        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
+        raise LoaderError(
+            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
+            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
+        )
+    if mine:
+        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
+
+
+def cloned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors, for a saved state."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def saved_copy(saved: Saved, like: dict[str, Tensor], *, due: bool) -> dict[str, Tensor] | None:
+    """Return a saved copy's tensors; it may be None if the copy is `due` to be renewed."""
+    return None if due and saved.value is None else saved.tensors(like)

@@ -1,14 +1,17 @@
 """Score in 8-bit integers: what convolutional and linear nets compute fastest on a CPU."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import kept_random_streams, unwrapped
+from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import RowIndices, Scores
@@ -19,18 +22,43 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     scorer_parts,
-    start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._compiled import Compiled
-from selective_backprop.scorers.cheap._synced import refuse_synced
-from selective_backprop.scorers.cheap.int8._int8_copy import Int8Copy
-from selective_backprop.scorers.cheap.int8._int8_layers import is_available
+from selective_backprop.scorers.cheap._approximate import (
+    Check,
+    check_wrapper,
+    model_of,
+    start_with_other_model,
+)
+from selective_backprop.scorers.cheap._synced import (
+    cloned,
+    copy_model,
+    overwrite,
+    refuse_synced,
+    tensors_of,
+)
+from selective_backprop.scorers.cheap._wrappers import Compiled
+from selective_backprop.scorers.cheap.int8._int8_layers import (
+    Int8Conv2d,
+    Int8Layer,
+    Int8Linear,
+    PatchMaximum,
+    Range,
+    is_available,
+)
 
 FIRST_GAP = 1  # scored batches from the first calibration to the second
 UNNOTICED = 16  # scored batches after which weights are copied though nothing seems to change
+REFUSED = (
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
+FORMS: dict[type, Callable[..., Int8Layer]] = {nn.Conv2d: Int8Conv2d, nn.Linear: Int8Linear}
+NORMS = {nn.Conv2d: nn.BatchNorm2d, nn.Linear: nn.BatchNorm1d}
+RELUS = (functional.relu, torch.relu, "relu", "relu_")
 
 
 @final
@@ -81,9 +109,6 @@ class Int8(AbstractScorer):
                 f"calibration_batches={self.calibration_batches} of every recalibrate_every="
                 f"{self.recalibrate_every} scored batches: there are no more than those"
             )
-        self._check_inside()
-
-    def _check_inside(self) -> None:
         refuse_synced(self)
         for part in scorer_parts(self.scorer):
             if isinstance(part, Forward) and part.training:
@@ -109,9 +134,7 @@ class Int8(AbstractScorer):
             ConfigurationError: if there is no model, it is not on a CPU, torch has no operations
                 in integers here, or the model cannot be copied or has nothing to quantise.
         """
-        if context.model is None:
-            raise ConfigurationError("Int8() scores with a copy of the model, and there is none")
-        model = unwrapped(context.model)
+        model = model_of(self, context)
         model = getattr(model, "_orig_mod", model)  # of what torch.compile returned
         device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
         if device.type != "cpu":
@@ -127,19 +150,18 @@ class Int8(AbstractScorer):
         with kept_random_streams(context.device):  # a trace runs the model's code
             twin = Int8Copy(model)
 
-        def begin(context: Context) -> Pair:
-            inner = start_scorer(self.scorer, replace(context, model=twin.model))
-            exact = start_scorer(self.scorer, replace(context, checks=False))
-            return Pair(_WithIntegers(inner, twin, self), exact, shared=False)
-
-        advice = "Take a smaller recalibrate_every=, more calibration_batches= or every=None"
-        return start_checked(
-            self, self.check, context, begin, advice=advice, interval=int(self.recalibrate_every)
+        return start_with_other_model(
+            self,
+            context,
+            twin.model,
+            lambda inner: _WithIntegers(inner, twin, self),
+            advice="Take a smaller recalibrate_every=, more calibration_batches= or every=None",
+            interval=int(self.recalibrate_every),
         )
 
 
 class _WithIntegers(Delegating):
-    def __init__(self, inner: RunningScorer, twin: Int8Copy, spec: Int8) -> None:
+    def __init__(self, inner: RunningScorer, twin: "Int8Copy", spec: Int8) -> None:
         super().__init__(inner)
         self._twin = twin
         self._spec = spec
@@ -149,17 +171,22 @@ class _WithIntegers(Delegating):
         self._before = 0  # changes of a weight since then that were counted elsewhere
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._since >= self._gap or self._moved > self._spec.recalibrate_every:
-            self._since, self._gap = 0, self._next_gap()
+        spec, twin = self._spec, self._twin
+        if self._since >= self._gap or self._moved > spec.recalibrate_every:
+            least = max(FIRST_GAP, spec.calibration_batches, 2 * self._gap)
+            self._since, self._gap = 0, min(spec.recalibrate_every, least)
             self._before = 0
-            self._twin.mark()
-        calibrating = self._since < self._spec.calibration_batches
+            twin.mark()
+        calibrating = self._since < spec.calibration_batches
         if calibrating or self._copies():
-            self._twin.update()
+            twin.update()
             if calibrating:
-                anew = self._since == 0
-                self._calibrate(lambda: self.inner.score(batch, indices), anew=anew)
-            self._twin.quantise()
+                before = self.inner.state_dict()
+                twin.observe(anew=self._since == 0)
+                # For the ranges alone: scores of two precisions would not rank together.
+                self.inner.score(batch, indices)
+                self.inner.load_state_dict(before)
+            twin.quantise()
         scores = self.inner.score(batch, indices)
         self._scored += 1
         self._since += 1
@@ -170,20 +197,10 @@ class _WithIntegers(Delegating):
         """How often a weight has changed since the running calibration began."""
         return self._twin.changes() + self._before
 
-    def _next_gap(self) -> int:
-        least = max(FIRST_GAP, self._spec.calibration_batches)
-        return min(self._spec.recalibrate_every, max(least, 2 * self._gap))
-
     def _copies(self) -> bool:
         if self._spec.every is not None:
             return self._scored % self._spec.every == 0
         return self._scored % UNNOTICED == 0 or self._twin.is_behind()
-
-    def _calibrate(self, score: Callable[[], Scores], *, anew: bool) -> None:
-        before = self.inner.state_dict()
-        self._twin.observe(anew=anew)
-        score()  # for the ranges alone: scores of two precisions would not rank together
-        self.inner.load_state_dict(before)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -208,3 +225,213 @@ class _WithIntegers(Delegating):
             self._twin.mark()
             self._twin.resume(tensors, ranges)
             self._scored, self._since, self._gap, self._before = scored, since, gap, moved
+
+
+class Int8Copy:
+    """A copy of a model in integers, brought up to date and calibrated when its methods are called.
+
+    A BatchNorm that follows a layer, and a ReLU that follows that, are done within the layer, and
+    bytes go straight from one layer to the next, where a symbolic trace of the model shows that
+    nothing else reads what is between. A model that cannot be traced is quantised layer by layer.
+
+    Args:
+        model: in training, on the CPU; it is only read.
+
+    Attributes:
+        model: the copy, which computes in full precision until it is quantised.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        for name, module in model.named_modules():
+            if isinstance(module, REFUSED):
+                raise ConfigurationError(
+                    f"{name or 'the model'} is a {type(module).__name__}, which has no int8 "
+                    "form; Int8 is for convolutional and linear nets. Score with Forward() or "
+                    "Synced(Forward(), every=...)"
+                )
+        self.model = copy_model(model)
+        graph = _traced(model)
+        self._original = model
+        self._tensors = tensors_of(self.model)
+        self._copied: dict[int, int] = {}
+        self._marked: dict[int, int] = {}
+        self._layers = _exchange(self.model)
+        if not self._layers:
+            raise ConfigurationError(
+                f"{type(model).__name__} has no Conv2d or Linear of 32 bits that int8 could speed "
+                "up; score with Forward()"
+            )
+        if graph is not None:
+            _Fusion(self.model, graph).fuse()
+        spans = (span for layer in self._layers for span in (layer.takes, layer.gives))
+        self._ranges = list(dict.fromkeys(span for span in spans if span is not None))
+
+    def update(self) -> None:
+        """Give the copy the weights and buffers that the model has now."""
+        overwrite(self._tensors, tensors_of(self._original))
+        self._copied = _versions(self._original)
+
+    def is_behind(self) -> bool:
+        """Return whether the model's weights or buffers have changed since `update()`.
+
+        Changes are counted by torch, which is not told of those through `.data`.
+        """
+        return self._copied != _versions(self._original)
+
+    def mark(self) -> None:
+        """Count changes from now on."""
+        self._marked = _versions(self._original)
+
+    def changes(self) -> int:
+        """Return how often training has written to a weight since `mark()`, to the most written."""
+        versions = _versions(self._original).items()
+        return max((n - self._marked.get(key, n) for key, n in versions), default=0)
+
+    def observe(self, *, anew: bool) -> None:
+        """Compute in full precision and note ranges, those seen before too unless `anew`."""
+        for span in self._ranges if anew else ():
+            span.low, span.high = 0.0, 0.0
+        for layer in self._layers:
+            layer.observe()
+
+    def quantise(self) -> None:
+        """Compute in integers, with the weights and the ranges as they are."""
+        for layer in self._layers:
+            layer.quantise()
+
+    def ranges(self) -> list[tuple[float, float]]:
+        return [(span.low, span.high) for span in self._ranges]
+
+    def weights(self) -> dict[str, Tensor]:
+        return cloned(self._tensors)
+
+    def resume(self, weights: dict[str, Tensor], ranges: list[tuple[float, float]]) -> None:
+        """Go on from `weights()` and `ranges()`, in integers."""
+        overwrite(self._tensors, weights)
+        for span, (low, high) in zip(self._ranges, ranges, strict=True):
+            span.low, span.high = low, high
+        self.quantise()
+
+
+def _versions(model: nn.Module) -> dict[int, int]:
+    """Return how often each parameter and buffer was written to, by its identity."""
+    tensors = (*model.parameters(), *model.buffers())
+    return {id(t): 0 if t.is_inference() else t._version for t in tensors}
+
+
+def _traced(model: nn.Module) -> fx.Graph | None:
+    """Return how values flow through a model; None where that depends on the values."""
+    twin = copy_model(model).eval()  # tracing writes into what it traces
+    try:
+        return fx.Tracer().trace(twin)
+    except Exception:  # what a forward does with symbols is anybody's guess
+        return None
+
+
+def _exchange(model: nn.Module) -> list[Int8Layer]:
+    """Put layers in integers in the place of those that can be, wherever they are."""
+    made: dict[nn.Module, Int8Layer] = {}
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if type(child) is nn.MaxPool2d and _side(child) > 1:
+                parent._modules[name] = PatchMaximum(child, _side(child))
+            elif child is not None and _is_plain(child):
+                made[child] = made.get(child) or FORMS[type(child)](child)
+                parent._modules[name] = made[child]
+    return list(made.values())
+
+
+def _is_plain(module: nn.Module) -> bool:
+    # exact types: a subclass may compute something else, and a parametrised layer is one
+    if type(module) is nn.Conv2d and (
+        module.padding_mode != "zeros" or isinstance(module.padding, str)
+    ):
+        return False
+    return type(module) in FORMS and module.weight.dtype is torch.float32
+
+
+class _Fusion:
+    """What a trace allows to be done within layers.
+
+    Args:
+        model: the copy, with layers in integers.
+        graph: how values flow through it.
+    """
+
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+        named = dict(model.named_modules(remove_duplicate=False))
+        called = [node for node in graph.nodes if node.op == "call_module"]
+        self._model = model
+        self._called = {node: named[str(node.target)] for node in called}
+        count = Counter(self._called.values())
+        self._once = {node: part for node, part in self._called.items() if count[part] == 1}
+
+    def fuse(self) -> None:
+        """Fold what follows each layer into it, then let bytes pass between layers."""
+        layers = {n: part for n, part in self._once.items() if isinstance(part, Int8Layer)}
+        ends = {node: self._fold(layer, node) for node, layer in layers.items()}
+        for node, layer in layers.items():
+            if layer.relu:
+                self._connect(layer, ends[node])
+
+    def _fold(self, layer: Int8Layer, node: fx.Node) -> fx.Node:
+        """Return the node whose value the layer gives once BatchNorm and ReLU are in it."""
+        follower = _only_user(node)
+        norm = None if follower is None else self._once.get(follower)
+        if (
+            follower is not None
+            and isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
+            and type(norm) is NORMS[type(layer.inner)]
+            and norm.running_mean is not None
+            and norm.running_mean.dtype is torch.float32
+        ):
+            self._drop(norm)
+            layer.norm = norm
+            node, follower = follower, _only_user(follower)
+        if follower is not None and (
+            type(self._called.get(follower)) is nn.ReLU or follower.target in RELUS
+        ):
+            layer.relu = True  # a ReLU twice is a ReLU, so it may stay where it is
+            if follower in self._once:
+                self._drop(self._once[follower])
+            node = follower
+        return node
+
+    def _connect(self, layer: Int8Layer, end: fx.Node) -> None:
+        """Let a layer hand on bytes if all that read them, perhaps after pooling, take bytes."""
+        readers: list[Int8Layer | PatchMaximum] = []
+        waiting = list(end.users)
+        while waiting:
+            user = waiting.pop()
+            module = self._once.get(user)
+            if isinstance(module, PatchMaximum) and all(map(self._takes_bytes, user.users)):
+                waiting.extend(user.users)
+            elif isinstance(module, Int8Layer | PatchMaximum):
+                readers.append(module)
+            else:
+                return
+        if readers:
+            layer.gives = Range()
+            for reader in readers:
+                reader.takes = layer.gives
+
+    def _takes_bytes(self, node: fx.Node) -> bool:
+        return isinstance(self._once.get(node), Int8Layer | PatchMaximum)
+
+    def _drop(self, module: nn.Module) -> None:
+        for parent in list(self._model.modules()):
+            for name, child in parent._modules.items():
+                if child is module:
+                    parent._modules[name] = nn.Identity()
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _side(pool: nn.MaxPool2d) -> int:
+    """Return the side of the patches of a pooling whose patches do not overlap, else 0."""
+    sizes = {pool.kernel_size, pool.stride} if isinstance(pool.kernel_size, int) else set()
+    plain = pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1))
+    whole = not pool.ceil_mode and not pool.return_indices
+    return int(pool.kernel_size) if len(sizes) == 1 and plain and whole else 0  # ty: ignore

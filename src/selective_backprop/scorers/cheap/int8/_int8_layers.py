@@ -23,10 +23,6 @@ class Range:
     """
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew: nothing was seen."""
         self.low, self.high = 0.0, 0.0
 
     def cover(self, values: Tensor) -> None:
@@ -82,13 +78,11 @@ class Int8Layer(nn.Module, ABC, Generic[INNER]):
         self.observing = True
 
     @property
-    def weight(self) -> Tensor:
-        """The weights in full precision, for code that asks a layer for them."""
+    def weight(self) -> Tensor:  # this and `bias` are for code that asks a layer for them
         return self.inner.weight
 
     @property
     def bias(self) -> Tensor | None:
-        """The bias in full precision."""
         return self.inner.bias
 
     def fold(self) -> tuple[Tensor, Tensor | None]:
@@ -151,25 +145,23 @@ class Int8Layer(nn.Module, ABC, Generic[INNER]):
 class Int8Conv2d(Int8Layer[nn.Conv2d]):
     """A convolution of images."""
 
+    @property
     def _geometry(self) -> tuple[Any, ...]:
         inner = self.inner
         return list(inner.stride), list(inner.padding), list(inner.dilation), inner.groups
 
     def pack(self, integers: Tensor, scales: Tensor) -> Tensor:
-        """Return integer weights in the order that the processor wants."""
         taken = self.takes.scale, self.takes.zero
-        return torch.ops.onednn.qconv_prepack(integers, scales, *taken, *self._geometry(), None)
+        return torch.ops.onednn.qconv_prepack(integers, scales, *taken, *self._geometry, None)
 
     def compute(self, given: Tensor, activation: str) -> Tensor:
-        """Return the output for bytes, one image at least."""
         return torch.ops.onednn.qconv2d_pointwise(
             *(given, *self._in, self._packed, self._scales, self._zeros, self._bias),
-            *(*self._geometry(), self._out, 0, self._type, activation, [], ""),
+            *(*self._geometry, self._out, 0, self._type, activation, [], ""),
         )
 
     def compute_exactly(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the output in full precision."""
-        return functional.conv2d(inputs, weight, bias, *self._geometry())
+        return functional.conv2d(inputs, weight, bias, *self._geometry)
 
 
 @final
@@ -177,11 +169,9 @@ class Int8Linear(Int8Layer[nn.Linear]):
     """A linear layer."""
 
     def pack(self, integers: Tensor, scales: Tensor) -> Tensor:
-        """Return integer weights in the order that the processor wants."""
         return torch.ops.onednn.qlinear_prepack(integers, None)
 
     def compute(self, given: Tensor, activation: str) -> Tensor:
-        """Return the output for bytes, of any number of leading axes."""
         outputs = torch.ops.onednn.qlinear_pointwise(
             *(given.flatten(0, -2), *self._in, self._packed, self._scales, self._zeros),
             *(self._bias, self._out, 0, self._type, activation, [], ""),
@@ -189,7 +179,6 @@ class Int8Linear(Int8Layer[nn.Linear]):
         return outputs.unflatten(0, given.shape[:-1]) if given.dim() > 2 else outputs
 
     def compute_exactly(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the output in full precision."""
         return functional.linear(inputs, weight, bias)
 
 

@@ -4,24 +4,32 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 from torch import multiprocessing, nn
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.options import check_device, check_whole, settle
 from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._model_copy import tensors_of
-from selective_backprop.scorers.cheap._synced import refuse_synced
-from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
+from selective_backprop.scorers.cheap._approximate import (
+    Both,
+    Check,
+    check_wrapper,
+    model_of,
+    start_checked,
+)
+from selective_backprop.scorers.cheap._synced import refuse_synced, saved_copy, tensors_of
 from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
+
+if TYPE_CHECKING:  # slow to import
+    from selective_backprop.scorers.cheap.pipelined._process_backend import ProcessBackend
+
+# Opens what scores with a copy of the model, given a first batch with its indices, and a seed.
+OpenBackend: TypeAlias = "Callable[[Any, int], ProcessBackend | StreamBackend]"
 
 
 @final
@@ -97,17 +105,16 @@ class Pipelined(AbstractScorer):
             ConfigurationError: if there is no model, or it cannot be scored with on the device
                 or in the process that was asked for.
         """
-        if context.model is None:
-            raise ConfigurationError(
-                "Pipelined() scores with a copy of the model, and there is none"
-            )
-        model = unwrapped(context.model)
+        model = model_of(self, context)
         home = _located(context.device or next((p.device for p in model.parameters()), None))
         away = home if self.device is None else _located(torch.device(self.device))
-        ahead = self._batches_ahead(context)
+        ahead = self.ahead
+        if ahead is None:
+            window = context.window or context.batch_size / (context.rate or 1.0)
+            ahead = max(1, math.ceil(window / context.batch_size))
         if home.type == away.type == "cpu":
             model = getattr(model, "_orig_mod", model)  # what compiled it stays here
-            open_backend = self._process(context, model, ahead)
+            open_backend = self._process(context, model, int(ahead))
         elif home.type == away.type == "cuda":
             open_backend = self._stream(context, model, home, away)
         else:
@@ -116,25 +123,14 @@ class Pipelined(AbstractScorer):
                 f"the model is on {home}, and {away} is to score. Take Synced instead"
             )
 
-        def begin(context: Context) -> Pair:
+        def begin(context: Context) -> Both:
             exact = start_scorer(self.scorer, replace(context, checks=False))
-            running = _RunningPipelined(
-                open_backend, model, exact, every=int(self.every), ahead=ahead
-            )
-            return Pair(running, exact, shared=False)
+            return _RunningPipelined(open_backend, model, exact, int(self.every), int(ahead)), exact
 
         advice = "Take a smaller every= or ahead="
-        return start_checked(
-            self, self.check, context, begin, advice=advice, interval=int(self.every)
-        )
+        return start_checked(self, context, begin, advice=advice, interval=int(self.every))
 
-    def _batches_ahead(self, context: Context) -> int:
-        if self.ahead is not None:
-            return int(self.ahead)
-        window = context.window or context.batch_size / (context.rate or 1.0)
-        return max(1, math.ceil(window / context.batch_size))
-
-    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenBackend":
+    def _process(self, context: Context, model: nn.Module, ahead: int) -> OpenBackend:
         from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
             FORK,
             ProcessBackend,
@@ -149,23 +145,20 @@ class Pipelined(AbstractScorer):
             )
         _check_untrained(context.losses)
 
-        def open_backend(first: Any, seed: int) -> ScoringBackend:
-            return ProcessBackend(
-                self.scorer,
-                context,
-                model,
-                first,
-                method=method,
-                threads=int(self.threads),
-                ahead=ahead,
-                seed=seed,
-            )
-
-        return open_backend
+        return lambda first, seed: ProcessBackend(
+            self.scorer,
+            context,
+            model,
+            first,
+            method=method,
+            threads=int(self.threads),
+            ahead=ahead,
+            seed=seed,
+        )
 
     def _stream(
         self, context: Context, model: nn.Module, home: torch.device, away: torch.device
-    ) -> "OpenBackend":
+    ) -> OpenBackend:
         if self.threads != 1 or self.start_method is not None:
             raise ConfigurationError(
                 f"threads={self.threads} and start_method={self.start_method!r} are of a second "
@@ -176,16 +169,12 @@ class Pipelined(AbstractScorer):
         return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
-OpenBackend = Callable[[Any, int], ScoringBackend]
-
-
 class _RunningPipelined(RunningScorer):
     def __init__(
         self,
         open_backend: OpenBackend,
         model: nn.Module,
         exact: RunningScorer,
-        *,
         every: int,
         ahead: int,
     ) -> None:
@@ -196,7 +185,7 @@ class _RunningPipelined(RunningScorer):
         self._ahead = ahead
         self._begun = 0
         self._seed = torch.initial_seed()
-        self._backend: ScoringBackend | None = None
+        self._backend: ProcessBackend | StreamBackend | None = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
@@ -226,23 +215,19 @@ class _RunningPipelined(RunningScorer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         begun, seed, weights, scorer = Saved(state).fields("begun", "seed", "copy", "scorer")
-        count, number, like = begun.whole(), seed.whole(0, SEEDS - 1), tensors_of(self._model)
-        stays = count % self._every != 0
-        kept = weights.tensors(like) if stays else weights.maybe(lambda each: each.tensors(like))
+        count, number = begun.whole(), seed.whole(0, SEEDS - 1)
+        kept = saved_copy(weights, tensors_of(self._model), due=count % self._every == 0)
         if count or scorer.value is not None:
-            self._rehearse(scorer)
+            # Refuse now what the scorer within the backend, which is made later, would not take.
+            before = copy.deepcopy(self._exact.state_dict())
+            try:
+                with scorer.inside():
+                    self._exact.load_state_dict(scorer.value)
+            finally:
+                self._exact.load_state_dict(before)
         self._begun, self._seed = count, number
         self._kept = {"copy": kept, "scorer": scorer.value}
         self._backend = None
-
-    def _rehearse(self, state: Saved) -> None:
-        """Refuse what the scorer within the backend would not take: the backend is made later."""
-        before = copy.deepcopy(self._exact.state_dict())
-        try:
-            with state.inside():
-                self._exact.load_state_dict(state.value)
-        finally:
-            self._exact.load_state_dict(before)
 
 
 def _located(device: torch.device | None) -> torch.device:

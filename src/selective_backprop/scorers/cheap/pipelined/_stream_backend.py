@@ -13,12 +13,17 @@ from selective_backprop._batches.structure import map_leaves, move_batch
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._model_copy import copy_model, overwrite, tensors_of, update
-from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
+from selective_backprop.scorers.cheap._synced import (
+    cloned,
+    copy_model,
+    overwrite,
+    tensors_of,
+    update,
+)
 
 
 @final
-class StreamBackend(ScoringBackend):
+class StreamBackend:
     """A copy of the model that scores on a stream of its own. The host never waits.
 
     The training's stream gives weights to a second copy, from which the first one takes them
@@ -98,7 +103,7 @@ class StreamBackend(ScoringBackend):
     def weights(self) -> dict[str, Tensor]:
         """Return those of the copy, when all that was begun is scored."""
         self._join()
-        return {name: value.clone() for name, value in tensors_of(self._twin).items()}
+        return cloned(tensors_of(self._twin))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the scorer within must remember."""
