@@ -8,7 +8,6 @@ from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.scorers._excess import Excess, ReferenceLosses
 from selective_backprop.scorers._forward import Forward, Measure
 from selective_backprop.scorers._predictors import (
     AbstractPredictor,
@@ -16,12 +15,16 @@ from selective_backprop.scorers._predictors import (
     Crossing,
     GaussianProcess,
 )
-from selective_backprop.scorers._proxy import Proxy
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
+from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 from selective_backprop.scorers.cheap._approximate import Check
 from selective_backprop.scorers.cheap._early_exit import EarlyExit
-from selective_backprop.scorers.cheap._synced import Synced
-from selective_backprop.scorers.cheap._wrappers import Compiled, LowPrecision, LowResolution
+from selective_backprop.scorers.cheap._wrappers import (
+    Compiled,
+    LowPrecision,
+    LowResolution,
+    Synced,
+)
 from selective_backprop.scorers.cheap.int8._int8 import Int8
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
 

@@ -57,7 +57,8 @@ class Forward(AbstractScorer):
             model that caches tensors across calls would then fail to train.
 
     Raises:
-        ConfigurationError: if the measure is unknown, or a flag is no bool.
+        ConfigurationError: if the measure is unknown, a flag is no bool, or, at the start, the
+            training has no model, no losses or, where they are needed, no outputs.
 
     Source:
         The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.
@@ -79,23 +80,12 @@ class Forward(AbstractScorer):
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer.
-
-        Raises:
-            ConfigurationError: if the training has no model, no losses or, where they are
-                needed, no outputs.
-        """
         if context.model is None or context.losses is None:
             raise ConfigurationError("Forward() scores with the model, and there is none")
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return a running scorer that uses `model`, which need not be the one in training.
-
-        Raises:
-            ConfigurationError: if the training has no losses or, where they are needed, no
-                outputs.
-        """
+        """Return a running scorer that uses `model`, which need not be the one in training."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:

@@ -78,7 +78,6 @@ class Stale(AbstractScorer):
         return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer."""
         return _Recalling(start_scorer(self.scorer, context), self._recall)
 
     def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
@@ -156,7 +155,6 @@ class Predicted(AbstractScorer):
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer."""
         return _Recalling(start_scorer(self.scorer, context), self._recall)
 
     def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
@@ -236,7 +234,6 @@ class Recorded(AbstractScorer):
         )
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer."""
         if self.rescore is None:
             return _RunningRecorded(self, Stateless(_take_none))
         return _RunningRecorded(self, start_scorer(self.rescore, context))

@@ -62,8 +62,6 @@ class Confident(AbstractSelector):
         return Terms(rate, Draw.BERNOULLI, reweights=True, promises=False, confidence=True)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             odds = (2.0 * misses(scores)).clamp(self.floor, 1.0)
             rows = draw_coins(odds, generator)
@@ -119,8 +117,6 @@ class BelowMean(AbstractSelector):
         return Terms(rate, Draw.BERNOULLI, self.history, reweights=True, promises=False)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def prune(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             # In the scores' own precision, in which the mean of equal scores is not above them.
             mean = history.mean().to(scores)
@@ -199,7 +195,6 @@ class Hide(AbstractSelector):
         return self.share * factors[-1] if factors else self.share
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
         return _RunningHide(self)
 
 
@@ -310,7 +305,6 @@ class NoiseBudget(AbstractSelector):
         )
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
         return _RunningBudget(self)
 
 

@@ -49,8 +49,6 @@ class Everything(AbstractSelector):
         return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def keep_all(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             return Choice(torch.arange(scores.shape[0], device=scores.device))
 
@@ -84,8 +82,6 @@ class Uniform(AbstractSelector):
         return Terms(self.rate, Draw(self.draw), needs_scores=False)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             size = scores.shape[0]
             return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
@@ -120,7 +116,6 @@ class Top(AbstractSelector):
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
         return _extremes(context, largest=True)
 
 
@@ -147,7 +142,6 @@ class Bottom(AbstractSelector):
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
         return _extremes(context, largest=False)
 
 
@@ -197,8 +191,6 @@ class Percentile(AbstractSelector):
         return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
@@ -290,8 +282,6 @@ class Proportional(AbstractSelector):
         return Terms(1.0 / self.presample, reweights=self.bias > 0.0, replaces=True)
 
     def start(self, context: Context) -> RunningSelector:
-        """Return the running selector."""
-
         def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             size = scores.shape[0]
             mass = scores.double().clamp(min=0.0)

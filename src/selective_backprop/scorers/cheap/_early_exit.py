@@ -28,7 +28,7 @@ from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers._proxy import check_factory, load_learner, name_of
+from selective_backprop.scorers._second_model import check_factory, load_learner, name_of
 from selective_backprop.scorers.cheap._approximate import Check, check_check, start_checked
 
 
@@ -64,7 +64,8 @@ class EarlyExit(AbstractScorer):
             batch statistics), instead of eval mode.
 
     Raises:
-        ConfigurationError: if a name or a function is none.
+        ConfigurationError: if a name or a function is none; at the start, if the training has no
+            model or no losses, the model no such module, or `make_head` makes none.
 
     Source:
         Teerapittayanon et al. 2016, arXiv:1709.01686 (BranchyNet), exit early to predict; a head
@@ -102,12 +103,7 @@ class EarlyExit(AbstractScorer):
         return Needs(learns=True)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer, with a new head on the training's device.
-
-        Raises:
-            ConfigurationError: if the training has no model or no losses, the model no such
-                module, or `make_head` makes none.
-        """
+        """Return the running scorer, with a new head on the training's device."""
         model, losses, device = context.model, context.losses, context.device
         if model is None or losses is None:
             raise ConfigurationError(

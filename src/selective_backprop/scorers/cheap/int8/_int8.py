@@ -30,14 +30,14 @@ from selective_backprop.scorers.cheap._approximate import (
     model_of,
     start_with_other_model,
 )
-from selective_backprop.scorers.cheap._synced import (
+from selective_backprop.scorers.cheap._wrappers import (
+    Compiled,
     cloned,
     copy_model,
     overwrite,
     refuse_synced,
     tensors_of,
 )
-from selective_backprop.scorers.cheap._wrappers import Compiled
 from selective_backprop.scorers.cheap.int8._int8_layers import (
     Int8Conv2d,
     Int8Layer,
@@ -88,7 +88,9 @@ class Int8(AbstractScorer):
             batches of a check are spread from one calibration to the next.
 
     Raises:
-        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped.
+        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped; at the
+            start, if there is no model, it is not on a CPU, torch has no operations in integers
+            here, or the model cannot be copied or has nothing to quantise.
 
     Source:
         Jacob et al. 2018, arXiv:1712.05877, section 2, for inference in integers.
@@ -124,16 +126,9 @@ class Int8(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs, of a copy."""
         return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer, with a copy of the model.
-
-        Raises:
-            ConfigurationError: if there is no model, it is not on a CPU, torch has no operations
-                in integers here, or the model cannot be copied or has nothing to quantise.
-        """
         model = model_of(self, context)
         model = getattr(model, "_orig_mod", model)  # of what torch.compile returned
         device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
@@ -149,7 +144,6 @@ class Int8(AbstractScorer):
             )
         with kept_random_streams(context.device):  # a trace runs the model's code
             twin = Int8Copy(model)
-
         return start_with_other_model(
             self,
             context,
@@ -388,14 +382,17 @@ class _Fusion:
             self._drop(norm)
             layer.norm = norm
             node, follower = follower, _only_user(follower)
-        if follower is not None and (
-            type(self._called.get(follower)) is nn.ReLU or follower.target in RELUS
-        ):
+        if follower is not None and self._is_relu(follower):
             layer.relu = True  # a ReLU twice is a ReLU, so it may stay where it is
             if follower in self._once:
                 self._drop(self._once[follower])
             node = follower
         return node
+
+    def _is_relu(self, node: fx.Node) -> bool:
+        if node in self._called:
+            return type(self._called[node]) is nn.ReLU
+        return node.target in RELUS
 
     def _connect(self, layer: Int8Layer, end: fx.Node) -> None:
         """Let a layer hand on bytes if all that read them, perhaps after pooling, take bytes."""

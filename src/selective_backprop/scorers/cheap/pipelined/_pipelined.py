@@ -22,7 +22,7 @@ from selective_backprop.scorers.cheap._approximate import (
     model_of,
     start_checked,
 )
-from selective_backprop.scorers.cheap._synced import refuse_synced, saved_copy, tensors_of
+from selective_backprop.scorers.cheap._wrappers import refuse_synced, saved_copy, tensors_of
 from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
 
 if TYPE_CHECKING:  # slow to import
@@ -69,7 +69,9 @@ class Pipelined(AbstractScorer):
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
-        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.
+        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped; at the
+            start, if there is no model, or it cannot be scored with on the device or in the
+            process that was asked for.
     """
 
     scorer: AbstractScorer
@@ -99,12 +101,7 @@ class Pipelined(AbstractScorer):
         return replace(self.scorer.needs, defers=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer; the copy is made at the first scored batch.
-
-        Raises:
-            ConfigurationError: if there is no model, or it cannot be scored with on the device
-                or in the process that was asked for.
-        """
+        """Return the running scorer; the copy is made at the first scored batch."""
         model = model_of(self, context)
         home = _located(context.device or next((p.device for p in model.parameters()), None))
         away = home if self.device is None else _located(torch.device(self.device))

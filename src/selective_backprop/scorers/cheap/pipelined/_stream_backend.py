@@ -13,7 +13,7 @@ from selective_backprop._batches.structure import map_leaves, move_batch
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._synced import (
+from selective_backprop.scorers.cheap._wrappers import (
     cloned,
     copy_model,
     overwrite,

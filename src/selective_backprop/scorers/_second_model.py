@@ -1,12 +1,13 @@
-"""A small model scores for the large one, and is trained beside it on the same batches."""
+"""Scorers that use a second model: its losses as a reference, or a small model's as scores."""
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -17,8 +18,120 @@ from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    check_inner,
+    start_scorer,
+)
 from selective_backprop.scorers._forward import Forward
+
+
+@final
+class ReferenceLosses:
+    """One loss per example of a data set, from a model that was trained beforehand.
+
+    Args:
+        losses: `[example]`, in the data set's order; finite. Copied.
+
+    Raises:
+        ConfigurationError: if they are not one finite number per example.
+    """
+
+    def __init__(self, losses: Tensor) -> None:
+        if not isinstance(losses, Tensor) or losses.ndim != 1 or not losses.numel():
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise ConfigurationError(
+                f"reference losses are {found}; a tensor of one loss per example is needed, in "
+                "the data set's order"
+            )
+        self._losses = losses.detach().to("cpu", torch.float32, copy=True)
+        if not bool(self._losses.isfinite().all()):
+            bad = (~self._losses.isfinite()).nonzero().flatten()
+            raise ConfigurationError(
+                f"{len(bad)} of {len(losses)} reference losses are not finite, of examples "
+                f"{bad[:10].tolist()}; every example needs one"
+            )
+        data = self._losses.numpy().tobytes()
+        self._digest = hashlib.blake2b(data, digest_size=6).hexdigest()
+
+    def __len__(self) -> int:
+        return self._losses.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReferenceLosses) and torch.equal(self._losses, other._losses)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"ReferenceLosses({len(self)} examples, digest {self._digest})"
+
+    @property
+    def losses(self) -> Tensor:
+        """A copy of the losses, `[example]`, float32."""
+        return self._losses.clone()
+
+
+@final
+@dataclass(frozen=True)
+class Excess(AbstractScorer):
+    """Score each candidate by how far its score is above a reference loss of the same example.
+
+    Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
+    low. Examples that the reference has learned and the model has not score high.
+
+    Args:
+        reference: one loss per example, from a reference model. Best train that model on other
+            examples, so that it has not learned these by heart.
+        scorer: scores the candidates.
+
+    Raises:
+        ConfigurationError: if there are no reference losses, the scorer cannot be wrapped, or, at
+            the start, the data set has another number of examples.
+
+    Source:
+        Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
+    """
+
+    reference: ReferenceLosses
+    scorer: AbstractScorer
+
+    def __post_init__(self) -> None:
+        check_instance("reference", self.reference, ReferenceLosses, "ReferenceLosses(losses)")
+        check_inner(self.scorer)
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, besides what the wrapped scorer needs."""
+        return replace(self.scorer.needs, indices=True)
+
+    def start(self, context: Context) -> RunningScorer:
+        if context.examples != len(self.reference):
+            raise ConfigurationError(
+                f"there are reference losses of {len(self.reference)} examples, and the data set "
+                f"has {context.examples}"
+            )
+        return _RunningExcess(self.reference.losses, start_scorer(self.scorer, context))
+
+
+class _RunningExcess(Delegating):
+    def __init__(self, reference: Tensor, inner: RunningScorer) -> None:
+        super().__init__(inner)
+        self._reference = reference
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._above_reference(self.inner.score(batch, indices), indices)
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._above_reference(self.inner.score_exactly(batch, indices), indices)
+
+    def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
+        self._reference = self._reference.to(scores.device)
+        assert indices is not None  # the loader refuses streams
+        return scores - self._reference[indices.to(scores.device)]
 
 
 @final
@@ -35,7 +148,8 @@ class Proxy(AbstractScorer):
         forward: how the proxy scores.
 
     Raises:
-        ConfigurationError: if a factory is no function, or `forward` is no `Forward`.
+        ConfigurationError: if a factory is no function, `forward` is no `Forward`, or, at the
+            start, the training has no losses.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
@@ -62,11 +176,7 @@ class Proxy(AbstractScorer):
         return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer, with a new model on the training's device.
-
-        Raises:
-            ConfigurationError: if the training has no losses.
-        """
+        """Return the running scorer, with a new model on the training's device."""
         if context.losses is None:
             raise ConfigurationError("Proxy() scores by losses, and there are none")
         with kept_random_streams(context.device):  # making a loader must not move them
