@@ -64,17 +64,9 @@ class Check:
 class Comparison:
     """A check at work.
 
-    Args:
-        check: when to compare, and which agreement is too low.
-        rate: the share that the training selects, or None if that is not known.
-        name: of the cheap scorer, for the warning.
-        advice: what to do where agreement is low, for the warning.
-        stride: only every so many scored batches one is compared, where a cheap scorer is not
-            equally exact all the time.
-
-    Attributes:
-        agreement: what the last check found, or None before the first has ended.
-        checked: candidates scored a second time so far.
+    `agreement` is what the last check found, `checked` how many candidates were scored twice.
+    Only every `stride`-th scored batch is compared, where a cheap scorer is not equally exact all
+    the time. `name` and `advice` are for the warning that agreement is low.
     """
 
     def __init__(
@@ -164,13 +156,9 @@ class Comparison:
 
 @final
 class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply, and at times exactly too.
+    """A running scorer that scores cheaply and, once it is ready and a check is due, exactly too.
 
-    Args:
-        cheap: what is selected by; if it calls the exact one, both share what they remember.
-        exact: what it approximates, unless that is an approximation itself.
-        comparison: says when both are used; None for never.
-        ready: returns whether the cheap one can be compared with the exact one yet.
+    If the cheap scorer calls the exact one, both share what they learn and remember.
     """
 
     def __init__(
@@ -241,10 +229,11 @@ def start_checked(
 ) -> ApproximateScorer:
     """Return a cheap scorer at work, which is compared with the exact one as its check says.
 
+    Scorers inside a checked one are not checked, since the whole is compared with exact scores.
+
     Args:
         scorer: the cheap scorer's specification, with its field `check`.
-        context: of the training. Scorers inside a checked one are not checked, since the whole is
-            compared with exact scores.
+        context: of the training.
         begin: returns the cheap and the exact scorer in a context.
         advice: what to do where agreement is low.
         interval: over how many scored batches the batches of a check are spread.
@@ -267,16 +256,7 @@ def start_with_other_model(
     advice: str,
     interval: int = 1,
 ) -> ApproximateScorer:
-    """Return a cheap scorer whose inner one scores with another form of the model.
-
-    Args:
-        scorer: as for `start_checked`, with its field `scorer`.
-        context: of the training.
-        model: the other form.
-        wrap: returns the cheap scorer around the inner one.
-        advice: as for `start_checked`.
-        interval: as for `start_checked`.
-    """
+    """Return a cheap scorer at work: `wrap` of the inner one, which scores with `model`."""
 
     def begin(context: Context) -> Both:
         cheap = wrap(start_scorer(scorer.scorer, replace(context, model=model)))

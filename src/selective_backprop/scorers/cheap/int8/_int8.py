@@ -2,9 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 import torch
 from torch import Tensor, fx, nn
@@ -39,9 +38,7 @@ from selective_backprop.scorers.cheap._wrappers import (
     tensors_of,
 )
 from selective_backprop.scorers.cheap.int8._int8_layers import (
-    Int8Conv2d,
     Int8Layer,
-    Int8Linear,
     PatchMaximum,
     Range,
     is_available,
@@ -56,8 +53,7 @@ REFUSED = (
     nn.TransformerEncoderLayer,
     nn.TransformerDecoderLayer,
 )
-FORMS: dict[type, Callable[..., Int8Layer]] = {nn.Conv2d: Int8Conv2d, nn.Linear: Int8Linear}
-NORMS = {nn.Conv2d: nn.BatchNorm2d, nn.Linear: nn.BatchNorm1d}
+NORMS: dict[type, type] = {nn.Conv2d: nn.BatchNorm2d, nn.Linear: nn.BatchNorm1d}
 RELUS = (functional.relu, torch.relu, "relu", "relu_")
 
 
@@ -227,12 +223,7 @@ class Int8Copy:
     A BatchNorm that follows a layer, and a ReLU that follows that, are done within the layer, and
     bytes go straight from one layer to the next, where a symbolic trace of the model shows that
     nothing else reads what is between. A model that cannot be traced is quantised layer by layer.
-
-    Args:
-        model: in training, on the CPU; it is only read.
-
-    Attributes:
-        model: the copy, which computes in full precision until it is quantised.
+    `model` is the copy, which computes in full precision until it is quantised.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -329,28 +320,22 @@ def _exchange(model: nn.Module) -> list[Int8Layer]:
         for name, child in list(parent._modules.items()):
             if type(child) is nn.MaxPool2d and _side(child) > 1:
                 parent._modules[name] = PatchMaximum(child, _side(child))
-            elif child is not None and _is_plain(child):
-                made[child] = made.get(child) or FORMS[type(child)](child)
+            elif _is_plain(child):
+                made[child] = made.get(child) or Int8Layer(child)
                 parent._modules[name] = made[child]
     return list(made.values())
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _is_plain(module: nn.Module | None) -> TypeGuard[nn.Conv2d | nn.Linear]:
     # exact types: a subclass may compute something else, and a parametrised layer is one
-    if type(module) is nn.Conv2d and (
-        module.padding_mode != "zeros" or isinstance(module.padding, str)
-    ):
-        return False
-    return type(module) in FORMS and module.weight.dtype is torch.float32
+    if type(module) is nn.Conv2d:
+        plain = module.padding_mode == "zeros" and not isinstance(module.padding, str)
+        return plain and module.weight.dtype is torch.float32
+    return type(module) is nn.Linear and module.weight.dtype is torch.float32
 
 
 class _Fusion:
-    """What a trace allows to be done within layers.
-
-    Args:
-        model: the copy, with layers in integers.
-        graph: how values flow through it.
-    """
+    """What a trace of a model, whose layers are in integers by now, allows to be done in them."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
         named = dict(model.named_modules(remove_duplicate=False))

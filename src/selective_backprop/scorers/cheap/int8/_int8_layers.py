@@ -1,8 +1,7 @@
 """Convolutional and linear layers that compute in 8-bit integers, and what ranges they cover."""
 
-from abc import ABC, abstractmethod
 from functools import cache
-from typing import Any, Generic, TypeVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +10,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 HEADROOM = 1.1  # weights go on moving after a range was taken
 STEPS = 255  # of an unsigned byte
-INNER = TypeVar("INNER", nn.Conv2d, nn.Linear)
 
 
 class Range:
-    """The values that a tensor takes, and with it the step of its integers.
-
-    Attributes:
-        low: the lowest value seen, at most 0.
-        high: the highest, at least 0.
-    """
+    """The values that a tensor takes, and with it the step of its integers."""
 
     def __init__(self) -> None:
-        self.low, self.high = 0.0, 0.0
+        self.low, self.high = 0.0, 0.0  # 0 is always within
 
     def cover(self, values: Tensor) -> None:
         """Widen the range to what these values are."""
@@ -52,25 +45,25 @@ def to_bytes(values: Tensor, scale: float, zero: int) -> Tensor:
     return steps.to(torch.int8).view(torch.uint8).bitwise_xor_(128)
 
 
-class Int8Layer(nn.Module, ABC, Generic[INNER]):
-    """A layer in integers, with a following BatchNorm folded in and perhaps a ReLU.
+@final
+class Int8Layer(nn.Module):
+    """A layer in integers, with a following BatchNorm in eval mode and perhaps a ReLU done in it.
 
-    It computes in full precision while `observing`, and takes note of its input's range.
-
-    Args:
-        inner: the layer in full precision, which keeps the weights.
+    `inner` keeps the weights in full precision. While `observing`, the layer computes in full
+    precision and takes note of its input's range.
 
     Attributes:
         takes: the range of its input, which layers that read the same tensor share.
         gives: the range in which it hands on bytes to other such layers; None for float.
-        norm: a BatchNorm in eval mode that follows and is done here.
-        relu: whether a ReLU that follows is done here.
-        observing: whether to compute in full precision.
     """
 
-    def __init__(self, inner: INNER) -> None:
+    def __init__(self, inner: nn.Conv2d | nn.Linear) -> None:
         super().__init__()
         self.inner = inner
+        self._geometry: tuple[Any, ...] = ()
+        if isinstance(inner, nn.Conv2d):
+            geometry = inner.stride, inner.padding, inner.dilation
+            self._geometry = (*map(list, geometry), inner.groups)
         self.takes = Range()
         self.gives: Range | None = None
         self.norm: _BatchNorm | None = None
@@ -113,73 +106,32 @@ class Int8Layer(nn.Module, ABC, Generic[INNER]):
         shape = (-1, *[1] * (weight.dim() - 1))
         integers = (weight / self._scales.view(shape)).round_().to(torch.int8)
         self._zeros = torch.zeros(len(weight), dtype=torch.int64)
-        self._packed = self.pack(integers, self._scales)
         self._in = self.takes.scale, self.takes.zero
+        # The weights in the order that the processor wants.
+        if self._geometry:
+            self._packed = torch.ops.onednn.qconv_prepack(
+                integers, self._scales, *self._in, *self._geometry, None
+            )
+        else:
+            self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self._out = 1.0 if self.gives is None else self.gives.scale
         self._type = torch.float32 if self.gives is None else torch.uint8
         self.observing = False
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the layer gives, in bytes if `gives` says so."""
-        if not self.observing:
-            given = inputs if inputs.dtype is torch.uint8 else to_bytes(inputs, *self._in)
-            return self.compute(given, "relu" if self.relu else "none")
-        self.takes.cover(inputs)
-        outputs = self.compute_exactly(inputs, *self._folded)
-        return outputs.relu() if self.relu else outputs
-
-    @abstractmethod
-    def pack(self, integers: Tensor, scales: Tensor) -> Tensor:
-        """Return integer weights in the order that the processor wants."""
-
-    @abstractmethod
-    def compute(self, given: Tensor, activation: str) -> Tensor:
-        """Return the output for bytes."""
-
-    @abstractmethod
-    def compute_exactly(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the output in full precision."""
-
-
-@final
-class Int8Conv2d(Int8Layer[nn.Conv2d]):
-    """A convolution of images."""
-
-    @property
-    def _geometry(self) -> tuple[Any, ...]:
-        inner = self.inner
-        return list(inner.stride), list(inner.padding), list(inner.dilation), inner.groups
-
-    def pack(self, integers: Tensor, scales: Tensor) -> Tensor:
-        taken = self.takes.scale, self.takes.zero
-        return torch.ops.onednn.qconv_prepack(integers, scales, *taken, *self._geometry, None)
-
-    def compute(self, given: Tensor, activation: str) -> Tensor:
-        return torch.ops.onednn.qconv2d_pointwise(
-            *(given, *self._in, self._packed, self._scales, self._zeros, self._bias),
-            *(*self._geometry, self._out, 0, self._type, activation, [], ""),
-        )
-
-    def compute_exactly(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.conv2d(inputs, weight, bias, *self._geometry)
-
-
-@final
-class Int8Linear(Int8Layer[nn.Linear]):
-    """A linear layer."""
-
-    def pack(self, integers: Tensor, scales: Tensor) -> Tensor:
-        return torch.ops.onednn.qlinear_prepack(integers, None)
-
-    def compute(self, given: Tensor, activation: str) -> Tensor:
-        outputs = torch.ops.onednn.qlinear_pointwise(
-            *(given.flatten(0, -2), *self._in, self._packed, self._scales, self._zeros),
-            *(self._bias, self._out, 0, self._type, activation, [], ""),
-        )
+        if self.observing:
+            self.takes.cover(inputs)
+            compute = functional.conv2d if self._geometry else functional.linear
+            outputs = compute(inputs, *self._folded, *self._geometry)
+            return outputs.relu() if self.relu else outputs
+        given = inputs if inputs.dtype is torch.uint8 else to_bytes(inputs, *self._in)
+        operands = (*self._in, self._packed, self._scales, self._zeros, self._bias)
+        result = (self._out, 0, self._type, "relu" if self.relu else "none", [], "")
+        if self._geometry:
+            return torch.ops.onednn.qconv2d_pointwise(given, *operands, *self._geometry, *result)
+        outputs = torch.ops.onednn.qlinear_pointwise(given.flatten(0, -2), *operands, *result)
         return outputs.unflatten(0, given.shape[:-1]) if given.dim() > 2 else outputs
-
-    def compute_exactly(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.linear(inputs, weight, bias)
 
 
 @final
@@ -188,12 +140,7 @@ class PatchMaximum(nn.Module):
 
     Torch's own takes no images of bytes with more than 255 values, and slices of floats are slow.
 
-    Args:
-        inner: the pooling of floats.
-        side: of a patch, in both directions.
-
-    Attributes:
-        takes: the range of the bytes that come, where floats are to be handed on; else None.
+    `takes` is the range of the bytes that come, where floats are to be handed on.
     """
 
     def __init__(self, inner: nn.MaxPool2d, side: int) -> None:

@@ -392,15 +392,8 @@ def _end(process: Any, connection: Connection, owner: int) -> None:
 class ProcessBackend:
     """A copy of the model in a second process.
 
-    Args:
-        scorer: scores with the copy.
-        context: of the training.
-        model: the model to copy, without a wrapper.
-        first: a batch with its indices, to make room for.
-        method: how the process is started.
-        threads: that it computes with.
-        ahead: batches that are begun before the first is waited for.
-        seed: of the process's random streams.
+    Its memory has room for batches such as the `first`; larger ones get larger buffers. No more
+    than `ahead` batches are begun before the first is waited for.
 
     Raises:
         ConfigurationError: if something cannot be pickled where it must be.
@@ -413,11 +406,11 @@ class ProcessBackend:
         context: Context,
         model: nn.Module,
         first: Any,
+        seed: int,
         *,
         method: str,
         threads: int,
         ahead: int,
-        seed: int,
     ) -> None:
         self._model = model
         slots, size = find_slots(tensors_of(model))
