@@ -7,13 +7,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from selective_backprop._core.options import (
-    check_number,
-    check_rate,
-    check_whole,
-    choose,
-    settle,
-)
+from selective_backprop._core.options import check_number, check_rate, check_whole, choose, settle
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History, share_below
 from selective_backprop._sampling.context import Context
@@ -207,9 +201,7 @@ class Percentile(AbstractSelector):
 
 
 def selection_probability(
-    losses: Float[Tensor, " candidate"],
-    history: Float[Tensor, " recent"],
-    beta: float,
+    losses: Float[Tensor, " candidate"], history: Float[Tensor, " recent"], beta: float
 ) -> Float64[Tensor, " candidate"]:
     """Return the probability with which Selective-Backprop keeps each candidate.
 

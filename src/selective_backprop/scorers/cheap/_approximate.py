@@ -119,7 +119,7 @@ class Comparison:
                 f"{found.rate:.0%} of the candidates, less than least={self._check.least} (rank "
                 f"correlation {found.correlation:.2f}; {found.batches} batches, {found.candidates} "
                 "candidates): other examples are selected than exact scores would select. "
-                f"{self._advice}, or accept it with check=Check(least=...).",
+                f"{self._advice}, or accept it with check=Check(least=...)."
             )
 
     def state_dict(self) -> dict[str, Any]:

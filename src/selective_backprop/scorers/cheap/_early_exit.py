@@ -272,11 +272,7 @@ def _likely_weights(losses: Scores, rate: float) -> Scores:
 
 class _RunningEarlyExit(RunningScorer):
     def __init__(
-        self,
-        model: _Exit,
-        optimizer: Optimizer,
-        losses: LossesOf,
-        context: Context,
+        self, model: _Exit, optimizer: Optimizer, losses: LossesOf, context: Context
     ) -> None:
         self._model = model
         self._optimizer = optimizer

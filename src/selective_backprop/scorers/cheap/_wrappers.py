@@ -151,7 +151,7 @@ class LowPrecision(AbstractScorer):
         if is_slow(device, self.dtype):
             warn(
                 f"this {device.type} has no fast path for {self.dtype}: LowPrecision will likely "
-                f"cost more than it saves. Score with {self.scorer!r} itself here, or time both.",
+                f"cost more than it saves. Score with {self.scorer!r} itself here, or time both."
             )
 
         def begin(context: Context) -> Both:

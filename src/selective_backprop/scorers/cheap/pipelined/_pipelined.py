@@ -57,7 +57,7 @@ class Pipelined(AbstractScorer):
     else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
     random streams are its own, and it computes with the model as it is without `torch.compile`.
     Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
-    batches, beside three copies of the weights. A second stream takes two copies.
+    batches, beside two copies of the weights. A second stream takes two copies as well.
 
     A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
     there.

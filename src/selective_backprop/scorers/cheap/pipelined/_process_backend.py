@@ -172,8 +172,12 @@ class SharedBuffers(NamedTuple):
     """The memory that both processes see."""
 
     slots: dict[str, TensorSlot]  # of the model's parameters and buffers
-    weights: tuple[Tensor, Tensor]  # of those, two to take turns
+    weights: Tensor
     batches: list[Tensor]
+
+    def weights_by_name(self) -> dict[str, Tensor]:
+        """Return views of the weights."""
+        return {name: slot.of(self.weights) for name, slot in self.slots.items()}
 
 
 class WorkerState:
@@ -200,11 +204,9 @@ class WorkerState:
             warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
             self._scorer = start_scorer(setup.scorer, setup.context)
 
-    def renew(self, number: int, modes: bytes) -> None:
-        """Bring the copy up to date from a buffer; `modes` has 1 for a module in training."""
-        buffer = self._buffers.weights[number]
-        fresh = {name: slot.of(buffer) for name, slot in self._buffers.slots.items()}
-        overwrite(tensors_of(self._twin), fresh)
+    def renew(self, modes: bytes) -> None:
+        """Bring the copy up to date; `modes` has 1 for a module in training."""
+        overwrite(tensors_of(self._twin), self._buffers.weights_by_name())
         for module, training in zip(self._twin.modules(), modes, strict=True):
             module.training = bool(training)
 
@@ -416,14 +418,11 @@ class ProcessBackend:
         slots, size = find_slots(tensors_of(model))
         room = SharedMessage(first).size
         batches = [allocate(room) for _ in range(ahead + 1)]
-        self._buffers = SharedBuffers(slots, (allocate(size), allocate(size)), batches)
-        self._weights = [
-            {name: slot.of(buffer) for name, slot in slots.items()}
-            for buffer in self._buffers.weights
-        ]
-        self._unread: list[Future[Any] | None] = [None, None]
+        self._buffers = SharedBuffers(slots, allocate(size), batches)
+        self._weights = self._buffers.weights_by_name()
+        self._unread: Future[Any] | None = None
         self._busy: list[Future[Any] | None] = [None] * (ahead + 1)
-        self._renewed = self._begun = 0
+        self._begun = 0
         setup = WorkerSetup(
             scorer,
             replace(context, model=model, checks=False),
@@ -460,17 +459,15 @@ class ProcessBackend:
         return scores
 
     def _renew(self, tensors: dict[str, Tensor]) -> None:
-        number = self._renewed % 2
-        if (unread := self._unread[number]) is not None:
-            self._process.settle(unread)
-        overwrite(self._weights[number], tensors)
+        if self._unread is not None:
+            self._process.settle(self._unread)
+        overwrite(self._weights, tensors)
         modes = bytes(module.training for module in self._model.modules())
-        self._unread[number] = self._process.ask(WorkerState.renew, number, modes)
-        self._renewed += 1
+        self._unread = self._process.ask(WorkerState.renew, modes)
 
     def weights(self) -> dict[str, Tensor]:
         """Return copies of the weights last sent."""
-        return cloned(self._weights[(self._renewed - 1) % 2])
+        return cloned(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the scorer within must remember, when all that was begun is scored."""
