@@ -183,30 +183,24 @@ class Delegating(RunningScorer):
 
     @property
     def agreement(self) -> Agreement | None:
-        """The wrapped scorer's `agreement`."""
         return self.inner.agreement
 
     @property
     def checked(self) -> int:
-        """The wrapped scorer's `checked`."""
         return self.inner.checked
 
     @property
     def so_far(self) -> Agreement | None:
-        """The wrapped scorer's `so_far`."""
         return self.inner.so_far
 
     def learn(self, batch: Any) -> None:
-        """Let the wrapped scorers learn."""
         for part in self.parts:
             part.learn(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped scorer's state."""
         return self.inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the wrapped scorer go on from `state_dict()`."""
         self.inner.load_state_dict(state)
 
 

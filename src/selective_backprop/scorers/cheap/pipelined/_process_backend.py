@@ -92,7 +92,7 @@ def allocate(size: int) -> Tensor:
         ) from error
 
 
-class SharedMessage:
+class SharedMessage(pickle.Pickler):
     """A value of `size` bytes made ready for a buffer: its tensors are copied, the rest pickled.
 
     Raises:
@@ -101,19 +101,35 @@ class SharedMessage:
 
     def __init__(self, value: Any) -> None:
         file = io.BytesIO()
-        pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-        pickler.slots = []
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._slots: list[tuple[TensorSlot, Tensor]] = []
+        self._start = 0
         try:
-            pickler.dump(value)
+            self.dump(value)
         except UNSENDABLE as error:
             raise BatchError(
                 f"the batch cannot be sent to the process that scores: {error}. Let the collate "
                 "function return tensors, and others that can be pickled."
             ) from error
-        self._slots = pickler.slots
         self._bytes = file.getvalue()
-        self._start = self._slots[-1][0].stop if self._slots else 0
         self.size = self._start + len(self._bytes)
+
+    def persistent_id(self, obj: Any) -> TensorSlot | None:
+        """Return where a tensor is to be found; all else, and odd tensors, are pickled."""
+        if not isinstance(obj, Tensor):
+            return None
+        if obj.device.type != "cpu":
+            raise BatchError(
+                f"the batch has a tensor on {obj.device}, and the process that scores works on "
+                "the CPU, where the model is; move the batch there"
+            )
+        special = obj.layout != torch.strided or obj.is_nested or obj.is_quantized
+        if type(obj) is not Tensor or special:
+            return None
+        slot = TensorSlot.after(self._start, obj)
+        self._slots.append((slot, obj))
+        self._start = slot.stop
+        return slot
 
     @torch.no_grad()
     def write(self, buffer: Tensor) -> tuple[int, int]:
@@ -129,25 +145,6 @@ def read(buffer: Tensor, start: int, stop: int) -> Any:
     unpickler = _Unpickler(io.BytesIO(buffer.numpy()[start:stop].tobytes()))
     unpickler.buffer = buffer
     return unpickler.load()
-
-
-class _Pickler(pickle.Pickler):
-    slots: list[tuple[TensorSlot, Tensor]]
-
-    def persistent_id(self, value: Any) -> TensorSlot | None:
-        if not isinstance(value, Tensor):
-            return None
-        if value.device.type != "cpu":
-            raise BatchError(
-                f"the batch has a tensor on {value.device}, and the process that scores works on "
-                "the CPU, where the model is; move the batch there"
-            )
-        special = value.layout != torch.strided or value.is_nested or value.is_quantized
-        if type(value) is not Tensor or special:
-            return None  # pickled by value
-        slot = TensorSlot.after(self.slots[-1][0].stop if self.slots else 0, value)
-        self.slots.append((slot, value))
-        return slot
 
 
 class _Unpickler(pickle.Unpickler):
