@@ -274,11 +274,6 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
     return unwrapped(context.model)
 
 
-def check_check(check: Any) -> None:
-    """Refuse what is neither a check nor None."""
-    check_instance("check", check, Check, "Check(batches=8)", optional=True)
-
-
 def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
     """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
@@ -287,7 +282,7 @@ def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
     """
     scorer = wrapper.scorer
     check_inner(scorer)
-    check_check(wrapper.check)
+    check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
     if not other_model:
         return
     name = type(wrapper).__name__

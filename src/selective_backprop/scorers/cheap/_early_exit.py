@@ -21,7 +21,7 @@ from selective_backprop._core.isolation import (
     uncached_autocast,
     unwrapped,
 )
-from selective_backprop._core.options import check_flag, settle
+from selective_backprop._core.options import check_flag, check_instance, settle
 from selective_backprop._core.recording_signal import stop_recording
 from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
@@ -29,7 +29,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers._second_model import check_factory, load_learner, name_of
-from selective_backprop.scorers.cheap._approximate import Check, check_check, start_checked
+from selective_backprop.scorers.cheap._approximate import Check, start_checked
 
 
 @final
@@ -86,7 +86,7 @@ class EarlyExit(AbstractScorer):
             )
         check_factory("make_head", self.make_head)
         check_factory("make_optimizer", self.make_optimizer)
-        check_check(self.check)
+        check_instance("check", self.check, Check, "Check(batches=8)", optional=True)
         settle(self, check_flag, "training")
 
     def __repr__(self) -> str:
@@ -224,8 +224,13 @@ class _Exit(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         features = self.blocks.run(args, kwargs)
         stop_recording()  # what comes now is not what training will compute
-        with _full_precision(features.device):
-            features = _like_parameters(features, self.head)
+        kind, exact = features.device.type, nullcontext()
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            exact = torch.autocast(kind, enabled=False)  # under it, small gradients would become 0
+        like = next((p for p in self.head.parameters() if p.is_floating_point()), None)
+        with exact:
+            if like is not None and features.is_floating_point():
+                features = features.to(like.device, like.dtype)
             version = features._version
             outputs = self.head(features)
         if features._version != version:
@@ -243,22 +248,6 @@ class _Exit(nn.Module):
                 f"losses= or outputs= asks the model for {name!r}, and scores of an early exit "
                 "come from calling the model alone; call it as the training loop does"
             ) from None
-
-
-def _like_parameters(features: Tensor, head: nn.Module) -> Tensor:
-    """Return features where the head's parameters are, and in their precision."""
-    for parameter in head.parameters():
-        if features.is_floating_point() and parameter.dtype.is_floating_point:
-            return features.to(parameter.device, parameter.dtype)
-    return features
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which no autocast is in force: small gradients would become 0."""
-    kind = device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
 
 
 def _likely_weights(losses: Scores, rate: float) -> Scores:

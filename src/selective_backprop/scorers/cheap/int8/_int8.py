@@ -44,7 +44,6 @@ from selective_backprop.scorers.cheap.int8._int8_layers import (
     is_available,
 )
 
-FIRST_GAP = 1  # scored batches from the first calibration to the second
 UNNOTICED = 16  # scored batches after which weights are copied though nothing seems to change
 REFUSED = (
     nn.RNNBase,
@@ -163,8 +162,8 @@ class _WithIntegers(Delegating):
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         spec, twin = self._spec, self._twin
         if self._since >= self._gap or self._moved > spec.recalibrate_every:
-            least = max(FIRST_GAP, spec.calibration_batches, 2 * self._gap)
-            self._since, self._gap = 0, min(spec.recalibrate_every, least)
+            gap = max(spec.calibration_batches, 2 * self._gap)
+            self._since, self._gap = 0, min(spec.recalibrate_every, gap)
             self._before = 0
             twin.mark()
         calibrating = self._since < spec.calibration_batches
