@@ -101,7 +101,7 @@ def test_a_linear_layer_computes_what_plain_integers_do():
     twin.observe(anew=True)
     twin.model(inputs)
     twin.quantise()
-    low, high = twin.ranges()[0]
+    low, high = twin.ranges[0].low, twin.ranges[0].high
     expected = plain_int8_linear(
         inputs.tolist(), layer.weight.tolist(), layer.bias.tolist(), low, high, weight_limit()
     )
@@ -128,7 +128,7 @@ def test_while_it_observes_the_copy_computes_what_the_model_does():
     twin = Int8Copy(model)
     twin.observe(anew=True)
     assert torch.allclose(twin.model.eval()(batch()[0]), model.eval()(batch()[0]), atol=1e-5)
-    low, high = twin.ranges()[0]
+    low, high = twin.ranges[0].low, twin.ranges[0].high
     assert (low, high) == (batch()[0].min(), batch()[0].max())
 
 
@@ -277,7 +277,7 @@ def test_ranges_are_taken_anew_as_often_as_asked():
 
     def highest(factor: float) -> float:
         running.score((images * factor, targets), None)
-        return twin.ranges()[0][1] / float(images.max())
+        return twin.ranges[0].high / float(images.max())
 
     found = [highest(factor) for factor in (1, 3, 9, 5, 2, 1, 2, 4, 9)]
     assert found == pytest.approx([1, 3, 9, 9, 9, 9, 2, 4, 4])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, final
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.nn import functional
 
 from selective_backprop._core.errors import ConfigurationError
@@ -197,8 +197,8 @@ class _WithIntegers(Delegating):
             "since": self._since,
             "gap": self._gap,
             "moved": self._moved,
-            "copy": self._twin.weights(),
-            "ranges": [list(span) for span in self._twin.ranges()],
+            "copy": cloned(self._twin.tensors),
+            "ranges": [[span.low, span.high] for span in self._twin.ranges],
             "scorer": self.inner.state_dict(),
         }
 
@@ -207,12 +207,15 @@ class _WithIntegers(Delegating):
             "scored", "since", "gap", "moved", "copy", "ranges", "scorer"
         )
         scored, since, gap, moved = (each.whole() for each in counts)
-        tensors = weights.tensors(self._twin.weights())
-        pairs = [each.items(2) for each in spans.items(len(self._twin.ranges()))]
+        tensors = weights.tensors(self._twin.tensors)
+        pairs = [each.items(2) for each in spans.items(len(self._twin.ranges))]
         ranges = [(low.number(-math.inf, 0.0), high.number(0.0, math.inf)) for low, high in pairs]
         with loaded([(self.inner, scorer)]):
             self._twin.mark()
-            self._twin.resume(tensors, ranges)
+            overwrite(self._twin.tensors, tensors)
+            for span, (low, high) in zip(self._twin.ranges, ranges, strict=True):
+                span.low, span.high = low, high
+            self._twin.quantise()
             self._scored, self._since, self._gap, self._before = scored, since, gap, moved
 
 
@@ -236,7 +239,7 @@ class Int8Copy:
         self.model = copy_model(model)
         graph = _traced(model)
         self._original = model
-        self._tensors = tensors_of(self.model)
+        self.tensors = tensors_of(self.model)
         self._copied: dict[int, int] = {}
         self._marked: dict[int, int] = {}
         self._layers = _exchange(self.model)
@@ -248,11 +251,11 @@ class Int8Copy:
         if graph is not None:
             _Fusion(self.model, graph).fuse()
         spans = (span for layer in self._layers for span in (layer.takes, layer.gives))
-        self._ranges = list(dict.fromkeys(span for span in spans if span is not None))
+        self.ranges = list(dict.fromkeys(span for span in spans if span is not None))
 
     def update(self) -> None:
         """Give the copy the weights and buffers that the model has now."""
-        overwrite(self._tensors, tensors_of(self._original))
+        overwrite(self.tensors, tensors_of(self._original))
         self._copied = _versions(self._original)
 
     def is_behind(self) -> bool:
@@ -272,8 +275,8 @@ class Int8Copy:
         return max((n - self._marked.get(key, n) for key, n in versions), default=0)
 
     def observe(self, *, anew: bool) -> None:
-        """Compute in full precision and note ranges, those seen before too unless `anew`."""
-        for span in self._ranges if anew else ():
+        """Compute in full precision and widen the ranges, from nothing if `anew`."""
+        for span in self.ranges if anew else ():
             span.low, span.high = 0.0, 0.0
         for layer in self._layers:
             layer.observe()
@@ -282,19 +285,6 @@ class Int8Copy:
         """Compute in integers, with the weights and the ranges as they are."""
         for layer in self._layers:
             layer.quantise()
-
-    def ranges(self) -> list[tuple[float, float]]:
-        return [(span.low, span.high) for span in self._ranges]
-
-    def weights(self) -> dict[str, Tensor]:
-        return cloned(self._tensors)
-
-    def resume(self, weights: dict[str, Tensor], ranges: list[tuple[float, float]]) -> None:
-        """Go on from `weights()` and `ranges()`, in integers."""
-        overwrite(self._tensors, weights)
-        for span, (low, high) in zip(self._ranges, ranges, strict=True):
-            span.low, span.high = low, high
-        self.quantise()
 
 
 def _versions(model: nn.Module) -> dict[int, int]:
