@@ -14,8 +14,9 @@ import traceback
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
@@ -37,7 +38,6 @@ from selective_backprop.scorers.cheap._wrappers import cloned, overwrite, tensor
 
 ALIGNMENT = 64  # bytes, a cache line
 FORK = "fork"
-INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
 WATCH = 2.0  # seconds from one look whether the other process lives to the next
 UNSENDABLE = (AttributeError, RuntimeError, TypeError, pickle.PickleError)
 
@@ -309,73 +309,65 @@ class SecondProcess:
 
     def ask(self, method: Callable[..., Any], *args: Any) -> Future[Any]:
         """Have a method of `WorkerState` called there, and return where its answer will be."""
-        self._check()
-        while self._asked and self._connection.poll():
-            self._receive()
+        if self._lost is not None:
+            raise self._lost
         answer: Future[Any] = Future()
-        try:
+        with self._exchange():
+            while self._asked and self._connection.poll():
+                self._receive()
             self._connection.send((method, args))
             self._asked.append(answer)
-        except OSError:
-            raise self._lose() from None
-        except BaseException:
-            self._give_up(INTERRUPTED)
-            raise
         return answer
 
     def settle(self, answer: Future[Any]) -> Future[Any]:
-        """Return an answer when it is there.
-
-        Raises:
-            LoaderError: if the process is no more, and so never will be.
-        """
+        """Return an answer when it is there; refuse it if the process is no more."""
         while not answer.done():
-            self._check()
-            if wait([self._connection, self._process.sentinel], WATCH):
-                self._receive()
-            elif not self._process.is_alive():
-                raise self._lose()
+            if self._lost is not None:
+                raise self._lost
+            watched = [self._connection, self._process.sentinel]
+            if wait(watched, WATCH) or not self._process.is_alive():
+                with self._exchange():
+                    self._receive()
         return answer
 
     def _receive(self) -> None:
         if not self._connection.poll():
-            raise self._lose()
+            raise EOFError
+        value, error = self._connection.recv()
+        answer = self._asked.popleft()
+        if error is None:
+            answer.set_result(value)
+        else:
+            answer.set_exception(error)
+
+    @contextmanager
+    def _exchange(self) -> Generator[None]:
+        """Give the process up if it has gone, or the exchange is broken off: answers would mix."""
         try:
-            value, error = self._connection.recv()
-            answer = self._asked.popleft()
-            if error is None:
-                answer.set_result(value)
-            else:
-                answer.set_exception(error)
-        except (EOFError, OSError):
-            raise self._lose() from None
-        except BaseException:
-            self._give_up(INTERRUPTED)
+            yield
+        except BaseException as error:
+            gone = isinstance(error, EOFError | OSError)
+            how = self._ending() if gone else "was stopped when the exchange with it was broken off"
+            self._lost = LoaderError(
+                f"the process that scores {how}, and candidates wait for their scores. Make the "
+                "loader anew, or score with Synced instead of Pipelined"
+            )
+            self._end()
+            if gone:
+                raise self._lost from None
             raise
 
-    def _check(self) -> None:
-        if self._lost is not None:
-            raise self._lost
-
-    def _lose(self) -> LoaderError:
-        """Give up a process that has gone, and return what to say of that."""
+    def _ending(self) -> str:
+        """Return what to say of a process that has gone."""
         self._process.join(5.0)
         code = self._process.exitcode
         how = "does not answer" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
-        return self._give_up(
+        return (
             f"{how}; SIGKILL often means that memory ran out, and what else it has to say is on "
             "stderr"
         )
-
-    def _give_up(self, how: str) -> LoaderError:
-        self._lost = LoaderError(
-            f"the process that scores {how}, and candidates wait for their scores. Make the "
-            "loader anew, or score with Synced instead of Pipelined"
-        )
-        self._end()
-        return self._lost
 
 
 def _end(process: Any, connection: Connection, owner: int) -> None:
