@@ -247,18 +247,24 @@ def start_checked(
     return ApproximateScorer(*begin(replace(context, checks=False)), compared, ready)
 
 
-def start_with_other_model(
+def start_wrapped(
     scorer: Any,
     context: Context,
-    model: Any,
     wrap: Callable[[RunningScorer], RunningScorer],
     *,
     advice: str,
     interval: int = 1,
+    model: Any = None,
 ) -> ApproximateScorer:
-    """Return a cheap scorer at work: `wrap` of the inner one, which scores with `model`."""
+    """Return a cheap scorer at work: `wrap` of its inner one, which is the exact one.
+
+    With `model`, another form of the one in training, the exact scorer is started beside it.
+    """
 
     def begin(context: Context) -> Both:
+        if model is None:
+            exact = start_scorer(scorer.scorer, context)
+            return wrap(exact), exact
         cheap = wrap(start_scorer(scorer.scorer, replace(context, model=model)))
         return cheap, start_scorer(scorer.scorer, replace(context, checks=False))
 

@@ -22,16 +22,13 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     scorer_parts,
-    start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers.cheap._approximate import (
-    Both,
     Check,
     check_wrapper,
     model_of,
-    start_checked,
-    start_with_other_model,
+    start_wrapped,
 )
 
 
@@ -92,7 +89,7 @@ class Compiled(AbstractScorer):
             raise ConfigurationError(f"the model cannot be compiled: {error}") from error
 
         advice = "Score with the model as it is, since compiling must not change what it computes"
-        return start_with_other_model(self, context, compiled, _WithCompiled, advice=advice)
+        return start_wrapped(self, context, _WithCompiled, advice=advice, model=compiled)
 
 
 class _WithCompiled(Delegating):
@@ -154,11 +151,12 @@ class LowPrecision(AbstractScorer):
                 f"cost more than it saves. Score with {self.scorer!r} itself here, or time both."
             )
 
-        def begin(context: Context) -> Both:
-            exact = start_scorer(self.scorer, context)
-            return _UnderAutocast(exact, device.type, self.dtype), exact
-
-        return start_checked(self, context, begin, advice="Score in full precision")
+        return start_wrapped(
+            self,
+            context,
+            lambda inner: _UnderAutocast(inner, device.type, self.dtype),
+            advice="Score in full precision",
+        )
 
 
 class _UnderAutocast(Delegating):
@@ -236,12 +234,12 @@ class LowResolution(AbstractScorer):
         return self.scorer.needs
 
     def start(self, context: Context) -> RunningScorer:
-        def begin(context: Context) -> Both:
-            exact = start_scorer(self.scorer, context)
-            return _OnSmallImages(exact, int(self.factor), self.paths), exact
-
-        advice = "Take a smaller factor=, or score whole images"
-        return start_checked(self, context, begin, advice=advice)
+        return start_wrapped(
+            self,
+            context,
+            lambda inner: _OnSmallImages(inner, int(self.factor), self.paths),
+            advice="Take a smaller factor=, or score whole images",
+        )
 
 
 class _OnSmallImages(Delegating):
@@ -347,13 +345,13 @@ class Synced(AbstractScorer):
     def start(self, context: Context) -> RunningScorer:
         model, every = model_of(self, context), int(self.every)
         twin = copy_model(model)
-        return start_with_other_model(
+        return start_wrapped(
             self,
             context,
-            twin,
             lambda inner: _WithCopy(inner, model, twin, every),
             advice="Take a smaller every=",
             interval=every,
+            model=twin,
         )
 
 

@@ -27,7 +27,7 @@ from selective_backprop.scorers.cheap._approximate import (
     Check,
     check_wrapper,
     model_of,
-    start_with_other_model,
+    start_wrapped,
 )
 from selective_backprop.scorers.cheap._wrappers import (
     Compiled,
@@ -139,13 +139,13 @@ class Int8(AbstractScorer):
             )
         with kept_random_streams(context.device):  # a trace runs the model's code
             twin = Int8Copy(model)
-        return start_with_other_model(
+        return start_wrapped(
             self,
             context,
-            twin.model,
             lambda inner: _WithIntegers(inner, twin, self),
             advice="Take a smaller recalibrate_every=, more calibration_batches= or every=None",
             interval=int(self.recalibrate_every),
+            model=twin.model,
         )
 
 
