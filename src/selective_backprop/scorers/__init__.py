@@ -19,8 +19,8 @@ from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 from selective_backprop.scorers.cheap._approximate import Check
 from selective_backprop.scorers.cheap._early_exit import EarlyExit
+from selective_backprop.scorers.cheap._int8 import Int8
 from selective_backprop.scorers.cheap._wrappers import Compiled, LowPrecision, LowResolution, Synced
-from selective_backprop.scorers.cheap.int8._int8 import Int8
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
 
 __all__ = [

@@ -10,9 +10,9 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap.int8 import _int8
-from selective_backprop.scorers.cheap.int8._int8 import Int8Copy
-from selective_backprop.scorers.cheap.int8._int8_layers import (
+from selective_backprop.scorers.cheap import _int8
+from selective_backprop.scorers.cheap._int8 import (
+    Int8Copy,
     Int8Layer,
     Range,
     is_available,
