@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, BatchSampler, RandomSampler
 import selective_backprop as sb
-from selective_backprop.scorers.cheap import _low_precision
+from selective_backprop.scorers.cheap import _wrappers
 
 DATA = TensorDataset(torch.randn(32, 2), torch.arange(32) % 2)
 MODEL, LOSS = nn.Linear(2, 2), nn.CrossEntropyLoss()
@@ -84,7 +84,7 @@ def _conclude():
         pass
 
 def start():
-    _low_precision.is_slow = lambda *of: True
+    _wrappers.is_slow = lambda *of: True
     strategy = sb.selective_backprop(1 / 2, scorer=sb.scorers.LowPrecision(sb.scorers.Forward()))
     sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, LOSS, strategy)  # here
 

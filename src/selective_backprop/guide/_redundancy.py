@@ -19,8 +19,7 @@ from selective_backprop.guide._gradients import (
     trained,
 )
 from selective_backprop.guide._subject import Subject
-from selective_backprop.selectors._confident import misses
-from selective_backprop.selectors._noise_budget import certain_pull
+from selective_backprop.selectors._by_loss import certain_pull, misses
 
 STEPS = 20  # quantile steps from the lowest loss to the highest
 

@@ -8,23 +8,20 @@ from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.scorers._excess import Excess, ReferenceLosses
 from selective_backprop.scorers._forward import Forward, Measure
-from selective_backprop.scorers._predicted import Predicted
-from selective_backprop.scorers._proxy import Proxy
-from selective_backprop.scorers._recorded import Recorded
-from selective_backprop.scorers._stale import Stale
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._compiled import Compiled
+from selective_backprop.scorers._predictors import (
+    AbstractPredictor,
+    Average,
+    Crossing,
+    GaussianProcess,
+)
+from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
+from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
+from selective_backprop.scorers.cheap._approximate import Check
 from selective_backprop.scorers.cheap._early_exit import EarlyExit
-from selective_backprop.scorers.cheap._low_precision import LowPrecision
-from selective_backprop.scorers.cheap._low_resolution import LowResolution
-from selective_backprop.scorers.cheap._synced import Synced
-from selective_backprop.scorers.cheap.int8._int8 import Int8
+from selective_backprop.scorers.cheap._int8 import Int8
+from selective_backprop.scorers.cheap._wrappers import Compiled, LowPrecision, LowResolution, Synced
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
-from selective_backprop.scorers.predictors._crossing import Crossing
-from selective_backprop.scorers.predictors._gaussian import GaussianProcess
-from selective_backprop.scorers.predictors._predictor import AbstractPredictor, Average
 
 __all__ = [
     "AbstractPredictor",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
@@ -182,30 +183,24 @@ class Delegating(RunningScorer):
 
     @property
     def agreement(self) -> Agreement | None:
-        """The wrapped scorer's `agreement`."""
         return self.inner.agreement
 
     @property
     def checked(self) -> int:
-        """The wrapped scorer's `checked`."""
         return self.inner.checked
 
     @property
     def so_far(self) -> Agreement | None:
-        """The wrapped scorer's `so_far`."""
         return self.inner.so_far
 
     def learn(self, batch: Any) -> None:
-        """Let the wrapped scorers learn."""
         for part in self.parts:
             part.learn(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped scorer's state."""
         return self.inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the wrapped scorer go on from `state_dict()`."""
         self.inner.load_state_dict(state)
 
 
@@ -216,28 +211,36 @@ class PassThrough(Delegating):
 
     @property
     def ahead(self) -> int:
-        """The wrapped scorer's `ahead`."""
         return self.inner.ahead
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score as the wrapped scorer does."""
         return self.inner.score(batch, indices)
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin as the wrapped scorer does."""
         return self.inner.begin(batch, indices)
+
+
+class Stateless(RunningScorer):
+    """A running scorer that remembers nothing: a function of a batch and its indices."""
+
+    def __init__(self, function: Callable[[Any, RowIndices | None], Scores]) -> None:
+        self._function = function
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._function(batch, indices)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        Saved(state).fields()
 
 
 ABILITIES = {"remembers": "recall", "learns": "learn", "defers": "begin"}
 
 
 def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
-    """Return the scorer at work in the training that `context` describes.
-
-    Raises:
-        ConfigurationError: if the abilities that the scorer declares are not the methods that
-            its running scorer overrides, or it cannot work in this training.
-    """
+    """Start a scorer, and refuse it if it declares other abilities than its methods show."""
     running = scorer.start(context)
     name = type(running).__name__
     if not isinstance(running, RunningScorer):
@@ -260,7 +263,6 @@ def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
 
 
 def _has(running: RunningScorer, method: str) -> bool:
-    """Return whether a running scorer overrides a method's default."""
     if isinstance(running, Delegating) and method in running.passes_on:
         return any(_has(part, method) for part in running.parts)
     return getattr(type(running), method) is not getattr(RunningScorer, method)
@@ -274,15 +276,7 @@ def scorer_parts(scorer: object) -> Iterator[object]:
 
 
 def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
-    """Refuse a scorer that cannot be wrapped.
-
-    Args:
-        scorer: the scorer to wrap.
-        may_defer: whether it may score while training goes on.
-
-    Raises:
-        ConfigurationError: if it is no scorer, remembers scores itself, or defers and may not.
-    """
+    """Refuse to wrap a scorer that remembers or, unless it may, scores beside the training."""
     check_instance("scorer", scorer, AbstractScorer, "Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(

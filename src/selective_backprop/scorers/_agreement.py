@@ -62,9 +62,7 @@ def measure(scores: Scores, exact: Scores, rate: float) -> Float64[Tensor, " 2"]
 def rank_correlation(one: Scores, other: Scores) -> Float64[Tensor, ""]:
     """Return Spearman's rank correlation; equal scores share their average rank.
 
-    Returns:
-        In [-1, 1], on the scores' device. If all scores of one scoring are equal, it has no
-        order: the result is 1 if the same holds for the other scoring, else 0.
+    If all scores of one scoring are equal, it is 1 if the same holds for the other, else 0.
     """
     first, second = (_centred_ranks(scores) for scores in (one, other))
     spreads = first @ first, second @ second
@@ -78,11 +76,6 @@ def overlap(one: Scores, other: Scores, count: int) -> Float64[Tensor, ""]:
     """Return the share of one scoring's `count` highest that are among the other's.
 
     Candidates that tie for the last places each count with their odds of getting one.
-
-    Args:
-        one: scores, in any unit.
-        other: scores of the same candidates.
-        count: how many candidates count as the highest, at least 1 and at most all.
     """
     return torch.minimum(_places(one, count), _places(other, count)).sum() / count
 

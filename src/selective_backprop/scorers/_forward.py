@@ -18,10 +18,9 @@ from selective_backprop._core.isolation import (
     unwrapped,
 )
 from selective_backprop._core.options import check_flag, choose, settle
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
 
 
 class Measure(StrEnum):
@@ -58,7 +57,8 @@ class Forward(AbstractScorer):
             model that caches tensors across calls would then fail to train.
 
     Raises:
-        ConfigurationError: if the measure is unknown, or a flag is no bool.
+        ConfigurationError: if the measure is unknown, a flag is no bool, or, at the start, the
+            training has no model, no losses or, where they are needed, no outputs.
 
     Source:
         The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.
@@ -80,23 +80,12 @@ class Forward(AbstractScorer):
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer.
-
-        Raises:
-            ConfigurationError: if the training has no model, no losses or, where they are
-                needed, no outputs.
-        """
         if context.model is None or context.losses is None:
             raise ConfigurationError("Forward() scores with the model, and there is none")
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return a running scorer that uses `model`, which need not be the one in training.
-
-        Raises:
-            ConfigurationError: if the training has no losses or, where they are needed, no
-                outputs.
-        """
+        """Return a running scorer that uses `model`, which need not be the one in training."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:
@@ -110,40 +99,26 @@ class Forward(AbstractScorer):
 
         if measured is None:
             raise ConfigurationError("Forward() scores by losses, and there are none")
-        return _RunningForward(self, model, measured, context.device)
+        losses_of, model, device = measured, unwrapped(model), context.device
+        buffers = KeptBuffers(model)
 
+        def score(batch: Any, indices: RowIndices | None) -> Scores:
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(kept_random_streams(device))
+                if not self.training:
+                    stack.enter_context(eval_mode(model))
+                stack.enter_context(buffers.kept())
+                if self.inference_mode:
+                    stack.enter_context(torch.inference_mode())
+                if self.autocast is None:
+                    stack.enter_context(uncached_autocast(device))
+                else:
+                    kind = "cpu" if device is None else device.type
+                    stack.enter_context(
+                        torch.autocast(kind, dtype=self.autocast, cache_enabled=False)
+                    )
+                losses = losses_of(model, batch)
+            return check_losses(losses, None if indices is None else indices.shape[0])
 
-class _RunningForward(RunningScorer):
-    def __init__(
-        self, spec: Forward, model: nn.Module, losses: LossesOf, device: torch.device | None
-    ) -> None:
-        self._spec = spec
-        self._model = unwrapped(model)
-        self._losses = losses
-        self._device = device
-        self._buffers = KeptBuffers(self._model)
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(kept_random_streams(self._device))
-            if not self._spec.training:
-                stack.enter_context(eval_mode(self._model))
-            stack.enter_context(self._buffers.kept())
-            if self._spec.inference_mode:
-                stack.enter_context(torch.inference_mode())
-            if self._spec.autocast is None:
-                stack.enter_context(uncached_autocast(self._device))
-            else:
-                kind = "cpu" if self._device is None else self._device.type
-                stack.enter_context(
-                    torch.autocast(kind, dtype=self._spec.autocast, cache_enabled=False)
-                )
-            losses = self._losses(self._model, batch)
-        return check_losses(losses, None if indices is None else indices.shape[0])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()
+        return Stateless(score)

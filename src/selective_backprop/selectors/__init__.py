@@ -17,15 +17,16 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
 )
-from selective_backprop.selectors._below_mean import BelowMean
-from selective_backprop.selectors._confident import Confident
-from selective_backprop.selectors._everything import Everything
-from selective_backprop.selectors._hide import Hide
-from selective_backprop.selectors._noise_budget import NoiseBudget
-from selective_backprop.selectors._percentile import Percentile, selection_probability
-from selective_backprop.selectors._proportional import Proportional
-from selective_backprop.selectors._top import Bottom, Top
-from selective_backprop.selectors._uniform import Uniform
+from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide, NoiseBudget
+from selective_backprop.selectors._by_rate import (
+    Bottom,
+    Everything,
+    Percentile,
+    Proportional,
+    Top,
+    Uniform,
+    selection_probability,
+)
 
 __all__ = [
     "AbstractGate",

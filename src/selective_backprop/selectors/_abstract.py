@@ -14,8 +14,6 @@ from selective_backprop._memory.history import History
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice, Draw
 
-FLOOR = "0.25 keeps at least one in four"
-
 
 class RunningSelector(ABC):
     """A selector at work in one training."""
@@ -122,13 +120,10 @@ class Stateless(RunningSelector):
     rule: Callable[[Scores, History, torch.Generator], Choice]
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        """Apply the rule."""
         return self.rule(scores, history, generator)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty state: the rule remembers nothing."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from an empty state."""
         Saved(state).fields()

@@ -14,8 +14,12 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers._abstract import Delegating
-from selective_backprop.scorers.cheap._approximate import ApproximateScorer, Pair, start_checked
-from selective_backprop.scorers.cheap._check import Comparison
+from selective_backprop.scorers.cheap._approximate import (
+    ApproximateScorer,
+    Both,
+    Comparison,
+    start_checked,
+)
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -48,7 +52,7 @@ def begin(
 ) -> tuple[ApproximateScorer, Told]:
     exact = Told(lambda batch: EXACT)
     compared = Comparison(check, rate, name="Fixture", advice="Do better", stride=stride)
-    return ApproximateScorer(Pair(Told(cheap), exact, shared=False), compared), exact
+    return ApproximateScorer(Told(cheap), exact, compared), exact
 
 
 def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
@@ -215,11 +219,11 @@ class Coarse(sb.scorers.AbstractScorer):
         return self.inner.needs
 
     def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
-        def begin(context: sb.scorers.Context) -> Pair:
+        def begin(context: sb.scorers.Context) -> Both:
             exact = self.inner.start(context)
-            return Pair(Steps(exact, self.steps), exact, shared=True)
+            return Steps(exact, self.steps), exact
 
-        return start_checked(self, self.check, context, begin, advice="Take more steps")
+        return start_checked(self, context, begin, advice="Take more steps")
 
 
 def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:

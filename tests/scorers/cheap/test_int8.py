@@ -10,9 +10,9 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap.int8 import _int8
-from selective_backprop.scorers.cheap.int8._int8_copy import Int8Copy
-from selective_backprop.scorers.cheap.int8._int8_layers import (
+from selective_backprop.scorers.cheap import _int8
+from selective_backprop.scorers.cheap._int8 import (
+    Int8Copy,
     Int8Layer,
     Range,
     is_available,
@@ -101,7 +101,7 @@ def test_a_linear_layer_computes_what_plain_integers_do():
     twin.observe(anew=True)
     twin.model(inputs)
     twin.quantise()
-    low, high = twin.ranges()[0]
+    low, high = twin.ranges[0].low, twin.ranges[0].high
     expected = plain_int8_linear(
         inputs.tolist(), layer.weight.tolist(), layer.bias.tolist(), low, high, weight_limit()
     )
@@ -128,7 +128,7 @@ def test_while_it_observes_the_copy_computes_what_the_model_does():
     twin = Int8Copy(model)
     twin.observe(anew=True)
     assert torch.allclose(twin.model.eval()(batch()[0]), model.eval()(batch()[0]), atol=1e-5)
-    low, high = twin.ranges()[0]
+    low, high = twin.ranges[0].low, twin.ranges[0].high
     assert (low, high) == (batch()[0].min(), batch()[0].max())
 
 
@@ -215,7 +215,7 @@ def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=None), model)
     for _ in range(8):  # the next calibration is at batch 15
         running.score(batch(), None)
-    twin, copies = running._pair.cheap._twin, []
+    twin, copies = running.inner._twin, []
     update = twin.update
     twin.update = lambda: copies.append(update())
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_training_that_went_on_unscored_is_followed_by_a_calibration():
     running = begin(sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), model)
     for _ in range(32):
         running.score(batch(), None)
-    twin, calibrated = running._pair.cheap._twin, []
+    twin, calibrated = running.inner._twin, []
     observe = twin.observe
     twin.observe = lambda *, anew: calibrated.append(anew) or observe(anew=anew)
     for steps, expected in ((20, 0), (1, 1), (5, 1)):
@@ -262,7 +262,7 @@ def test_calibrations_come_ever_further_apart():
     running = begin(
         sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), convolutional()
     )
-    twin, calibrated = running._pair.cheap._twin, []
+    twin, calibrated = running.inner._twin, []
     observe = twin.observe
     twin.observe = lambda *, anew: calibrated.append(scored) or observe(anew=anew)
     for scored in range(70):
@@ -273,11 +273,11 @@ def test_calibrations_come_ever_further_apart():
 def test_ranges_are_taken_anew_as_often_as_asked():
     images, targets = batch()
     running = begin(sb.scorers.Int8(sb.scorers.Forward(), 1, 4, 2, check=None), convolutional())
-    twin = running._pair.cheap._twin
+    twin = running.inner._twin
 
     def highest(factor: float) -> float:
         running.score((images * factor, targets), None)
-        return twin.ranges()[0][1] / float(images.max())
+        return twin.ranges[0].high / float(images.max())
 
     found = [highest(factor) for factor in (1, 3, 9, 5, 2, 1, 2, 4, 9)]
     assert found == pytest.approx([1, 3, 9, 9, 9, 9, 2, 4, 4])

@@ -9,15 +9,15 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap import _low_precision
-from selective_backprop.scorers.cheap._low_precision import _UnderAutocast, is_slow
+from selective_backprop.scorers.cheap import _wrappers
+from selective_backprop.scorers.cheap._wrappers import _UnderAutocast, is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(_low_precision, "is_slow", lambda device, dtype: False)
+    monkeypatch.setattr(_wrappers, "is_slow", lambda device, dtype: False)
 
 
 def net() -> nn.Module:
@@ -118,7 +118,7 @@ def test_a_proxy_scores_in_the_type_and_learns_in_full_precision():
 
 def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
     asked = []
-    monkeypatch.setattr(_low_precision, "is_slow", lambda *found: asked.append(found) or True)
+    monkeypatch.setattr(_wrappers, "is_slow", lambda *found: asked.append(found) or True)
     with pytest.warns(sb.SelectionWarning, match=r"no fast path for torch\.float16.*time both"):
         begin(sb.scorers.LowPrecision(sb.scorers.Forward(), torch.float16), net())
     assert asked == [(CPU, torch.float16)]
@@ -133,16 +133,16 @@ def test_where_it_is_not_nothing_is_said():
 
 @pytest.mark.parametrize(("avx", "amx", "slow"), [(0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 0)])
 def test_a_processor_is_slow_without_either_extension(avx, amx, slow, monkeypatch):
-    monkeypatch.setattr(_low_precision.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(_wrappers.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bool(avx), raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: bool(amx), raising=False)
     assert is_slow(CPU, torch.bfloat16) == bool(slow)
 
 
 def test_a_processor_of_which_nothing_is_known_is_not_called_slow(monkeypatch):
-    monkeypatch.setattr(_low_precision.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(_wrappers.platform, "machine", lambda: "arm64")
     assert not is_slow(CPU, torch.bfloat16)
-    monkeypatch.setattr(_low_precision.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(_wrappers.platform, "machine", lambda: "x86_64")
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.delattr(torch.cpu, name, raising=False)
     assert not is_slow(CPU, torch.bfloat16)

@@ -8,7 +8,7 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap._low_resolution import shrink_images
+from selective_backprop.scorers.cheap._wrappers import shrink_images
 
 
 def images(side: int = 8, rows: int = 6, channels: int = 2) -> torch.Tensor:

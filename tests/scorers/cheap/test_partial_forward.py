@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap._partial_forward import FirstBlocks
+from selective_backprop.scorers.cheap._early_exit import FirstBlocks
 
 INPUTS = torch.linspace(-1, 1, 24).reshape(12, 2).sin()
 

@@ -8,7 +8,11 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap.pipelined._shared_memory import SharedMessage, allocate, read
+from selective_backprop.scorers.cheap.pipelined._process_backend import (
+    SharedMessage,
+    allocate,
+    read,
+)
 
 
 @dataclass

@@ -16,8 +16,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined import _stream_backend
-from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
+from selective_backprop.scorers.cheap.pipelined import _pipelined
+from selective_backprop.scorers.cheap.pipelined._pipelined import StreamBackend
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")
@@ -106,8 +106,8 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
         device.log["staged" if staged else "taken"].append(device.work(CPU if staged else away))
         update(twin, source)
 
-    update = _stream_backend.update
-    monkeypatch.setattr(_stream_backend, "update", noting)
+    update = _pipelined.update
+    monkeypatch.setattr(_pipelined, "update", noting)
 
     def noted_losses(model, batch):
         device.log["scored"].append(device.work(away))

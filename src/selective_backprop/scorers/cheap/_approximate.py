@@ -1,160 +1,294 @@
-"""A cheap scorer at work instead of an exact one, and now and then beside it."""
+"""A cheap scorer at work instead of an exact one, and its check: now and then both score."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_instance
+import torch
+from torch import Tensor, nn
+
+from selective_backprop._core.errors import ConfigurationError, warn
+from selective_backprop._core.isolation import unwrapped
+from selective_backprop._core.options import check_instance, check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
-    AbstractScorer,
+    Delegating,
     PassThrough,
     RunningScorer,
     check_inner,
+    start_scorer,
 )
-from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.scorers.cheap._check import Check, Comparison
+from selective_backprop.scorers._agreement import Agreement, measure
+
+UNKNOWN_RATE = 1 / 3
+
+Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact one
 
 
+@final
 @dataclass(frozen=True)
-class Pair:
-    """Two ways to score the same candidates.
+class Check:
+    """When a cheap scorer is compared with the exact one, and which agreement is too low.
 
-    Attributes:
-        cheap: what is selected by.
-        exact: what it approximates, unless that is an approximation itself.
-        shared: whether the cheap one calls the exact one, so that they share what they learn and
-            remember.
-        ready: returns whether the cheap one can be compared with the exact one yet.
-    """
-
-    cheap: RunningScorer
-    exact: RunningScorer
-    shared: bool
-    ready: Callable[[], bool] = lambda: True
-
-
-def start_checked(
-    scorer: AbstractScorer,
-    check: Check | None,
-    context: Context,
-    begin: Callable[[Context], Pair],
-    *,
-    advice: str,
-    interval: int = 1,
-) -> RunningScorer:
-    """Return a cheap scorer at work, which is compared with the exact one where a check says so.
+    The candidates of some batches are scored a second time, exactly, which costs what it costs
+    and is counted in `Stats.checked`. Training goes on with the cheap scores. What is found is in
+    `SelectiveLoader.agreement`; it may change as the model learns, so look again with `every`.
 
     Args:
-        scorer: the cheap scorer's specification.
-        check: when to check it, or None for never.
-        context: of the training. Scorers inside a checked one are not checked, since the whole is
-            compared with exact scores.
-        begin: returns both ways to score in a context.
-        advice: what to do where agreement is low.
-        interval: over how many scored batches the batches of a check are spread.
+        batches: how many batches are scored both ways, at least 1, from the first scored one on.
+        every: after so many scored batches it is all done again; None checks once. More than
+            `batches`.
+        least: a lower overlap of the highest scores is warned of, in [0, 1]; 0 never warns.
+        rate: which share of a batch counts as the highest, in (0, 1]; None for the share that
+            the training selects, a third where that is not known.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
     """
-    if check is None or not context.checks:
-        return ApproximateScorer(begin(context), None)
-    name, stride = type(scorer).__name__, -(-interval // int(check.batches))
-    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
-    return ApproximateScorer(begin(replace(context, checks=False)), compared)
+
+    batches: int = 8
+    every: int | None = None
+    least: float = 0.8
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "batches", hint="check=None checks nothing")
+        again = self.batches + 1
+        settle(self, check_whole, "every", least=again, optional=True, hint="None checks once")
+        settle(self, check_number, "least", most=1)
+        settle(self, check_number, "rate", above=0, most=1, optional=True)
+
+
+class Comparison:
+    """A check at work.
+
+    `agreement` is what the last check found, `checked` how many candidates were scored twice.
+    Only every `stride`-th scored batch is compared, where a cheap scorer is not equally exact all
+    the time. `name` and `advice` are for the warning that agreement is low.
+    """
+
+    def __init__(
+        self, check: Check, rate: float | None, *, name: str, advice: str, stride: int = 1
+    ) -> None:
+        self._check = check
+        self._rate = check.rate or rate or UNKNOWN_RATE
+        self._name = name
+        self._advice = advice
+        self._stride = stride
+        self._scored = 0
+        self._sums: Tensor | None = None  # of each measure, on the scores' device
+        self._batches = 0
+        self._candidates = 0
+        self._resting = False
+        self.agreement: Agreement | None = None
+        self.checked = 0
+
+    def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
+        """Count a scored batch, and compare its scores with exact ones where that is due."""
+        every = self._check.every
+        if every is not None and self._scored % every == 0:
+            self._resting = False
+        if not self._resting and self._scored % self._stride == 0 and scores.shape[0]:
+            exact = exactly().to(scores.device)
+            measured = measure(scores, exact, self._rate)
+            self._sums = measured if self._sums is None else self._sums.to(scores.device) + measured
+            self._batches += 1
+            self._candidates += scores.shape[0]
+            self.checked += scores.shape[0]
+            if self._batches == self._check.batches:
+                self._conclude()
+        self._scored += 1
+
+    @property
+    def so_far(self) -> Agreement | None:
+        """What the check that runs has found so far, for which it waits; else the last one."""
+        if self._sums is None:
+            return self.agreement
+        correlation, overlap = (self._sums / self._batches).tolist()
+        return Agreement(correlation, overlap, self._rate, self._batches, self._candidates)
+
+    def _conclude(self) -> None:
+        found = self.agreement = self.so_far
+        assert found is not None  # a batch was just compared
+        self._sums, self._batches, self._candidates, self._resting = None, 0, 0, True
+        if found.overlap < self._check.least:
+            warn(
+                f"{self._name} agrees with exact scoring on {found.overlap:.0%} of the highest "
+                f"{found.rate:.0%} of the candidates, less than least={self._check.least} (rank "
+                f"correlation {found.correlation:.2f}; {found.batches} batches, {found.candidates} "
+                "candidates): other examples are selected than exact scores would select. "
+                f"{self._advice}, or accept it with check=Check(least=...)."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        found = self.agreement
+        return {
+            "scored": self._scored,
+            "sums": None if self._sums is None else self._sums.tolist(),
+            "batches": self._batches,
+            "candidates": self._candidates,
+            "resting": self._resting,
+            "checked": self.checked,
+            "found": None if found is None else dict(vars(found)),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        scored, sums, batches, candidates, resting, checked, found = Saved(state).fields(
+            "scored", "sums", "batches", "candidates", "resting", "checked", "found"
+        )
+        most = int(self._check.batches)
+
+        def read(both: Saved) -> list[float]:
+            correlation, overlap = both.items(2)  # up to 1 a batch, and what rounding adds
+            return [correlation.number(-most - 1, most + 1), overlap.number(0, most + 1)]
+
+        values = sums.maybe(read)
+        ends = (0, 0) if values is None else (1, most - 1)
+        agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
+        standing = scored.whole(), batches.whole(*ends), candidates.whole(), resting.flag()
+        self.checked = checked.whole()
+        self._scored, self._batches, self._candidates, self._resting = standing
+        self._sums = None if values is None else torch.tensor(values, dtype=torch.float64)
+        self.agreement = agreement
 
 
 @final
 class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply, and at times exactly too.
+    """A running scorer that scores cheaply and, once it is ready and a check is due, exactly too.
 
-    Args:
-        pair: both ways to score.
-        comparison: says when both are used; None for never.
+    If the cheap scorer calls the exact one, both share what they learn and remember.
     """
 
-    def __init__(self, pair: Pair, comparison: Comparison | None) -> None:
-        super().__init__(pair.cheap, None if pair.shared else pair.exact)
-        self._pair = pair
+    def __init__(
+        self,
+        cheap: RunningScorer,
+        exact: RunningScorer,
+        comparison: Comparison | None,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        shared = isinstance(cheap, Delegating) and cheap.inner is exact
+        super().__init__(cheap, None if shared else exact)
+        self._exact = exact
         self._comparison = comparison
+        self._ready = ready
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check found; of a scorer inside, where this one is not checked."""
         return (self._comparison or self.inner).agreement
 
     @property
     def so_far(self) -> Agreement | None:
-        """What the check that runs has found so far, here or inside."""
         return (self._comparison or self.inner).so_far
 
     @property
     def checked(self) -> int:
-        """Candidates scored a second time so far, here or inside."""
         return self.inner.checked + (0 if self._comparison is None else self._comparison.checked)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score cheaply, and exactly too where a check is due."""
         return self._followed(self.inner.score(batch, indices), batch, indices)
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score cheaply; a check that is due is made when the scores are asked for."""
+        # A check that is due is made when the scores are asked for.
         wait = self.inner.begin(batch, indices)
         return lambda: self._followed(wait(), batch, indices)
 
     def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._comparison is not None and self._pair.ready():
+        if self._comparison is not None and self._ready():
             self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
         return scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score as the scorer does that this one approximates."""
-        return self._pair.exact.score_exactly(batch, indices)
+        return self._exact.score_exactly(batch, indices)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what both must remember, and where the check stands."""
-        state: dict[str, Any] = {name: part.state_dict() for name, part in self._named()}
-        if self._comparison is not None:
-            state["check"] = self._comparison.state_dict()
-        return state
+        return {name: part.state_dict() for name, part in self._named()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
-        parts: dict[str, Stateful] = dict(self._named())
-        if self._comparison is not None:
-            parts["check"] = self._comparison
+        parts = dict(self._named())
         states = Saved(state).fields(*parts)
         # backwards, since the cheap one may be expensive to put back
         with loaded(reversed([*zip(parts.values(), states, strict=True)])):
             pass
 
-    def _named(self) -> Iterator[tuple[str, RunningScorer]]:
-        return zip(("cheap", "exact"), self.parts, strict=False)
+    def _named(self) -> Iterator[tuple[str, Stateful]]:
+        yield from zip(("cheap", "exact"), self.parts, strict=False)
+        if self._comparison is not None:
+            yield "check", self._comparison
 
 
-def check_check(check: Any) -> None:
-    """Refuse what is no check.
+def start_checked(
+    scorer: Any,
+    context: Context,
+    begin: Callable[[Context], Both],
+    *,
+    advice: str,
+    interval: int = 1,
+    ready: Callable[[], bool] = lambda: True,
+) -> ApproximateScorer:
+    """Return a cheap scorer at work, which is compared with the exact one as its check says.
 
-    Raises:
-        ConfigurationError: if it is neither a `Check` nor None.
+    Scorers inside a checked one are not checked, since the whole is compared with exact scores.
+
+    Args:
+        scorer: the cheap scorer's specification, with its field `check`.
+        context: of the training.
+        begin: returns the cheap and the exact scorer in a context.
+        advice: what to do where agreement is low.
+        interval: over how many scored batches the batches of a check are spread.
+        ready: returns whether both can be compared yet.
     """
-    check_instance("check", check, Check, "Check(batches=8)", optional=True)
+    check = scorer.check
+    if check is None or not context.checks:
+        return ApproximateScorer(*begin(context), None)
+    name, stride = type(scorer).__name__, -(-interval // int(check.batches))
+    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
+    return ApproximateScorer(*begin(replace(context, checks=False)), compared, ready)
+
+
+def start_wrapped(
+    scorer: Any,
+    context: Context,
+    wrap: Callable[[RunningScorer], RunningScorer],
+    *,
+    advice: str,
+    interval: int = 1,
+    model: Any = None,
+) -> ApproximateScorer:
+    """Return a cheap scorer at work: `wrap` of its inner one, which is the exact one.
+
+    With `model`, another form of the one in training, the exact scorer is started beside it.
+    """
+
+    def begin(context: Context) -> Both:
+        if model is None:
+            exact = start_scorer(scorer.scorer, context)
+            return wrap(exact), exact
+        cheap = wrap(start_scorer(scorer.scorer, replace(context, model=model)))
+        return cheap, start_scorer(scorer.scorer, replace(context, checks=False))
+
+    return start_checked(scorer, context, begin, advice=advice, interval=interval)
+
+
+def model_of(scorer: Any, context: Context) -> nn.Module:
+    """Return the model in training for a scorer that makes another form of it; refuse none."""
+    if context.model is None:
+        raise ConfigurationError(
+            f"{type(scorer).__name__}() scores with another form of the model, and there is none"
+        )
+    return unwrapped(context.model)
 
 
 def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
-    """Refuse what a cheap scorer cannot wrap, and a check that is none.
+    """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
-    Args:
-        wrapper: the cheap scorer's specification, with its fields `scorer` and `check`.
-        other_model: whether it scores with another form of the model in training.
-
-    Raises:
-        ConfigurationError: if its scorer cannot be wrapped, or, under another form of the model,
-            brings a model of its own or learns from the one in training.
+    With `other_model` it scores with another form of the model in training: the inner scorer must
+    then neither bring a model of its own nor learn from the one in training.
     """
     scorer = wrapper.scorer
     check_inner(scorer)
-    check_check(wrapper.check)
+    check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
     if not other_model:
         return
     name = type(wrapper).__name__

@@ -1,10 +1,11 @@
 """An early exit: the model's first blocks and a small head beside them score every candidate."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NoReturn, final
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +14,22 @@ from torch.optim import Optimizer
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.isolation import kept_random_streams, uncached_autocast
-from selective_backprop._core.options import check_flag, settle
+from selective_backprop._core.isolation import (
+    KeptBuffers,
+    eval_mode,
+    kept_random_streams,
+    uncached_autocast,
+    unwrapped,
+)
+from selective_backprop._core.options import check_flag, check_instance, settle
 from selective_backprop._core.recording_signal import stop_recording
 from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
-from selective_backprop.scorers._factories import check_factory, load_learner, name_of
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers.cheap._approximate import Pair, check_check, start_checked
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._partial_forward import FirstBlocks
+from selective_backprop.scorers._second_model import check_factory, load_learner, name_of
+from selective_backprop.scorers.cheap._approximate import Check, start_checked
 
 
 @final
@@ -59,7 +64,8 @@ class EarlyExit(AbstractScorer):
             batch statistics), instead of eval mode.
 
     Raises:
-        ConfigurationError: if a name or a function is none.
+        ConfigurationError: if a name or a function is none; at the start, if the training has no
+            model or no losses, the model no such module, or `make_head` makes none.
 
     Source:
         Teerapittayanon et al. 2016, arXiv:1709.01686 (BranchyNet), exit early to predict; a head
@@ -80,7 +86,7 @@ class EarlyExit(AbstractScorer):
             )
         check_factory("make_head", self.make_head)
         check_factory("make_optimizer", self.make_optimizer)
-        check_check(self.check)
+        check_instance("check", self.check, Check, "Check(batches=8)", optional=True)
         settle(self, check_flag, "training")
 
     def __repr__(self) -> str:
@@ -97,12 +103,7 @@ class EarlyExit(AbstractScorer):
         return Needs(learns=True)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer, with a new head on the training's device.
-
-        Raises:
-            ConfigurationError: if the training has no model or no losses, the model no such
-                module, or `make_head` makes none.
-        """
+        """Return the running scorer, with a new head on the training's device."""
         model, losses, device = context.model, context.losses, context.device
         if model is None or losses is None:
             raise ConfigurationError(
@@ -118,14 +119,98 @@ class EarlyExit(AbstractScorer):
             )
         head = (head if device is None else head.to(device)).train()
 
-        def begin(context: Context) -> Pair:
-            optimizer = self.make_optimizer(head.parameters())
-            running = _RunningEarlyExit(_Exit(blocks, head), optimizer, losses, context)
-            exact = Forward(training=self.training).start(context)
-            return Pair(running, exact, shared=False, ready=lambda: running.has_learned)
+        running = _RunningEarlyExit(
+            _Exit(blocks, head), self.make_optimizer(head.parameters()), losses, context
+        )
+        exact = Forward(training=self.training).start(context)
+        return start_checked(
+            self,
+            context,
+            lambda _: (running, exact),
+            advice="Exit at a later block with after=, or let the head learn longer in a warm-up",
+            ready=lambda: running.has_learned,
+        )
 
-        advice = "Exit at a later block with after=, or let the head learn longer in a warm-up"
-        return start_checked(self, self.check, context, begin, advice=advice)
+
+class FirstBlocks:
+    """The part of a model that runs until the module named `after` returns.
+
+    The model itself is run, without what compiled or distributed it, so that it does not matter
+    how its forward pass is written. A hook ends the pass; modes, buffers and hooks are put back.
+    """
+
+    def __init__(self, model: nn.Module, after: str, *, training: bool) -> None:
+        model = unwrapped(model)
+        model = getattr(model, "_orig_mod", model)
+        _check_name(model, after)
+        self._model = model
+        self._after = after
+        self._training = training
+        self._buffers = KeptBuffers(model)
+
+    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+        """Return the last module's output, or the first tensor of a tuple, without gradients."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(_uncompiled(self._model))
+            if not self._training:
+                stack.enter_context(eval_mode(self._model))
+            stack.enter_context(self._buffers.kept())
+            output = self._stop(args, kwargs)
+        for part in output if isinstance(output, tuple) else (output,):
+            if isinstance(part, Tensor):
+                return part
+        raise ConfigurationError(
+            f"after={self._after!r} returns a {type(output).__name__}, and a head takes a tensor; "
+            "name a module that returns one, or a tuple with one"
+        )
+
+    def _stop(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        last = self._model.get_submodule(self._after)
+        handle = last.register_forward_hook(_stop_here)  # runs after the user's own
+        try:
+            self._model(*args, **kwargs)
+        except _Reached as reached:
+            return reached.output
+        finally:
+            handle.remove()
+        raise ConfigurationError(
+            f"the model returned without having called after={self._after!r} "
+            f"({type(last).__name__}); name a module that its forward pass calls, of a list of "
+            f"modules one of its members, such as {self._after + '.0'!r}"
+        )
+
+
+def _check_name(model: nn.Module, after: str) -> None:
+    names = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
+    if after in names:
+        return
+    near = difflib.get_close_matches(after, names, 3, 0.4) or names[:3]
+    listed = ", ".join(map(repr, near)) or "none, as it has no parts"
+    raise ConfigurationError(
+        f"after={after!r} is no module of the model ({type(model).__name__}); near are: {listed}. "
+        "model.named_modules() gives all names."
+    )
+
+
+class _Reached(BaseException):
+    """Carries what a module returned out of the forward pass, past any `except Exception`."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+
+def _stop_here(module: nn.Module, args: Any, output: Any) -> NoReturn:
+    raise _Reached(output)
+
+
+def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
+    """Run compiled parts as they were written: they would be compiled anew for this short pass."""
+    for module in model.modules():
+        if module._compiled_call_impl is not None or "_orig_mod" in module._modules:
+            return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 class _Exit(nn.Module):
@@ -139,8 +224,13 @@ class _Exit(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         features = self.blocks.run(args, kwargs)
         stop_recording()  # what comes now is not what training will compute
-        with _full_precision(features.device):
-            features = _like_parameters(features, self.head)
+        kind, exact = features.device.type, nullcontext()
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            exact = torch.autocast(kind, enabled=False)  # under it, small gradients would become 0
+        like = next((p for p in self.head.parameters() if p.is_floating_point()), None)
+        with exact:
+            if like is not None and features.is_floating_point():
+                features = features.to(like.device, like.dtype)
             version = features._version
             outputs = self.head(features)
         if features._version != version:
@@ -160,67 +250,10 @@ class _Exit(nn.Module):
             ) from None
 
 
-def _like_parameters(features: Tensor, head: nn.Module) -> Tensor:
-    """Return features where the head's parameters are, and in their precision."""
-    for parameter in head.parameters():
-        if features.is_floating_point() and parameter.dtype.is_floating_point:
-            return features.to(parameter.device, parameter.dtype)
-    return features
+def _likely_weights(losses: Scores, rate: float) -> Scores:
+    """Return how likely each candidate is selected at a rate, as its rank in its batch tells.
 
-
-def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which no autocast is in force: small gradients would become 0."""
-    kind = device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
-
-
-class _Gradients(NamedTuple):
-    """Gradients of losses, added up until the next step.
-
-    Attributes:
-        sums: of each parameter of the head that learns, of losses times their weights.
-        weight: the sum of the weights.
-    """
-
-    sums: list[Tensor]
-    weight: Tensor
-
-    @classmethod
-    def of(
-        cls, losses: Scores, weights: Scores, parameters: Iterable[nn.Parameter]
-    ) -> "_Gradients":
-        """Return those of some losses; of none that are not finite, without waiting to know."""
-        finite = losses.isfinite()
-        weights = weights.where(finite, 0.0)
-        found = torch.autograd.grad(
-            (losses * weights).sum(),  # whatever it comes to: its gradient is the weights
-            tuple(parameters),
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        # A row that overflows on its way to the loss can reach all of a layer's gradient.
-        whole = torch.stack([gradient.isfinite().all() for gradient in found]).all()
-        return cls([gradient.where(whole, 0.0) for gradient in found], weights.sum() * whole)
-
-    def plus(self, other: "_Gradients") -> "_Gradients":
-        """Return the gradients of both."""
-        sums = [one + more for one, more in zip(self.sums, other.sums, strict=True)]
-        return _Gradients(sums, self.weight + other.weight)
-
-
-def likely_weights(losses: Scores, rate: float) -> Scores:
-    """Return how likely it is that each candidate is selected, as its rank in its batch tells.
-
-    These are the odds of Selective-Backprop at the rate; other rules have similar ones.
-
-    Args:
-        losses: of the candidates of a batch.
-        rate: the share that the training selects, in (0, 1]; at 1 all weights are 1.
-
-    Returns:
-        Weights in (0, 1), on the losses' device.
+    These are the odds of Selective-Backprop; other rules have similar ones. At rate 1 all are 1.
     """
     ranks = losses.detach().argsort().argsort()
     return ((ranks + 0.5) / losses.shape[0]) ** (1.0 / rate - 1.0)
@@ -228,11 +261,7 @@ def likely_weights(losses: Scores, rate: float) -> Scores:
 
 class _RunningEarlyExit(RunningScorer):
     def __init__(
-        self,
-        model: _Exit,
-        optimizer: Optimizer,
-        losses: LossesOf,
-        context: Context,
+        self, model: _Exit, optimizer: Optimizer, losses: LossesOf, context: Context
     ) -> None:
         self._model = model
         self._optimizer = optimizer
@@ -240,7 +269,9 @@ class _RunningEarlyExit(RunningScorer):
         self._device = context.device
         self._rate = context.rate or 1.0
         self._window = context.window or context.batch_size
-        self._gradients: _Gradients | None = None  # of what the next step is to be taken on
+        # What the next step is taken on: sums of the gradients of losses times their weights, of
+        # each parameter that learns, then the sum of the weights.
+        self._waiting: list[Tensor] | None = None
         self._covered = 0  # training batches still to come from candidates it has learned from
         self.has_learned = False
 
@@ -257,17 +288,19 @@ class _RunningEarlyExit(RunningScorer):
             self._covered -= 1
         else:
             self._take(batch, None, rate=1.0)  # selected already, or as much as all are
-        if self._gradients is not None:
-            self._step(self._gradients)
-            self._gradients = None
+        if self._waiting is not None:
+            *sums, weight = self._waiting
+            weight = weight.clamp(min=torch.finfo(weight.dtype).tiny)
+            for parameter, total in zip(self._learning(), sums, strict=True):
+                parameter.grad = total / weight
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            self._waiting, self.has_learned = None, True
 
     def _take(self, batch: Any, candidates: int | None, *, rate: float) -> Scores:
         """Return a batch's losses, and keep their gradients for the next step.
 
-        Args:
-            batch: what the head learns from.
-            candidates: how many there must be, or None if that is unknown.
-            rate: the share of them that the model is going to learn from.
+        `candidates` is how many there must be, `rate` which share of them the model learns from.
         """
         with (
             torch.enable_grad(),
@@ -280,56 +313,56 @@ class _RunningEarlyExit(RunningScorer):
                     "the losses have no gradient for the head to learn from; losses= must compute "
                     "them from what the model returns, and not under no_grad"
                 )
-            found = _Gradients.of(losses, likely_weights(losses, rate), self._learning())
-            self._gradients = found if self._gradients is None else self._gradients.plus(found)
+            finite = losses.isfinite()
+            weights = _likely_weights(losses, rate).where(finite, 0.0)
+            found = torch.autograd.grad(
+                (losses * weights).sum(),  # whatever it comes to: its gradient is the weights
+                self._learning(),
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            # A row that overflows on its way to the loss can reach all of a layer's gradient.
+            whole = torch.stack([gradient.isfinite().all() for gradient in found]).all()
+            found = [gradient.where(whole, 0.0) for gradient in found] + [weights.sum() * whole]
+            if self._waiting is not None:
+                found = [one + more for one, more in zip(self._waiting, found, strict=True)]
+            self._waiting = found
         return losses.detach()
 
-    def _learning(self) -> Iterator[nn.Parameter]:
-        return (p for p in self._model.head.parameters() if p.requires_grad)
-
-    def _step(self, gradients: _Gradients) -> None:
-        weight = gradients.weight.clamp(min=torch.finfo(gradients.weight.dtype).tiny)
-        for parameter, total in zip(self._learning(), gradients.sums, strict=True):
-            parameter.grad = total / weight
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        self.has_learned = True
+    def _learning(self) -> list[nn.Parameter]:
+        return [p for p in self._model.head.parameters() if p.requires_grad]
 
     def state_dict(self) -> dict[str, Any]:
         # Copies, here and below: torch hands out and takes in an optimiser's own tensors.
-        head, waiting = self._model.head, self._gradients
+        head, waiting = self._model.head, self._waiting
         made = not any(is_lazy(tensor) for tensor in (*head.parameters(), *head.buffers()))
         return {
             "head": copy.deepcopy(dict(head.state_dict())) if made else None,
             "optimizer": copy.deepcopy(self._optimizer.state_dict()),
-            "gradients": None if waiting is None else [total.clone() for total in waiting.sums],
-            "weight": None if waiting is None else waiting.weight.clone(),
+            "waiting": None if waiting is None else [total.clone() for total in waiting],
             "covered": self._covered,
             "learned": self.has_learned,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        head, optimizer, sums, weight, covered, learned = Saved(state).fields(
-            "head", "optimizer", "gradients", "weight", "covered", "learned"
+        head, optimizer, sums, covered, learned = Saved(state).fields(
+            "head", "optimizer", "waiting", "covered", "learned"
         )
-        waiting = self._read_gradients(head, sums, weight)
+        waiting = sums.maybe(lambda each: self._read_waiting(head, each))
         count, known = covered.whole(), learned.flag()
         load_learner(self._model.head, self._optimizer, head, optimizer)
-        self._gradients, self._covered, self.has_learned = waiting, count, known
+        self._waiting, self._covered, self.has_learned = waiting, count, known
 
-    def _read_gradients(self, head: Saved, sums: Saved, weight: Saved) -> "_Gradients | None":
-        """Return gradients of the parameters that a saved head has, where they are to be."""
-        if sums.value is None:
-            weight.nothing()
-            return None
+    def _read_waiting(self, head: Saved, sums: Saved) -> list[Tensor]:
+        """Return sums for the parameters that a saved head has, on the devices of the head's."""
         module = self._model.head
-        tensors = {each.path: each for each in head.fields(*module.state_dict())}
+        saved = dict(zip(module.state_dict(), head.fields(*module.state_dict()), strict=True))
         named = [(name, p.device) for name, p in module.named_parameters() if p.requires_grad]
+        *totals, weight = sums.items(len(named) + 1)
         found = []
-        for each, (name, device) in zip(sums.items(len(named)), named, strict=True):
-            like = tensors[f'{head.path}["{name}"]']
-            shape = getattr(like.value, "shape", ())
-            total = each.tensor(*FLOATS, shape=tuple(shape), least=-FINITE, most=FINITE)
+        for each, (name, device) in zip(totals, named, strict=True):
+            shape = tuple(getattr(saved[name].value, "shape", ()))
+            total = each.tensor(*FLOATS, shape=shape, least=-FINITE, most=FINITE)
             found.append(total.to(device, copy=True))
         total = weight.tensor(*FLOATS, shape=(), least=0.0, most=FINITE)
-        return _Gradients(found, total.to(found[0].device, copy=True))
+        return [*found, total.to(found[0].device, copy=True)]

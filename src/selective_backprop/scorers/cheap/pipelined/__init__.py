@@ -1,5 +1,4 @@
 """Experimental: score beside the training, in a second process or on a second stream.
 
-No record has a number of it. No other scorer knows it. Read `_pipelined.py` first, then
-`_backend.py`; a second process is `_process_backend.py` here and `_worker.py` there.
+No record has a number of it. No other scorer knows it. Read `_pipelined.py` first.
 """

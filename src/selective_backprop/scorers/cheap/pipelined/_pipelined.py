@@ -4,24 +4,42 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
-from torch import multiprocessing, nn
+from torch import Tensor, multiprocessing, nn
 
+from selective_backprop._batches.losses import ExampleLosses
+from selective_backprop._batches.structure import map_leaves, move_batch
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.options import check_device, check_whole, settle
 from selective_backprop._core.saved_state import SEEDS, Saved
-from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers.cheap._approximate import Pair, check_wrapper, start_checked
-from selective_backprop.scorers.cheap._check import Check
-from selective_backprop.scorers.cheap._model_copy import tensors_of
-from selective_backprop.scorers.cheap._synced import refuse_synced
-from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._stream_backend import StreamBackend
+from selective_backprop.scorers.cheap._approximate import (
+    Both,
+    Check,
+    check_wrapper,
+    model_of,
+    start_checked,
+)
+from selective_backprop.scorers.cheap._wrappers import (
+    cloned,
+    copy_model,
+    overwrite,
+    refuse_synced,
+    saved_copy,
+    tensors_of,
+    update,
+)
+
+if TYPE_CHECKING:  # slow to import
+    from selective_backprop.scorers.cheap.pipelined._process_backend import ProcessBackend
+
+# Opens what scores with a copy of the model, given a first batch with its indices, and a seed.
+OpenBackend: TypeAlias = "Callable[[Any, int], ProcessBackend | StreamBackend]"
 
 
 @final
@@ -39,7 +57,7 @@ class Pipelined(AbstractScorer):
     else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
     random streams are its own, and it computes with the model as it is without `torch.compile`.
     Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
-    batches, beside three copies of the weights. A second stream takes two copies.
+    batches, beside two copies of the weights. A second stream takes two copies as well.
 
     A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
     there.
@@ -61,7 +79,9 @@ class Pipelined(AbstractScorer):
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
-        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.
+        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped; at the
+            start, if there is no model, or it cannot be scored with on the device or in the
+            process that was asked for.
     """
 
     scorer: AbstractScorer
@@ -91,23 +111,17 @@ class Pipelined(AbstractScorer):
         return replace(self.scorer.needs, defers=True, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer; the copy is made at the first scored batch.
-
-        Raises:
-            ConfigurationError: if there is no model, or it cannot be scored with on the device
-                or in the process that was asked for.
-        """
-        if context.model is None:
-            raise ConfigurationError(
-                "Pipelined() scores with a copy of the model, and there is none"
-            )
-        model = unwrapped(context.model)
+        """Return the running scorer; the copy is made at the first scored batch."""
+        model = model_of(self, context)
         home = _located(context.device or next((p.device for p in model.parameters()), None))
         away = home if self.device is None else _located(torch.device(self.device))
-        ahead = self._batches_ahead(context)
+        ahead = self.ahead
+        if ahead is None:
+            window = context.window or context.batch_size / (context.rate or 1.0)
+            ahead = max(1, math.ceil(window / context.batch_size))
         if home.type == away.type == "cpu":
             model = getattr(model, "_orig_mod", model)  # what compiled it stays here
-            open_backend = self._process(context, model, ahead)
+            open_backend = self._process(context, model, int(ahead))
         elif home.type == away.type == "cuda":
             open_backend = self._stream(context, model, home, away)
         else:
@@ -116,25 +130,14 @@ class Pipelined(AbstractScorer):
                 f"the model is on {home}, and {away} is to score. Take Synced instead"
             )
 
-        def begin(context: Context) -> Pair:
+        def begin(context: Context) -> Both:
             exact = start_scorer(self.scorer, replace(context, checks=False))
-            running = _RunningPipelined(
-                open_backend, model, exact, every=int(self.every), ahead=ahead
-            )
-            return Pair(running, exact, shared=False)
+            return _RunningPipelined(open_backend, model, exact, int(self.every), int(ahead)), exact
 
         advice = "Take a smaller every= or ahead="
-        return start_checked(
-            self, self.check, context, begin, advice=advice, interval=int(self.every)
-        )
+        return start_checked(self, context, begin, advice=advice, interval=int(self.every))
 
-    def _batches_ahead(self, context: Context) -> int:
-        if self.ahead is not None:
-            return int(self.ahead)
-        window = context.window or context.batch_size / (context.rate or 1.0)
-        return max(1, math.ceil(window / context.batch_size))
-
-    def _process(self, context: Context, model: nn.Module, ahead: int) -> "OpenBackend":
+    def _process(self, context: Context, model: nn.Module, ahead: int) -> OpenBackend:
         from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
             FORK,
             ProcessBackend,
@@ -149,23 +152,14 @@ class Pipelined(AbstractScorer):
             )
         _check_untrained(context.losses)
 
-        def open_backend(first: Any, seed: int) -> ScoringBackend:
-            return ProcessBackend(
-                self.scorer,
-                context,
-                model,
-                first,
-                method=method,
-                threads=int(self.threads),
-                ahead=ahead,
-                seed=seed,
-            )
-
-        return open_backend
+        threads = int(self.threads)
+        return partial(
+            ProcessBackend, self.scorer, context, model, method=method, threads=threads, ahead=ahead
+        )
 
     def _stream(
         self, context: Context, model: nn.Module, home: torch.device, away: torch.device
-    ) -> "OpenBackend":
+    ) -> OpenBackend:
         if self.threads != 1 or self.start_method is not None:
             raise ConfigurationError(
                 f"threads={self.threads} and start_method={self.start_method!r} are of a second "
@@ -176,16 +170,12 @@ class Pipelined(AbstractScorer):
         return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
-OpenBackend = Callable[[Any, int], ScoringBackend]
-
-
 class _RunningPipelined(RunningScorer):
     def __init__(
         self,
         open_backend: OpenBackend,
         model: nn.Module,
         exact: RunningScorer,
-        *,
         every: int,
         ahead: int,
     ) -> None:
@@ -196,7 +186,7 @@ class _RunningPipelined(RunningScorer):
         self._ahead = ahead
         self._begun = 0
         self._seed = torch.initial_seed()
-        self._backend: ScoringBackend | None = None
+        self._backend: ProcessBackend | StreamBackend | None = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
@@ -226,23 +216,19 @@ class _RunningPipelined(RunningScorer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         begun, seed, weights, scorer = Saved(state).fields("begun", "seed", "copy", "scorer")
-        count, number, like = begun.whole(), seed.whole(0, SEEDS - 1), tensors_of(self._model)
-        stays = count % self._every != 0
-        kept = weights.tensors(like) if stays else weights.maybe(lambda each: each.tensors(like))
+        count, number = begun.whole(), seed.whole(0, SEEDS - 1)
+        kept = saved_copy(weights, tensors_of(self._model), due=count % self._every == 0)
         if count or scorer.value is not None:
-            self._rehearse(scorer)
+            # Refuse now what the scorer within the backend, which is made later, would not take.
+            before = copy.deepcopy(self._exact.state_dict())
+            try:
+                with scorer.inside():
+                    self._exact.load_state_dict(scorer.value)
+            finally:
+                self._exact.load_state_dict(before)
         self._begun, self._seed = count, number
         self._kept = {"copy": kept, "scorer": scorer.value}
         self._backend = None
-
-    def _rehearse(self, state: Saved) -> None:
-        """Refuse what the scorer within the backend would not take: the backend is made later."""
-        before = copy.deepcopy(self._exact.state_dict())
-        try:
-            with state.inside():
-                self._exact.load_state_dict(state.value)
-        finally:
-            self._exact.load_state_dict(before)
 
 
 def _located(device: torch.device | None) -> torch.device:
@@ -262,3 +248,112 @@ def _check_untrained(losses: Any) -> None:
             f"the loss ({type(loss_fn).__name__}) has parameters that are trained, and what scores "
             "would not see them change; make it a part of the model, or take Synced instead"
         )
+
+
+@final
+class StreamBackend:
+    """A copy of the model that scores on a stream of its own. The host never waits.
+
+    The training's stream gives weights to a second copy, from which the first one takes them
+    when its stream comes to that: so training waits for a copy of the weights to be made, but
+    never for the batches that are being scored.
+
+    What moves between two devices moves on streams that have nothing else to do there, since
+    such a copy makes the current streams of both wait for each other.
+
+    `home` is the device of the training, `away` the one that scores, perhaps the same.
+    """
+
+    def __init__(
+        self,
+        scorer: AbstractScorer,
+        context: Context,
+        model: nn.Module,
+        *,
+        home: torch.device,
+        away: torch.device,
+    ) -> None:
+        self._model = model
+        self._home = home
+        self._away = away
+        self._devices = [home] if home == away else [home, away]
+        twin = copy_model(model)
+        self._twin = twin if home == away else twin.to(away)
+        self._staged = copy.deepcopy(self._twin)
+        self._side = torch.cuda.Stream(away)
+        self._taken = torch.cuda.Event()  # when the staged weights may be written over
+        # Freed while the stream still works with them, their memory is not given away before.
+        for part in (self._twin, self._staged):
+            _keep_for(self._side, list(tensors_of(part).values()))
+        losses = context.losses if home == away else _losses_on(away, context.losses)
+        self._inner = start_scorer(
+            scorer, replace(context, model=self._twin, losses=losses, device=away, checks=False)
+        )
+
+    def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
+        """Enqueue the pass, behind all that the training has enqueued so far."""
+        if renew:
+            for device in self._devices:
+                torch.cuda.current_stream(device).wait_event(self._taken)
+            update(self._staged, self._model)
+        if self._home != self._away:
+            batch = move_batch(batch, self._away)
+            indices = None if indices is None else indices.to(self._away, non_blocking=True)
+        for device in self._devices:
+            self._side.wait_stream(torch.cuda.current_stream(device))
+        map_leaves(lambda path, leaf: _keep_for(self._side, leaf), batch)
+        _keep_for(self._side, indices)
+        with torch.cuda.stream(self._side):
+            if renew:
+                update(self._twin, self._staged)
+                self._taken.record(self._side)
+            scores = self._inner.score(batch, indices)
+            done = self._side.record_event()
+
+        def wait() -> Scores:
+            for device in self._devices:
+                stream = torch.cuda.current_stream(device)
+                stream.wait_event(done)
+                if scores.device == device:
+                    _keep_for(stream, scores)
+            return scores.to(self._home, non_blocking=True) if scores.is_cuda else scores
+
+        return wait
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return those of the copy, when all that was begun is scored."""
+        self._join()
+        return cloned(tensors_of(self._twin))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the scorer within must remember."""
+        self._join()
+        return self._inner.state_dict()
+
+    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
+        """Go on, on the current streams: the first pass waits for them."""
+        if weights is not None:
+            overwrite(tensors_of(self._twin), weights)
+        if state is not None:
+            self._inner.load_state_dict(state)
+
+    def _join(self) -> None:
+        """Let the current streams wait for the one that scores."""
+        for device in self._devices:
+            torch.cuda.current_stream(device).wait_stream(self._side)
+
+
+def _losses_on(device: torch.device, losses: LossesOf | None) -> LossesOf | None:
+    """Return losses whose function has its tensors, such as weights of classes, on a device."""
+    if isinstance(losses, ExampleLosses) and isinstance(losses.loss_fn, nn.Module):
+        return replace(losses, loss_fn=copy.deepcopy(losses.loss_fn).to(device))
+    return losses
+
+
+def _keep_for(stream: torch.cuda.Stream, leaf: Any) -> Any:
+    """Have the memory of a leaf's tensors not reused before the stream has come this far."""
+    # lists of numbers and packed sequences are leaves of several tensors
+    for part in leaf if isinstance(leaf, (list, tuple)) else [leaf]:
+        if isinstance(part, Tensor) and part.is_cuda:
+            part.record_stream(stream)
+    return leaf

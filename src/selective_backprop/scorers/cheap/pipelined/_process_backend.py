@@ -1,51 +1,293 @@
-"""Score in a second process, on a processor core that training leaves idle."""
+"""Score in a second process, on a processor core that training leaves idle.
 
+First the memory that both processes share, then what the second one does, then how it is led.
+"""
+
+import gc
+import io
+import math
 import os
 import pickle
+import random
 import signal
+import traceback
+import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor, multiprocessing, nn
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import (
+    BatchError,
+    ConfigurationError,
+    LoaderError,
+    SelectionWarning,
+)
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer
-from selective_backprop.scorers.cheap._model_copy import overwrite, tensors_of
-from selective_backprop.scorers.cheap.pipelined._backend import ScoringBackend
-from selective_backprop.scorers.cheap.pipelined._shared_memory import (
-    SharedMessage,
-    allocate,
-    find_slots,
-)
-from selective_backprop.scorers.cheap.pipelined._worker import (
-    SharedBuffers,
-    WorkerSetup,
-    WorkerState,
-    serve,
-)
+from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
+from selective_backprop.scorers.cheap._wrappers import cloned, overwrite, tensors_of
 
+ALIGNMENT = 64  # bytes, a cache line
 FORK = "fork"
-INTERRUPTED = "was stopped when the exchange with it was broken off"  # answers would mix
-WATCH = 5.0  # seconds from one look whether the process lives to the next
+WATCH = 2.0  # seconds from one look whether the other process lives to the next
+UNSENDABLE = (AttributeError, RuntimeError, TypeError, pickle.PickleError)
+
+
+class TensorSlot(NamedTuple):
+    """Where in a flat buffer of bytes a tensor without gaps lies, and how."""
+
+    start: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @classmethod
+    def after(cls, end: int, tensor: Tensor) -> "TensorSlot":
+        """Return a slot from byte `end` on for a tensor, in the memory format that it has."""
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        stride = torch.empty_like(tensor, device="meta").stride()
+        return cls(start, tensor.dtype, tuple(tensor.shape), tuple(stride))
+
+    @property
+    def stop(self) -> int:
+        """The byte after its last."""
+        return self.start + math.prod(self.shape) * self.dtype.itemsize
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """Return the tensor there, a view."""
+        return buffer[self.start : self.stop].view(self.dtype).as_strided(self.shape, self.stride)
+
+
+def find_slots(tensors: dict[str, Tensor]) -> tuple[dict[str, TensorSlot], int]:
+    """Return slots for tensors one after another, and how many bytes they take."""
+    slots: dict[str, TensorSlot] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        slots[name] = TensorSlot.after(end, tensor)
+        end = slots[name].stop
+    return slots, end
+
+
+def allocate(size: int) -> Tensor:
+    """Return a buffer of at least `size` bytes that processes share.
+
+    Raises:
+        LoaderError: if there is not so much shared memory.
+    """
+    try:
+        return torch.empty(max(size, 1), dtype=torch.uint8).share_memory_()
+    except RuntimeError as error:
+        raise LoaderError(
+            f"{size} bytes of shared memory are not to be had: {error}. Let the system have more "
+            "(of a container, --shm-size), or take a smaller ahead="
+        ) from error
+
+
+class SharedMessage(pickle.Pickler):
+    """A value of `size` bytes made ready for a buffer: its tensors are copied, the rest pickled.
+
+    Raises:
+        BatchError: if something in it cannot be pickled, or is on another device than the CPU.
+    """
+
+    def __init__(self, value: Any) -> None:
+        file = io.BytesIO()
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._slots: list[tuple[TensorSlot, Tensor]] = []
+        self._start = 0
+        try:
+            self.dump(value)
+        except UNSENDABLE as error:
+            raise BatchError(
+                f"the batch cannot be sent to the process that scores: {error}. Let the collate "
+                "function return tensors, and others that can be pickled."
+            ) from error
+        self._bytes = file.getvalue()
+        self.size = self._start + len(self._bytes)
+
+    def persistent_id(self, obj: Any) -> TensorSlot | None:
+        """Return where a tensor is to be found; all else, and odd tensors, are pickled."""
+        if not isinstance(obj, Tensor):
+            return None
+        if obj.device.type != "cpu":
+            raise BatchError(
+                f"the batch has a tensor on {obj.device}, and the process that scores works on "
+                "the CPU, where the model is; move the batch there"
+            )
+        special = obj.layout != torch.strided or obj.is_nested or obj.is_quantized
+        if type(obj) is not Tensor or special:
+            return None
+        slot = TensorSlot.after(self._start, obj)
+        self._slots.append((slot, obj))
+        self._start = slot.stop
+        return slot
+
+    @torch.no_grad()
+    def write(self, buffer: Tensor) -> tuple[int, int]:
+        """Copy it into a buffer, and return where `read` finds it: from which byte to which."""
+        for slot, tensor in self._slots:
+            slot.of(buffer).copy_(tensor)
+        buffer.numpy()[self._start : self.size] = memoryview(self._bytes)
+        return self._start, self.size
+
+
+def read(buffer: Tensor, start: int, stop: int) -> Any:
+    """Return what a message was made of; its tensors are views of the buffer."""
+    unpickler = _Unpickler(io.BytesIO(buffer.numpy()[start:stop].tobytes()))
+    unpickler.buffer = buffer
+    return unpickler.load()
+
+
+class _Unpickler(pickle.Unpickler):
+    buffer: Tensor
+
+    def persistent_load(self, pid: TensorSlot) -> Tensor:
+        return pid.of(self.buffer)
+
+
+class WorkerSetup(NamedTuple):
+    """What the second process is to do; torch's settings are those of the first."""
+
+    scorer: AbstractScorer
+    context: Context  # of the training; its model is the copy to be
+    seed: int
+    dtype: torch.dtype
+    precision: str  # of matrix products in float32
+    deterministic: bool
+
+
+class SharedBuffers(NamedTuple):
+    """The memory that both processes see."""
+
+    slots: dict[str, TensorSlot]  # of the model's parameters and buffers
+    weights: Tensor
+    batches: list[Tensor]
+
+    def weights_by_name(self) -> dict[str, Tensor]:
+        """Return views of the weights."""
+        return {name: slot.of(self.weights) for name, slot in self.slots.items()}
+
+
+class WorkerState:
+    """The copy of the model in the second process, and what scores with it.
+
+    Each method answers one of the first process's requests; what it returns is pickled.
+    """
+
+    def __init__(self, setup: WorkerSetup, buffers: SharedBuffers) -> None:
+        assert isinstance(setup.context.model, nn.Module)  # the parent sends one
+        self._twin = setup.context.model.requires_grad_(False)
+        self._buffers = buffers
+        for tensor in (*self._twin.parameters(), *self._twin.buffers()):
+            if tensor.is_shared():  # what a fork did not copy
+                tensor.data = tensor.data.clone()
+        torch.set_default_dtype(setup.dtype)
+        torch.set_float32_matmul_precision(setup.precision)
+        if torch.are_deterministic_algorithms_enabled() != setup.deterministic:  # slow to set
+            torch.use_deterministic_algorithms(setup.deterministic)
+        torch.default_generator.manual_seed(setup.seed)
+        np.random.seed(setup.seed % 2**32)
+        random.seed(setup.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SelectionWarning)  # said by the parent already
+            self._scorer = start_scorer(setup.scorer, setup.context)
+
+    def renew(self, modes: bytes) -> None:
+        """Bring the copy up to date; `modes` has 1 for a module in training."""
+        overwrite(tensors_of(self._twin), self._buffers.weights_by_name())
+        for module, training in zip(self._twin.modules(), modes, strict=True):
+            module.training = bool(training)
+
+    def score(
+        self, number: int, start: int, stop: int, autocast: torch.dtype | None
+    ) -> tuple[torch.dtype, np.ndarray]:
+        """Score the message in a buffer, and return the scores' type and bytes.
+
+        `autocast` is the type that is in force around the training loop.
+        """
+        batch, indices = read(self._buffers.batches[number], start, stop)
+        dtype = autocast or torch.get_autocast_dtype("cpu")
+        enabled = autocast is not None
+        with torch.autocast("cpu", dtype=dtype, enabled=enabled, cache_enabled=False):
+            scores = self._scorer.score(batch, indices)
+        whole = scores.detach().clone(memory_format=torch.contiguous_format)
+        return scores.dtype, whole.view(torch.uint8).numpy()
+
+    def widen(self, number: int, buffer: Tensor) -> None:
+        """Take a larger buffer for batches instead of the one with this number."""
+        self._buffers.batches[number] = buffer
+
+    def report(self) -> dict[str, Any]:
+        """Return what the scorer must remember."""
+        return self._scorer.state_dict()
+
+    def resume(self, state: bytes) -> None:
+        """Go on from what the scorer had to remember, pickled."""
+        self._scorer.load_state_dict(pickle.loads(state))
+
+
+def serve(
+    connection: Connection,
+    inherited: Connection | None,
+    parent: int,
+    threads: int,
+    setup: WorkerSetup | bytes,
+    buffers: SharedBuffers,
+) -> None:
+    """Answer requests with pairs `(answer, error)` until the parent goes or ends the connection.
+
+    `inherited` is the parent's end, which a fork has left open here too; `setup` may be pickled.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the parent to act on
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(threads)
+    # What a fork brought along is not this process's to collect, and is not copied for that.
+    gc.freeze()
+    if inherited is not None:
+        inherited.close()
+    worker: WorkerState | None = None
+    try:
+        while True:
+            while not connection.poll(WATCH):
+                if os.getppid() != parent:  # others may still hold its end of the connection
+                    return
+            method, args = connection.recv()
+            try:
+                if worker is None:
+                    setup = pickle.loads(setup) if isinstance(setup, bytes) else setup
+                    worker = WorkerState(setup, buffers)
+                reply = pickle.dumps((method(worker, *args), None))
+            except Exception as error:
+                reply = pickle.dumps((None, _portable(error)))
+            connection.send_bytes(reply)
+    except (EOFError, OSError):
+        return
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be pickled, with its traceback as a note."""
+    place = "in the process that scores:\n" + "".join(traceback.format_exception(error))
+    try:
+        known = type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # whatever its class does when it is pickled
+        known = False
+    if not known:
+        error = LoaderError(f"scoring failed: {type(error).__name__}: {error}")
+    error.add_note(place)
+    return error
 
 
 class SecondProcess:
-    """A process that answers requests one after another, and goes when this object does.
-
-    Args:
-        method: how it is started.
-        threads: that it computes with.
-        setup: what it is to do, or that pickled.
-        buffers: the memory that both see.
-    """
+    """A process that answers requests one after another, and goes when this object does."""
 
     def __init__(
         self, method: str, threads: int, setup: WorkerSetup | bytes, buffers: SharedBuffers
@@ -66,93 +308,83 @@ class SecondProcess:
         self._end = weakref.finalize(self, _end, self._process, self._connection, os.getpid())
 
     def ask(self, method: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Have a method of `WorkerState` called there, and return where its answer will be.
-
-        Raises:
-            LoaderError: if the process is no more.
-        """
-        self._check()
-        while self._asked and self._connection.poll():
-            self._receive()
+        """Have a method of `WorkerState` called there, and return where its answer will be."""
+        if self._lost is not None:
+            raise self._lost
         answer: Future[Any] = Future()
-        try:
+        with self._exchange():
+            while self._asked and self._connection.poll():
+                self._receive()
             self._connection.send((method, args))
             self._asked.append(answer)
-        except OSError:
-            raise self._lose() from None
-        except BaseException:
-            self._give_up(INTERRUPTED)
-            raise
         return answer
 
     def settle(self, answer: Future[Any]) -> Future[Any]:
-        """Return an answer when it is there.
-
-        Raises:
-            LoaderError: if the process is no more, and so never will be.
-        """
+        """Return an answer when it is there; refuse it if the process is no more."""
         while not answer.done():
-            self._check()
-            if wait([self._connection, self._process.sentinel], WATCH):
-                self._receive()
-            elif not self._process.is_alive():
-                raise self._lose()
+            if self._lost is not None:
+                raise self._lost
+            watched = [self._connection, self._process.sentinel]
+            if wait(watched, WATCH) or not self._process.is_alive():
+                with self._exchange():
+                    self._receive()
         return answer
 
     def _receive(self) -> None:
         if not self._connection.poll():
-            raise self._lose()
+            raise EOFError
+        value, error = self._connection.recv()
+        answer = self._asked.popleft()
+        if error is None:
+            answer.set_result(value)
+        else:
+            answer.set_exception(error)
+
+    @contextmanager
+    def _exchange(self) -> Generator[None]:
+        """Give the process up if it has gone, or the exchange is broken off: answers would mix."""
         try:
-            value, error = self._connection.recv()
-            answer = self._asked.popleft()
-            if error is None:
-                answer.set_result(value)
-            else:
-                answer.set_exception(error)
-        except (EOFError, OSError):
-            raise self._lose() from None
-        except BaseException:
-            self._give_up(INTERRUPTED)
+            yield
+        except BaseException as error:
+            gone = isinstance(error, EOFError | OSError)
+            how = self._ending() if gone else "was stopped when the exchange with it was broken off"
+            self._lost = LoaderError(
+                f"the process that scores {how}, and candidates wait for their scores. Make the "
+                "loader anew, or score with Synced instead of Pipelined"
+            )
+            self._end()
+            if gone:
+                raise self._lost from None
             raise
 
-    def _check(self) -> None:
-        if self._lost is not None:
-            raise self._lost
-
-    def _lose(self) -> LoaderError:
-        """Give up a process that has gone, and return what to say of that."""
-        self._process.join(WATCH)
+    def _ending(self) -> str:
+        """Return what to say of a process that has gone."""
+        self._process.join(5.0)
         code = self._process.exitcode
         how = "does not answer" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
-        return self._give_up(
+        return (
             f"{how}; SIGKILL often means that memory ran out, and what else it has to say is on "
             "stderr"
         )
 
-    def _give_up(self, how: str) -> LoaderError:
-        self._lost = LoaderError(
-            f"the process that scores {how}, and candidates wait for their scores. Make the "
-            "loader anew, or score with Synced instead of Pipelined"
-        )
-        self._end()
-        return self._lost
+
+def _end(process: Any, connection: Connection, owner: int) -> None:
+    if os.getpid() != owner:  # inherited by a fork, such as a worker of the data loader
+        return
+    connection.close()
+    process.kill()
+    process.join()
+    process.close()
 
 
 @final
-class ProcessBackend(ScoringBackend):
+class ProcessBackend:
     """A copy of the model in a second process.
 
-    Args:
-        scorer: scores with the copy.
-        context: of the training.
-        model: the model to copy, without a wrapper.
-        first: a batch with its indices, to make room for.
-        method: how the process is started.
-        threads: that it computes with.
-        ahead: batches that are begun before the first is waited for.
-        seed: of the process's random streams.
+    Its memory has room for batches such as the `first`; larger ones get larger buffers. No more
+    than `ahead` batches are begun before the first is waited for.
 
     Raises:
         ConfigurationError: if something cannot be pickled where it must be.
@@ -165,29 +397,21 @@ class ProcessBackend(ScoringBackend):
         context: Context,
         model: nn.Module,
         first: Any,
+        seed: int,
         *,
         method: str,
         threads: int,
         ahead: int,
-        seed: int,
     ) -> None:
         self._model = model
-        tensors = tensors_of(model)
-        slots = find_slots(tensors)
-        size = max((slot.stop for slot in slots.values()), default=0)
+        slots, size = find_slots(tensors_of(model))
         room = SharedMessage(first).size
-        self._buffers = SharedBuffers(
-            slots,
-            weights=(allocate(size), allocate(size)),
-            batches={number: allocate(room) for number in range(ahead + 1)},
-        )
-        self._weights = [
-            {name: slot.of(buffer) for name, slot in slots.items()}
-            for buffer in self._buffers.weights
-        ]
-        self._unread: list[Future[Any] | None] = [None, None]
+        batches = [allocate(room) for _ in range(ahead + 1)]
+        self._buffers = SharedBuffers(slots, allocate(size), batches)
+        self._weights = self._buffers.weights_by_name()
+        self._unread: Future[Any] | None = None
         self._busy: list[Future[Any] | None] = [None] * (ahead + 1)
-        self._renewed = self._begun = 0
+        self._begun = 0
         setup = WorkerSetup(
             scorer,
             replace(context, model=model, checks=False),
@@ -204,14 +428,16 @@ class ProcessBackend(ScoringBackend):
         message = SharedMessage((batch, indices))
         if renew:
             self._renew(tensors_of(self._model))
-        number = self._begun % len(self._busy)
+        number, batches = self._begun % len(self._busy), self._buffers.batches
         # Still busy only if batches were let go: no more are begun than there are buffers.
         if (busy := self._busy[number]) is not None:
             self._process.settle(busy)
-        if message.size > self._buffers.batches[number].numel():
-            self._widen(number, message.size)
-        start, stop = message.write(self._buffers.batches[number])
-        answer = self._process.ask(WorkerState.score, number, start, stop, _autocast())
+        if message.size > batches[number].numel():
+            batches[number] = allocate(max(message.size, batches[number].numel() * 3 // 2))
+            self._process.ask(WorkerState.widen, number, batches[number])
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        place = message.write(batches[number])
+        answer = self._process.ask(WorkerState.score, number, *place, autocast)
         self._busy[number] = answer
         self._begun += 1
 
@@ -222,30 +448,22 @@ class ProcessBackend(ScoringBackend):
         return scores
 
     def _renew(self, tensors: dict[str, Tensor]) -> None:
-        number = self._renewed % 2
-        if (unread := self._unread[number]) is not None:
-            self._process.settle(unread)
-        overwrite(self._weights[number], tensors)
+        if self._unread is not None:
+            self._process.settle(self._unread)
+        overwrite(self._weights, tensors)
         modes = bytes(module.training for module in self._model.modules())
-        self._unread[number] = self._process.ask(WorkerState.renew, number, modes)
-        self._renewed += 1
-
-    def _widen(self, number: int, size: int) -> None:
-        buffer = allocate(max(size, self._buffers.batches[number].numel() * 3 // 2))
-        self._buffers.batches[number] = buffer
-        self._process.ask(WorkerState.widen, number, buffer)
+        self._unread = self._process.ask(WorkerState.renew, modes)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return those last sent."""
-        sent = self._weights[(self._renewed - 1) % 2]
-        return {name: value.clone() for name, value in sent.items()}
+        """Return copies of the weights last sent."""
+        return cloned(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the scorer within must remember, when all that was begun is scored."""
         return self._process.settle(self._process.ask(WorkerState.report)).result()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
-        """Send what to go on from."""
+        """Go on from `weights()` and `state_dict()`, before any batch; None leaves one as it is."""
         if weights is not None:
             self._renew(weights)
         if state is not None:
@@ -256,22 +474,9 @@ class ProcessBackend(ScoringBackend):
 def _pickled(setup: WorkerSetup, method: str) -> bytes:
     try:
         return pickle.dumps(setup)  # by value: nothing of the user's moves to shared memory
-    except (AttributeError, RuntimeError, TypeError, pickle.PickleError) as error:
+    except UNSENDABLE as error:
         raise ConfigurationError(
             f'a process started by "{method}" must be sent the model, the losses and the scorer, '
             f"and one of them cannot be pickled: {error}. Define functions at the top of a "
             'module, or start it with start_method="fork" where the system can'
         ) from error
-
-
-def _autocast() -> torch.dtype | None:
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-
-
-def _end(process: Any, connection: Connection, owner: int) -> None:
-    if os.getpid() != owner:  # inherited by a fork, such as a worker of the data loader
-        return
-    connection.close()
-    process.kill()
-    process.join()
-    process.close()

@@ -1,0 +1,273 @@
+"""Predictors, which tell an example's score from its last ones, for `Predicted`."""
+
+import importlib.util
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64, Int32, Int64
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._memory.ledger import Observations
+
+_Features = Float64[np.ndarray, "example feature"]
+
+_FEWEST = 8  # to learn from: fewer examples say more about chance than about scores
+_CHUNK = 1024  # examples; 2 MiB of a kernel with 256 points
+
+
+class AbstractPredictor(ABC):
+    """A way to tell an example's score from its last ones: immutable, without a memory."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """How many of the last scores of each example it looks at; at least 1."""
+
+    @abstractmethod
+    def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
+        """Return a score for every example that has one observation or more.
+
+        Args:
+            observed: the last scores of each example and their epochs, newest first.
+            epoch: the epoch to predict for, later than all of them.
+
+        Returns:
+            A higher score is more worth training on; of any unit, since only ranks count. NaN
+            where nothing was observed.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Average(AbstractPredictor):
+    """Predict an exponentially weighted average of the last scores.
+
+    Args:
+        decay: weight of a score relative to the next newer one, in [0, 1); 0 is the last score
+            itself.
+        depth: how many scores are averaged, at least 1.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+    """
+
+    decay: float = 0.5
+    depth: int = 4
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "decay", below=1)
+        settle(self, check_whole, "depth")
+
+    def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
+        """Return the average of what there is."""
+        scores = observed.scores
+        weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
+        known = ~np.isnan(scores)
+        total = (weights * np.where(known, scores, 0.0)).sum(0)
+        with np.errstate(invalid="ignore"):  # 0 / 0, where nothing was observed
+            return (total / (weights * known).sum(0)).astype(np.float32)
+
+
+@final
+@dataclass(frozen=True)
+class GaussianProcess(AbstractPredictor):
+    """Predict the next score by a Gaussian process over the last ones and the epochs between.
+
+    It learns anew at each epoch's start how far the newest score of an example lies from the
+    one before, given the scores until then, and predicts the next from that. An example with
+    fewer than `depth - 1` scores is predicted its last one, and so is every example while fewer
+    than 8 have `depth` scores. Epochs gone by count as far as they differed among the examples
+    that it learns from; where all were scored in the same epochs, they say nothing.
+
+    An epoch costs `O(points ** 3)` to learn, some dozens of times over, and
+    `O(examples * points)` to predict, in pieces, so that little more memory is needed than the
+    scores themselves take.
+
+    Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
+
+    Args:
+        points: how many examples it learns from at most, at least 8; evenly spread over the
+            ranks of their scores.
+        depth: how many scores are remembered, the one that is learned to predict among them;
+            at least 2.
+
+    Raises:
+        ConfigurationError: if a value is out of its range or scikit-learn is not installed.
+
+    Source:
+        Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapters 2 and 5.
+    """
+
+    points: int = 256
+    depth: int = 3
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "points", least=_FEWEST)
+        settle(self, check_whole, "depth", least=2)
+        _check_installed("GaussianProcess")
+
+    def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
+        """Return the score expected in `epoch`, or the last one where that cannot be told."""
+        scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
+        predicted = scores[0].copy()
+        pairs = _pick_pairs(scores, self.depth, self.points)
+        if not len(pairs):
+            return predicted
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+        sizes = np.abs(scores[0, np.isfinite(scores[0])]).astype(np.float64)
+        unit = float(np.median(sizes) or sizes.mean() or 1.0)
+        values = _flatten(scores[:, pairs], unit)
+        past = _look_back(values[1:], epochs[1:, pairs], epochs[0, pairs])
+        scaled = _scaling(past)
+        kernel = ConstantKernel() * RBF() + WhiteKernel()
+        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+        with warnings.catch_warnings():
+            # a length at its bound means that a feature tells nothing, as is often so
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            process.fit(scaled(past), values[0] - values[1])
+        for examples in _chunks(len(predicted)):
+            values = _flatten(scores[:-1, examples], unit)
+            known = np.isfinite(values).all(0)
+            if known.any():
+                features = _look_back(values, epochs[:-1, examples], epoch)[known]
+                values = values[0, known] + process.predict(scaled(features))
+                predicted[examples][known] = np.sinh(values) * unit
+        return predicted
+
+
+def _flatten(
+    scores: Float32[np.ndarray, "lag example"], unit: float
+) -> Float64[np.ndarray, "lag example"]:
+    # like a logarithm for scores well above the unit, yet defined for any sign and zero
+    return np.arcsinh(scores.astype(np.float64) / unit)
+
+
+@final
+@dataclass(frozen=True)
+class Crossing(AbstractPredictor):
+    """Predict the probability that an example's next score is among the highest.
+
+    A logistic regression learns at each epoch's start which newest scores are among the highest
+    `rate` of all newest ones, from where the same examples ranked before and when. An example
+    without an earlier score is taken to have moved as the average one did. While fewer than 8
+    examples have `depth` scores, and where either all or none of them are among the highest,
+    the share of lower last scores is predicted instead.
+
+    An epoch costs `O(examples * log(examples))` to rank, and `O(points)` to learn.
+
+    Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
+
+    Args:
+        rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
+        depth: how many scores are remembered, the one that is learned to predict among them;
+            at least 2.
+        points: how many examples it learns from at most, at least 8; evenly spread over the
+            ranks of their scores.
+
+    Raises:
+        ConfigurationError: if a value is out of its range or scikit-learn is not installed.
+    """
+
+    rate: float = 1 / 3
+    depth: int = 3
+    points: int = 4096
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "rate", above=0, most=1)
+        settle(self, check_whole, "depth", least=2)
+        settle(self, check_whole, "points", least=_FEWEST)
+        _check_installed("Crossing")
+
+    def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
+        """Return the probabilities, or shares of lower scores where they cannot be learned."""
+        scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
+        shares = np.stack([_shares_of_lower(lag) for lag in scores])
+        pairs = _pick_pairs(scores, self.depth, self.points)
+        crossed = shares[0, pairs] >= 1.0 - self.rate
+        if crossed.all() or not crossed.any():
+            return shares[0].astype(np.float32)
+        from sklearn.linear_model import LogisticRegression
+
+        past = _look_back(shares[1:, pairs], epochs[1:, pairs], epochs[0, pairs])
+        scaled = _scaling(past)
+        learned = LogisticRegression().fit(scaled(past), crossed)
+        predicted = np.empty_like(scores[0])
+        for examples in _chunks(len(predicted)):
+            now = _look_back(shares[:-1, examples], epochs[:-1, examples], epoch)
+            now = np.nan_to_num(scaled(now))  # 0 is the average of what was learned from
+            predicted[examples] = learned.predict_proba(now)[:, 1]
+        predicted[np.isnan(scores[0])] = np.nan
+        return predicted
+
+
+def _shares_of_lower(scores: Float32[np.ndarray, " example"]) -> Float64[np.ndarray, " example"]:
+    """Return the share of the known scores that each exceeds; NaN where it is not known."""
+    known = ~np.isnan(scores)
+    ascending = np.sort(scores[known])
+    lower = np.searchsorted(ascending, scores) / max(1, len(ascending))
+    return np.where(known, lower, np.nan)
+
+
+def _scaling(features: _Features) -> Callable[[_Features], _Features]:
+    """Return what brings features to the scale on which these have mean 0 and deviation 1.
+
+    What lies outside the range of these is moved to its edge, so that nothing is extrapolated: a
+    gap of three epochs, where only such were learned from, says nothing about one of two.
+    """
+    low, high, mean = features.min(0), features.max(0), features.mean(0)
+    deviation = np.where(low < high, features.std(0), 1.0)
+    return lambda values: (np.clip(values, low, high) - mean) / deviation
+
+
+def _look_back(
+    values: Float64[np.ndarray, "lag example"],
+    epochs: Int32[np.ndarray, "lag example"],
+    epoch: int | Int32[np.ndarray, " example"],
+) -> Float64[np.ndarray, "example feature"]:
+    """Return what examples' last values, newest first, tell of an epoch that comes later.
+
+    That is the last value, how each differed from the one before, the epochs gone by since the
+    last, and those between two; NaN where there are fewer values.
+    """
+    times = np.where(epochs < 0, np.nan, epochs)
+    gaps = (epoch - times[:1], -np.diff(times, axis=0))
+    return np.concatenate((values[:1], -np.diff(values, axis=0), *gaps)).T
+
+
+def _pick_pairs(
+    scores: Float[np.ndarray, "lag example"], depth: int, points: int
+) -> Int64[np.ndarray, " pair"]:
+    """Return examples with `depth` scores to learn from, at most `points`; none if there are few.
+
+    They are evenly spread over the ranks of the score before the newest, in ascending order, so
+    that high and low ones are there in proportion, and no chance is involved.
+    """
+    complete = np.isfinite(scores[:depth]).all(axis=0)
+    pairs = np.flatnonzero(complete)
+    if len(scores) < depth or len(pairs) < _FEWEST:
+        return pairs[:0]
+    pairs = pairs[np.argsort(scores[1, pairs], kind="stable")]
+    count = int(min(points, len(pairs)))
+    return pairs[(2 * np.arange(count) + 1) * len(pairs) // (2 * count)]
+
+
+def _chunks(examples: int) -> Iterator[slice]:
+    for start in range(0, examples, _CHUNK):
+        yield slice(start, start + _CHUNK)
+
+
+def _check_installed(predictor: str) -> None:
+    """Refuse a predictor if scikit-learn, which is not imported yet, is missing."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ConfigurationError(
+            f"{predictor}() learns with scikit-learn, which is not installed; write "
+            "pip install 'selective-backprop[predict]'"
+        )

@@ -1,0 +1,293 @@
+"""Scorers that select from remembered scores: stale ones, predicted ones, and recorded losses."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import (
+    check_flag,
+    check_instance,
+    check_number,
+    check_whole,
+    settle,
+)
+from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    PassThrough,
+    RunningScorer,
+    Stateless,
+    check_inner,
+    start_scorer,
+)
+from selective_backprop.scorers._predictors import AbstractPredictor, Average
+
+EVEN = math.log(2.0)  # the cross-entropy of a target that has probability 1/2
+
+
+@final
+@dataclass(frozen=True)
+class Stale(AbstractScorer):
+    """Score each example only every few epochs, and select by the last score in between.
+
+    In between, examples are selected before anything is loaded. A score is used in at most
+    `epochs` epochs, counting the one in which it was taken; only the few examples that wait for a
+    full window keep theirs longer. An example without a valid score is loaded and scored.
+
+    Args:
+        scorer: scores the examples.
+        epochs: for how many epochs a score is used, n; at least 1, which scores every time.
+        spread: whether each epoch scores an n-th of the examples (by index), so that every
+            epoch costs the same; by default all are scored in the same epoch, as in the paper.
+        recorded: whether losses that training computed, filed with `SelectiveLoader.record`,
+            count as scores too. They come from the model in training mode.
+
+    Raises:
+        ConfigurationError: if `epochs` is no whole number from 1, or `scorer` is no scorer or
+            remembers scores itself.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
+    """
+
+    scorer: AbstractScorer
+    epochs: int = 2
+    spread: bool = False
+    recorded: bool = False
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer, may_defer=True)
+        settle(self, check_whole, "epochs")
+        settle(self, check_flag, "spread", "recorded")
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, besides what the wrapped scorer needs."""
+        fresh = 1.0 / self.epochs
+        return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
+
+    def start(self, context: Context) -> RunningScorer:
+        return _Recalling(start_scorer(self.scorer, context), self._recall)
+
+    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        if self.epochs == 1:
+            return None
+        observed = ledger.scored.observe()
+        scores, epochs = observed.scores[0], observed.epochs[0]
+        if self.recorded:
+            scores, epochs = _merged(observed, ledger.recorded.observe())
+        expired = (epochs < 0) | (epoch - epochs >= self.epochs)
+        if self.spread:
+            expired |= (np.arange(len(epochs)) + epoch) % self.epochs == 0
+        return _forget(scores, expired)
+
+
+def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """Return each example's newer score of two sources, and its epoch; `scored` wins a tie."""
+    newer = recorded.epochs[0] > scored.epochs[0]
+    scores = np.where(newer, recorded.scores[0], scored.scores[0])
+    return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
+
+
+class _Recalling(PassThrough):
+    """Scores as the wrapped scorer does; `recall` is as given."""
+
+    def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
+        super().__init__(inner)
+        self._recall = recall
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        return self._recall(ledger, epoch)
+
+
+def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
+    """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN."""
+    lost = lost | np.isnan(scores)
+    if lost.all():
+        return None
+    return torch.from_numpy(np.where(lost, np.float32(np.nan), scores))
+
+
+@final
+@dataclass(frozen=True)
+class Predicted(AbstractScorer):
+    """Score each example only every few epochs, and select by a predicted score in between.
+
+    Like `Stale`, except that scores are predicted from the last ones. Predictions are made once,
+    at an epoch's start, for all examples. An example whose last score is too old is loaded and
+    scored.
+
+    Args:
+        scorer: scores the examples.
+        predictor: predicts a score from the last ones.
+        epochs: for how many epochs a score is used, counting the one in which it was taken; at
+            least 2, since with 1 nothing would ever be predicted.
+
+    Raises:
+        ConfigurationError: if a value is out of its range, `scorer` is no scorer or remembers
+            scores itself, or `predictor` is no predictor.
+    """
+
+    scorer: AbstractScorer
+    predictor: AbstractPredictor = Average()
+    epochs: int = 3
+
+    def __post_init__(self) -> None:
+        check_inner(self.scorer, may_defer=True)
+        check_instance("predictor", self.predictor, AbstractPredictor, "Average()")
+        settle(self, check_whole, "epochs", least=2, hint="with 1 nothing is predicted")
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, and as many remembered scores as the predictor reads."""
+        depth, fresh = self.predictor.depth, 1.0 / self.epochs
+        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
+
+    def start(self, context: Context) -> RunningScorer:
+        return _Recalling(start_scorer(self.scorer, context), self._recall)
+
+    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        if ledger.scored.empty:
+            return None
+        observed = ledger.scored.observe()
+        epochs = observed.epochs[0]
+        expired = (epochs < 0) | (epoch - epochs >= self.epochs)
+        if expired.all():
+            return None
+        return _forget(self.predictor.predict(observed, epoch), expired)
+
+
+@final
+@dataclass(frozen=True)
+class Recorded(AbstractScorer):
+    """Score each example by the last loss that training recorded of it.
+
+    The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything
+    is loaded; an example without a known loss scores infinity, so that it is trained on. The
+    losses come from the model in training mode, from when the example was last trained on: an
+    example that is left out for long is judged by an old loss.
+
+    Args:
+        max_age: for how many epochs a loss counts, from the epoch after the one in which it was
+            recorded; an example whose loss is older is trained on again. None: for ever.
+        rescore: at each epoch's end, scores the examples that the epoch left out, by passes that
+            are charged as scoring; None leaves them with their old loss.
+        highest_of: score an example by the highest of so many of its last recorded losses; one
+            with fewer is trained on. More than 1 guards against lucky guesses.
+        give_up: the share of examples, in (0, 1), that must recover for the others not to be
+            given up. An example recovers if its next loss is at most ln 2 (its target has
+            probability 1/2); the higher its loss, the rarer this is. The limit is the lowest loss
+            from which on fewer than this share recover. Examples whose last `highest_of` losses
+            all reach it score minus infinity, which ranks lowest. If `max_age` is set, each epoch
+            takes another `max_age`-th of them back, to see whether they recover. Giving up begins
+            once half of the examples have a loss of at most ln 2. Mislabelled examples do not
+            recover, hard ones do. Losses must be plain cross-entropies. None: no example is
+            given up.
+
+    Raises:
+        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
+            cannot be wrapped, or `give_up` is out of its range or `highest_of` below 2 with it.
+    """
+
+    max_age: int | None = None
+    rescore: AbstractScorer | None = None
+    highest_of: int = 1
+    give_up: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, check_whole, "max_age", optional=True)
+        settle(self, check_whole, "highest_of")
+        hint = "0.05 is one in twenty, None gives up none"
+        settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
+        if self.rescore is not None:
+            check_inner(self.rescore, may_defer=True)
+        if self.give_up is not None and self.highest_of < 2:
+            raise ConfigurationError(
+                f"give_up={self.give_up} with highest_of={self.highest_of}: whether examples "
+                "recover is seen by at least two losses of each; write highest_of=2"
+            )
+
+    @property
+    def needs(self) -> Needs:
+        """Indices and recorded losses; with `rescore`, also what that scorer needs."""
+        inner = Needs() if self.rescore is None else self.rescore.needs
+        return replace(
+            inner,
+            passes=False,
+            indices=True,
+            remembers=True,
+            recordings=True,
+            depth=self.highest_of,
+            rescores=self.rescore is not None,
+            defers=False,
+        )
+
+    def start(self, context: Context) -> RunningScorer:
+        if self.rescore is None:
+            return _RunningRecorded(self, Stateless(_take_none))
+        return _RunningRecorded(self, start_scorer(self.rescore, context))
+
+
+def _take_none(batch: Any, indices: RowIndices | None) -> Scores:
+    raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
+
+
+class _RunningRecorded(Delegating):
+    def __init__(self, spec: Recorded, inner: RunningScorer) -> None:
+        super().__init__(inner)
+        self._spec = spec
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self.inner.score(batch, indices)
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+        scored, recorded = ledger.scored.observe(), ledger.recorded.observe()
+        scores, epochs = _merged(scored, recorded)
+        unknown = (epochs < 0) | np.isnan(scores)
+        if self._spec.max_age is not None:
+            unknown |= epoch - epochs > self._spec.max_age
+        if self._spec.highest_of > 1:
+            unknown |= np.isnan(recorded.scores).any(axis=0)
+            scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
+        if self._spec.give_up is not None:
+            lost = _hopeless(recorded.scores, self._spec.give_up)
+            if self._spec.max_age is not None:  # some are taken back in turn
+                lost &= (np.arange(len(lost)) + epoch) % self._spec.max_age != 0
+            scores[lost] = -np.inf  # below any loss
+        return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
+
+
+def _hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.ndarray:
+    """Return which examples have such high losses that fewer than `give_up` like them recover.
+
+    Losses are newest first, at least two of each example; NaN where it has fewer.
+    """
+    known = np.logical_and.reduce(np.isfinite(losses))
+    newest, before = losses[0, known], losses[1, known]
+    learned = newest <= EVEN
+    if 2 * np.count_nonzero(learned) >= len(learned):
+        limit = _limit(before[before > EVEN], learned[before > EVEN], give_up)
+        return np.logical_and(known, np.minimum.reduce(losses) >= limit)
+    return np.zeros_like(known)
+
+
+def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
+    """Return the lowest loss from which on too few examples recover; infinity if there is none."""
+    order = np.argsort(-losses, kind="stable")
+    losses, number = losses[order], np.arange(1, len(order) + 1)
+    # Both counts start at one, since a share of few examples says little.
+    hopeless = (np.cumsum(recovered[order]) + 1) / (number + 1) < give_up
+    hopeless[:-1] &= losses[:-1] != losses[1:]  # equal losses are given up together or not at all
+    (ends,) = np.nonzero(hopeless)
+    return float(losses[ends[-1]]) if len(ends) else np.inf

@@ -1,0 +1,283 @@
+"""Scorers that use a second model: its losses as a reference, or a small model's as scores."""
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.options import check_instance
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._sampling.context import Context
+from selective_backprop.scorers._abstract import (
+    AbstractScorer,
+    Delegating,
+    Needs,
+    RunningScorer,
+    check_inner,
+    start_scorer,
+)
+from selective_backprop.scorers._forward import Forward
+
+
+@final
+class ReferenceLosses:
+    """One loss per example of a data set, from a model that was trained beforehand.
+
+    Args:
+        losses: `[example]`, in the data set's order; finite. Copied.
+
+    Raises:
+        ConfigurationError: if they are not one finite number per example.
+    """
+
+    def __init__(self, losses: Tensor) -> None:
+        if not isinstance(losses, Tensor) or losses.ndim != 1 or not losses.numel():
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise ConfigurationError(
+                f"reference losses are {found}; a tensor of one loss per example is needed, in "
+                "the data set's order"
+            )
+        self._losses = losses.detach().to("cpu", torch.float32, copy=True)
+        if not bool(self._losses.isfinite().all()):
+            bad = (~self._losses.isfinite()).nonzero().flatten()
+            raise ConfigurationError(
+                f"{len(bad)} of {len(losses)} reference losses are not finite, of examples "
+                f"{bad[:10].tolist()}; every example needs one"
+            )
+        data = self._losses.numpy().tobytes()
+        self._digest = hashlib.blake2b(data, digest_size=6).hexdigest()
+
+    def __len__(self) -> int:
+        return self._losses.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReferenceLosses) and torch.equal(self._losses, other._losses)
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"ReferenceLosses({len(self)} examples, digest {self._digest})"
+
+    @property
+    def losses(self) -> Tensor:
+        """A copy of the losses, `[example]`, float32."""
+        return self._losses.clone()
+
+
+@final
+@dataclass(frozen=True)
+class Excess(AbstractScorer):
+    """Score each candidate by how far its score is above a reference loss of the same example.
+
+    Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
+    low. Examples that the reference has learned and the model has not score high.
+
+    Args:
+        reference: one loss per example, from a reference model. Best train that model on other
+            examples, so that it has not learned these by heart.
+        scorer: scores the candidates.
+
+    Raises:
+        ConfigurationError: if there are no reference losses, the scorer cannot be wrapped, or, at
+            the start, the data set has another number of examples.
+
+    Source:
+        Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
+    """
+
+    reference: ReferenceLosses
+    scorer: AbstractScorer
+
+    def __post_init__(self) -> None:
+        check_instance("reference", self.reference, ReferenceLosses, "ReferenceLosses(losses)")
+        check_inner(self.scorer)
+
+    @property
+    def needs(self) -> Needs:
+        """Indices, besides what the wrapped scorer needs."""
+        return replace(self.scorer.needs, indices=True)
+
+    def start(self, context: Context) -> RunningScorer:
+        if context.examples != len(self.reference):
+            raise ConfigurationError(
+                f"there are reference losses of {len(self.reference)} examples, and the data set "
+                f"has {context.examples}"
+            )
+        return _RunningExcess(self.reference.losses, start_scorer(self.scorer, context))
+
+
+class _RunningExcess(Delegating):
+    def __init__(self, reference: Tensor, inner: RunningScorer) -> None:
+        super().__init__(inner)
+        self._reference = reference
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._above_reference(self.inner.score(batch, indices), indices)
+
+    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._above_reference(self.inner.score_exactly(batch, indices), indices)
+
+    def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
+        self._reference = self._reference.to(scores.device)
+        assert indices is not None  # the loader refuses streams
+        return scores - self._reference[indices.to(scores.device)]
+
+
+@final
+@dataclass(frozen=True)
+class Proxy(AbstractScorer):
+    """Score each candidate by its loss under a small model that learns beside the large one.
+
+    The proxy takes one step on every training batch that the loader yields, warm-up included,
+    on the mean of its own losses. Its passes take time too: measure them.
+
+    Args:
+        make_model: returns the proxy, which takes the batches that the model takes.
+        make_optimizer: returns an optimiser of the parameters it is given.
+        forward: how the proxy scores.
+
+    Raises:
+        ConfigurationError: if a factory is no function, `forward` is no `Forward`, or, at the
+            start, the training has no losses.
+
+    Source:
+        Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
+        during training.
+    """
+
+    make_model: Callable[[], nn.Module]
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    forward: Forward = Forward()
+
+    def __post_init__(self) -> None:
+        check_factory("make_model", self.make_model)
+        check_factory("make_optimizer", self.make_optimizer)
+        check_instance("forward", self.forward, Forward, "Forward()")
+
+    def __repr__(self) -> str:
+        # Part of saved states, so it must be the same in every process: no addresses.
+        model, optimizer = name_of(self.make_model), name_of(self.make_optimizer)
+        return f"Proxy(model={model}, optimizer={optimizer}, forward={self.forward!r})"
+
+    @property
+    def needs(self) -> Needs:
+        """What `forward` needs, except for the model in training."""
+        return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
+
+    def start(self, context: Context) -> RunningScorer:
+        """Return the running scorer, with a new model on the training's device."""
+        if context.losses is None:
+            raise ConfigurationError("Proxy() scores by losses, and there are none")
+        with kept_random_streams(context.device):  # making a loader must not move them
+            model = self.make_model()
+        if context.device is not None:
+            model = model.to(context.device)
+        scorer = self.forward.of(model, context)
+        optimizer = self.make_optimizer(model.parameters())
+        return _RunningProxy(scorer, model, optimizer, context.losses, context.device)
+
+
+class _RunningProxy(RunningScorer):
+    def __init__(
+        self,
+        scorer: RunningScorer,
+        model: nn.Module,
+        optimizer: Optimizer,
+        losses: LossesOf,
+        device: torch.device | None,
+    ) -> None:
+        self._scorer = scorer
+        self._model = model
+        self._optimizer = optimizer
+        self._losses = losses
+        self._device = device
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._scorer.score(batch, indices)
+
+    def learn(self, batch: Any) -> None:
+        self._model.train()
+        with torch.enable_grad(), kept_random_streams(self._device):
+            losses = check_losses(self._losses(self._model, batch), None)
+            self._optimizer.zero_grad()
+            losses.mean().backward()
+        self._optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        # Copies, since torch returns the tensors themselves, which training changes.
+        return {
+            "model": copy.deepcopy(dict(self._model.state_dict())),
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        model, optimizer = Saved(state).fields("model", "optimizer")
+        load_learner(self._model, self._optimizer, model, optimizer)
+
+
+def check_factory(name: str, factory: Any) -> None:
+    """Refuse anything but a function, so that every training begins with something new."""
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ConfigurationError(
+            f"{name}={type(factory).__name__}: a function that makes one is needed, so that every "
+            "training begins with a new one"
+        )
+
+
+def name_of(factory: Callable[..., Any]) -> str:
+    """Return the name that stands for a function in saved states, the same in every process."""
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
+
+
+def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
+    """Load the states of a model and its optimiser; if one is refused, nothing has changed.
+
+    Copies of both are loaded first and take two steps, since an optimiser notices only then that
+    its state is incomplete. The weights stay if their state is None.
+    """
+    try:
+        pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
+    except Exception:  # some models can be trained but not copied
+        pairs = [(model, optimizer)]
+    for module, steps in pairs:
+        with weights.inside():
+            if weights.value is not None:
+                module.load_state_dict(weights.value)
+        tries = module is not model and _is_finite(module) and _takes_steps(steps)
+        with state.inside():
+            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps its argument
+            if tries:
+                _take_steps(steps)
+                if not _is_finite(module):
+                    raise ConfigurationError("steps without a gradient lead to weights of NaN")
+
+
+def _is_finite(model: nn.Module) -> bool:
+    return all(is_lazy(each) or bool(each.isfinite().all()) for each in model.parameters())
+
+
+def _takes_steps(optimizer: Optimizer) -> bool:
+    try:
+        _take_steps(optimizer)
+    except Exception:  # some take no dense gradients
+        return False
+    return True
+
+
+def _take_steps(optimizer: Optimizer) -> None:
+    for _ in range(2):  # some first read their state at the second step
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()

@@ -1,0 +1,359 @@
+"""Selectors that leave out candidates of low loss; how many depends on the losses."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_flag, check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import Odds, Scores
+from selective_backprop._memory.history import History
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice, Draw, draw_coins
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    Paced,
+    RunningSelector,
+    Stateless,
+    Terms,
+)
+
+_FLOOR = "0.25 keeps at least one in four"
+LEAST_PULL = torch.finfo(torch.float64).tiny  # avoids a division by 0
+MOST_PULL = 0.5  # longer pulls count as this much
+USUAL = 0.75  # the share kept on data of which a model learns a good part
+
+
+@final
+@dataclass(frozen=True)
+class Confident(AbstractSelector):
+    """Keep each candidate with odds that fall only where the model is confident of its class.
+
+    Losses are read as cross-entropies: the model gives the true class the probability
+    `exp(-loss)`. If that is at most a half, the candidate is certain to be kept. Above a half,
+    its odds `P` fall in proportion to the probability of all other classes, but not below
+    `floor`. High scores are never favoured, so that noise is not.
+
+    A kept row weighs `P ** -0.5`. That is between a weight of 1, which would neglect learned
+    examples, and `1 / P`, which would be unbiased but let single rows count `1 / floor` times. So
+    the weighted mean loss is a biased estimate.
+
+    Args:
+        floor: the lowest odds, in (0, 1]. A row weighs at most `floor ** -0.5`.
+
+    Raises:
+        ConfigurationError: if the floor is out of range.
+    """
+
+    floor: float = 0.25
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
+
+    @property
+    def terms(self) -> Terms:
+        """Keep all when training starts, and at least `floor` later; the rate is the midpoint."""
+        rate = (1.0 + self.floor) / 2.0
+        return Terms(rate, Draw.BERNOULLI, reweights=True, promises=False, confidence=True)
+
+    def start(self, context: Context) -> RunningSelector:
+        def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            odds = (2.0 * misses(scores)).clamp(self.floor, 1.0)
+            rows = draw_coins(odds, generator)
+            return Choice(rows, odds.take(rows).rsqrt().float())
+
+        return Stateless(toss)
+
+
+def misses(losses: Scores) -> Odds:
+    """Return `1 - exp(-loss)`, at least 0: for cross-entropies, the odds of all other classes."""
+    return (-torch.expm1(-losses.double())).clamp(min=0.0)
+
+
+@final
+@dataclass(frozen=True)
+class BelowMean(AbstractSelector):
+    """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
+
+    A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
+    if it stays; all others stay and weigh 1. Where nothing is remembered, everything stays.
+
+    The mean weight of kept rows is then the number of candidates per kept row, more than 1: the
+    paper takes longer steps, and fewer of them. By default the weights are scaled by the share of
+    rows that is kept if candidates score as the remembered ones do, so that
+    `(weights * losses).mean()` is unbiased.
+
+    Args:
+        prune: probability of being left out below the mean, in [0, 1); the paper's r.
+        longer_steps: leave the weights as the paper has them.
+        history: how many recent scores the mean is taken over, at least 1, where each window is
+            scored. Where losses are remembered by example, the mean is taken over all of them.
+
+    Raises:
+        ConfigurationError: if a value is out of range.
+
+    Source:
+        Qin et al. 2023, arXiv:2303.04947, section 3.
+    """
+
+    prune: float = 0.5
+    longer_steps: bool = False
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "prune", below=1, hint="0.5 prunes half of what is below")
+        settle(self, check_flag, "longer_steps")
+        settle(self, check_whole, "history")
+
+    @property
+    def terms(self) -> Terms:
+        """Keep `1 - prune / 2`, if half of the scores are below the mean; often more are."""
+        rate = 1.0 - self.prune / 2.0
+        return Terms(rate, Draw.BERNOULLI, self.history, reweights=True, promises=False)
+
+    def start(self, context: Context) -> RunningSelector:
+        def prune(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            # In the scores' own precision, in which the mean of equal scores is not above them.
+            mean = history.mean().to(scores)
+            kept = 1.0 - self.prune * (scores < mean).double()
+            rows = draw_coins(kept, generator)
+            weights = kept.take(rows).reciprocal()
+            if not self.longer_steps:
+                # Without a finite mean nothing was pruned, and the weights stay 1.
+                share = history.percentiles(mean.reshape(1)).where(mean.isfinite(), 0.0)
+                weights = weights * (1.0 - self.prune * share)
+            return Choice(rows, weights.float())
+
+        return Stateless(prune)
+
+
+@final
+@dataclass(frozen=True)
+class Hide(AbstractSelector):
+    """Leave out the candidates of lowest loss, except those that the model is not sure of.
+
+    A candidate is hidden if fewer than `share` of the remembered losses are lower than its own,
+    and if the model predicted it correctly with a confidence of at least `confidence`. The rule
+    is deterministic unless equal losses straddle the share, as losses that underflowed to 0 may:
+    then a coin decides each of them, so that at most the share is hidden on average.
+
+    The model's prediction is inferred from the loss. A true class with half of the probability or
+    more is the class predicted, and its probability is the confidence. So for cross-entropies,
+    "correct and confident" is exactly `exp(-loss) >= confidence`. Scores must therefore be plain
+    cross-entropies in nats, without label smoothing or class weights.
+
+    Args:
+        share: at most this share is hidden, in (0, 1); the paper's F.
+        confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
+        falls: pairs of a fraction of training done, in (0, 1), and the factor for `share` from
+            the first epoch that starts there or later, in [0, 1). Fractions ascend, factors
+            descend. With no pairs the share stays, and training may be of any length.
+        history: how many recent losses are ranked against, at least 1, where each window is
+            scored. Where losses are remembered by example, all of them are ranked against.
+
+    Raises:
+        ConfigurationError: if a value is out of range.
+
+    Source:
+        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls are those of its ImageNet
+        trainings. The paper also divides the learning rate by the share that is trained on,
+        which is left to the training loop.
+    """
+
+    share: float = 0.3
+    confidence: float = 0.7
+    falls: tuple[tuple[float, float], ...] = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "share", above=0, below=1, hint="0.3 hides up to 30 %")
+        # Only a class with at least half of the probability is known to be the one predicted.
+        settle(self, check_number, "confidence", least=0.5, below=1, hint="0.7 is the paper's")
+        settle(self, check_whole, "history")
+        _check_falls(self.falls)
+
+    @property
+    def terms(self) -> Terms:
+        """Keep `1 - share` once the model is sure of enough; more before, and as it falls."""
+        return Terms(
+            1.0 - self.share,
+            Draw.BERNOULLI,
+            self.history,
+            promises=False,
+            paced=bool(self.falls),
+            confidence=True,
+        )
+
+    def share_at(self, progress: float) -> float:
+        """Return the share that may be hidden when a fraction `progress` of training is done."""
+        factors = [factor for fraction, factor in self.falls if fraction <= progress]
+        return self.share * factors[-1] if factors else self.share
+
+    def start(self, context: Context) -> RunningSelector:
+        return _RunningHide(self)
+
+
+class _RunningHide(RunningSelector, Paced):
+    def __init__(self, spec: Hide) -> None:
+        self._spec = spec
+        self._progress = 0.0
+
+    def begin(self, progress: float) -> None:
+        self._progress = progress
+
+    def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        sure = scores.double().neg().exp() >= self._spec.confidence
+        hidden = _lowest(scores, history, self._spec.share_at(self._progress)) * sure
+        return Choice(draw_coins(1.0 - hidden, generator))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"progress": self._progress}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        (progress,) = Saved(state).fields("progress")
+        self._progress = progress.number(0.0, 1.0)
+
+
+def _lowest(scores: Scores, history: History, share: float) -> Odds:
+    """Return the odds of each to be in the lowest share of the history; 0 or 1, ties aside."""
+    if not len(history):
+        return torch.zeros_like(scores, dtype=torch.float64)
+    # Rounded up to whole scores, so that a score without ties either fits or does not.
+    room = math.ceil(share * len(history)) / len(history)
+    lower, not_higher = history.percentiles(scores), history.percentiles(scores, ties=True)
+    width = (not_higher - lower).clamp(min=1e-300)  # 0 for a score that is not remembered
+    return ((room - lower) / width).clamp(0.0, 1.0)
+
+
+def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
+    try:
+        steps = [(check_number("", at), check_number("", factor)) for at, factor in falls]
+        pairs = pairwise([(0.0, 1.0), *steps, (1.0, -math.inf)])
+        descend = all(earlier < later and high > low for (earlier, high), (later, low) in pairs)
+    except (TypeError, ValueError):  # `falls` does not hold pairs of numbers
+        descend = False
+    if not descend:
+        raise ConfigurationError(
+            f"falls={falls!r}: pairs (fraction of training, factor) are needed, the fractions in "
+            "(0, 1) and ascending, the factors in [0, 1) and descending; ((0.5, 0.8),) takes a "
+            "fifth off the share from half of training on"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class NoiseBudget(AbstractSelector):
+    """Keep each candidate with odds in proportion to its pull, as few as a budget allows.
+
+    Losses are read as cross-entropies. An example's pull, `1 - exp(-loss)`, is the probability
+    that the model misses its true class, counted as at most a half; it is about as long as the
+    example's gradient at the outputs. Keeping an example with odds `P` adds
+    `pull² * (1 / P - 1)` to the variance of the sum of all gradients. Odds of `pull / t`, at
+    most 1, keep the fewest examples for a given variance. So `t` is as high as the budget
+    allows, but at most a half: an example that the model gives less than even chances is always
+    kept, and never favoured.
+
+    An example of score minus infinity is not kept: `Recorded` may have given it up.
+
+    A young model's pulls are nearly equal, and nearly all examples are kept. Once most examples
+    are learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
+
+    Batches of harder rows make longer steps, at a learning rate that was chosen for others. So
+    weights are scaled to make a step, on average and judged by the pulls, as long as it would be
+    without skipping. The gain is that a step draws on more candidates.
+
+    Args:
+        noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
+            squared pulls.
+        floor: the lowest odds, in (0, 1].
+        correction: how much of the draw the weights undo, in [0, 1]: a kept row's weight is in
+            proportion to `odds ** -correction`. With 1, `(weights * losses).mean()` is an
+            unbiased estimate of the candidates' mean loss; with 0, all kept rows weigh the same.
+        history: how many recent losses the budget is computed from, at least 1, where each window
+            is scored. Where losses are remembered by example, it is computed from all of them.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+    """
+
+    noise: float = 0.1
+    floor: float = 0.1
+    correction: float = 0.5
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "noise", above=0, most=1, hint="0.1 is a tenth of what there is")
+        settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
+        settle(self, check_number, "correction", most=1, hint="1 is unbiased, 0 weighs all alike")
+        settle(self, check_whole, "history")
+
+    @property
+    def terms(self) -> Terms:
+        """Keep a share that depends on the losses; the rate is a usual one, three quarters."""
+        return Terms(
+            max(USUAL, self.floor),
+            Draw.BERNOULLI,
+            self.history,
+            reweights=True,
+            promises=False,
+            confidence=True,
+        )
+
+    def start(self, context: Context) -> RunningSelector:
+        return _RunningBudget(self)
+
+
+class _RunningBudget(RunningSelector):
+    def __init__(self, spec: NoiseBudget) -> None:
+        self._spec = spec
+        self._past: tuple[History, int] | None = None
+        self._certain, self._length = torch.tensor(MOST_PULL), torch.tensor(1.0)
+
+    def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        spec = self._spec
+        if self._past != (history, history.filed):  # several windows may see the same history
+            self._past, known = (history, history.filed), history.recent
+            self._certain = certain_pull(known, spec.noise)
+            odds = self._odds(known)
+            # The mean weighted pull of kept rows over the mean pull of all; 1 if all pulls are 0.
+            pulls = misses(known)
+            kept = (odds.pow(1.0 - spec.correction) * pulls).sum() / odds.sum()
+            self._length = (kept / pulls.mean()).nan_to_num(nan=1.0)
+        odds = self._odds(scores)
+        odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
+        rows = draw_coins(odds, generator)
+        weights = odds.take(rows).pow(-spec.correction) / self._length
+        return Choice(rows, weights.float())
+
+    def _odds(self, losses: Scores) -> Odds:
+        return (misses(losses) / self._certain).clamp(self._spec.floor, 1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # all is computed again from the history
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        Saved(state).fields()
+        self._past = None
+
+
+def certain_pull(losses: Tensor, noise: float) -> Tensor:
+    """Return the lowest pull at which an example is certain to be kept, for a budget of noise.
+
+    It is the highest `t`, at most a half, for which `sum(pull * (t - pull))` over the pulls below
+    `t` is within `noise` times the sum of squared pulls. The host does not wait for it.
+    """
+    ascending = misses(losses).clamp(max=MOST_PULL).sort().values
+    if not len(ascending):
+        return ascending.new_tensor(MOST_PULL)
+    sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
+    budget = noise * squares[-1]
+    added = ascending * sums - squares  # the variance if t were each of the pulls; never falls
+    last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
+    # Solves `sum(pull * (t - pull)) = budget` over the pulls up to that one.
+    t = (budget + squares.take(last)) / sums.take(last)
+    return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(LEAST_PULL, MOST_PULL)

@@ -1,0 +1,295 @@
+"""Selectors that keep a given share of the candidates: at random, or by their scores."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from selective_backprop._core.options import check_number, check_rate, check_whole, choose, settle
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History, share_below
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import (
+    Choice,
+    Draw,
+    DrawName,
+    draw_coins,
+    draw_exactly,
+    draw_exactly_on_host,
+    draw_uniformly,
+    tilt_on_host,
+    tilted_odds,
+)
+from selective_backprop.selectors._abstract import (
+    AbstractSelector,
+    RunningSelector,
+    Stateless,
+    Terms,
+)
+
+_BETA = "2 keeps about a third"
+
+
+@final
+@dataclass(frozen=True)
+class Everything(AbstractSelector):
+    """Keep every candidate; candidate batches pass through unchanged."""
+
+    @property
+    def terms(self) -> Terms:
+        """Keep all, whatever the scores."""
+        return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
+
+    def start(self, context: Context) -> RunningSelector:
+        def keep_all(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            return Choice(torch.arange(scores.shape[0], device=scores.device))
+
+        return Stateless(keep_all)
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(AbstractSelector):
+    """Keep each candidate with the same odds.
+
+    Args:
+        rate: share of the candidates to keep, in (0, 1].
+        draw: `"exact"` keeps a fixed number of each window, `"bernoulli"` tosses a coin per
+            candidate.
+
+    Raises:
+        ConfigurationError: if the rate is out of range or there is no such draw.
+    """
+
+    rate: float
+    draw: Draw | DrawName = Draw.EXACT
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+        settle(self, choose, "draw", kind=Draw)
+
+    @property
+    def terms(self) -> Terms:
+        """Keep the rate, whatever the scores."""
+        return Terms(self.rate, Draw(self.draw), needs_scores=False)
+
+    def start(self, context: Context) -> RunningSelector:
+        def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            size = scores.shape[0]
+            return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
+
+        def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            odds = torch.full_like(scores, self.rate, dtype=torch.float64)
+            return Choice(draw_coins(odds, generator))
+
+        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
+
+
+@final
+@dataclass(frozen=True)
+class Top(AbstractSelector):
+    """Keep the share of each window that scores highest.
+
+    Args:
+        rate: share of each window to keep, in (0, 1].
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """Keep the rate of each window, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=True)
+
+
+@final
+@dataclass(frozen=True)
+class Bottom(AbstractSelector):
+    """Keep the share of each window that scores lowest.
+
+    Args:
+        rate: share of each window to keep, in (0, 1].
+
+    Raises:
+        ConfigurationError: if the rate is out of range.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """Keep the rate of each window, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=False)
+
+
+def _extremes(context: Context, *, largest: bool) -> RunningSelector:
+    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        count = context.quota(scores.shape[0])
+        return Choice(scores.topk(count, largest=largest).indices.sort().values)
+
+    return Stateless(take)
+
+
+@final
+@dataclass(frozen=True)
+class Percentile(AbstractSelector):
+    """Keep a candidate with odds that grow with the rank of its loss among recent losses.
+
+    A candidate whose loss exceeds a share `q` of the recent losses is to be kept with probability
+    `q ** beta`.
+
+    Args:
+        beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
+        draw: `"exact"` keeps a fixed number of each window, with odds as near to `q ** beta` as
+            that allows; `"bernoulli"` tosses a coin per candidate, as the paper does, so that
+            the number kept varies.
+        history: how many recent losses are ranked against, R; at least 1.
+
+    Raises:
+        ConfigurationError: if a value is out of range or there is no such draw.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code a candidate's
+        own loss is filed before it is ranked, and a tie does not count as exceeded.
+    """
+
+    beta: float
+    draw: Draw | DrawName = Draw.EXACT
+    history: int = 1024
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "beta", hint=_BETA)
+        settle(self, choose, "draw", kind=Draw)
+        settle(self, check_whole, "history")
+
+    @property
+    def terms(self) -> Terms:
+        """Keep `1 / (beta + 1)`, if losses are distributed as the recent ones are."""
+        return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
+
+    def start(self, context: Context) -> RunningSelector:
+        def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            count = context.quota(scores.shape[0])
+            if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
+                wanted = history.percentiles_on_host(scores) ** self.beta
+                odds = tilt_on_host(wanted, count)
+                return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
+            odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
+            return Choice(draw_exactly(odds, count, generator))
+
+        def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            return Choice(draw_coins(history.percentiles(scores).pow(self.beta), generator))
+
+        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
+
+
+def selection_probability(
+    losses: Float[Tensor, " candidate"], history: Float[Tensor, " recent"], beta: float
+) -> Float64[Tensor, " candidate"]:
+    """Return the probability with which Selective-Backprop keeps each candidate.
+
+    A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
+    `q ** beta`. Where losses are distributed as the history is, `q` is uniform and a share
+    `1 / (beta + 1)` is kept.
+
+    Args:
+        losses: one loss per candidate; any unit and sign, since only ranks count.
+        history: the most recent losses, in any order.
+        beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
+
+    Returns:
+        Probabilities in [0, 1]. All are 1 where `history` is empty (the loader files a batch
+        first, so only a direct caller meets this): nothing is known, so nothing is left out.
+
+    Raises:
+        ConfigurationError: if `beta` is negative or not a finite number.
+
+    Source:
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a tie does not
+        count as exceeded.
+
+    Example:
+        >>> import torch
+        >>> recent = torch.tensor([0.1, 0.2, 0.3, 0.4])
+        >>> selection_probability(torch.tensor([0.05, 0.25, 0.9]), recent, beta=2)
+        tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
+    """
+    return share_below(losses, history).pow(check_number("beta", beta, _BETA))
+
+
+@final
+@dataclass(frozen=True)
+class Proportional(AbstractSelector):
+    """Draw from each window with replacement, with probabilities proportional to the scores.
+
+    A window holds `n` candidates, `presample` times a training batch, and rows are drawn
+    independently. A candidate with a share `p` of the window's scores is drawn with probability
+    `p` each time, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
+
+    Negative scores count as 0. Where no score is positive, all candidates are equally likely;
+    where some scores are infinite, only those candidates are drawn.
+
+    Args:
+        presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
+            keeps a third.
+        bias: how much of the draw the weights undo, in [0, 1]. With 1 they undo all of it, and
+            the weighted mean loss is unbiased. 0 gives no weights, so that high scores count more.
+
+    Raises:
+        ConfigurationError: if a value is out of range.
+
+    Source:
+        Katharopoulos & Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
+        arXiv:1910.00762, compare with it as `bias=0`.
+    """
+
+    presample: float = 3.0
+    bias: float = 1.0
+
+    def __post_init__(self) -> None:
+        hint = "a batch is drawn from more candidates than it has rows"
+        settle(self, check_number, "presample", above=1, hint=hint)
+        settle(self, check_number, "bias", most=1, hint="1 is unbiased, 0 weighs all alike")
+
+    @property
+    def terms(self) -> Terms:
+        """Draw one row per `presample` candidates, with replacement."""
+        return Terms(1.0 / self.presample, reweights=self.bias > 0.0, replaces=True)
+
+    def start(self, context: Context) -> RunningSelector:
+        def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            size = scores.shape[0]
+            mass = scores.double().clamp(min=0.0)
+            infinite = mass.isposinf()
+            mass = torch.where(infinite.any(), infinite.double(), mass)
+            mass = mass.where(mass.sum() > 0.0, 1.0)  # a branch would make the host wait
+            shares = mass / mass.sum()
+            tosses = torch.rand(
+                context.quota(size), generator=generator, device=shares.device, dtype=shares.dtype
+            )
+            ends = shares.cumsum(0)
+            # Rounding may leave the last end beside 1, so the tosses are scaled to it: even the
+            # highest, 1 - 2**-53, stays below it. Sorted tosses give ascending rows.
+            rows = torch.searchsorted(ends, tosses.sort().values * ends[-1:], right=True)
+            if self.bias == 0.0:
+                return Choice(rows)
+            return Choice(rows, (shares.take(rows) * size).pow(-self.bias).float())
+
+        return Stateless(draw)
