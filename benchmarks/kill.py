@@ -26,16 +26,22 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from selective_backprop.lab import datasets
-from selective_backprop.lab.arms import Settings
-from selective_backprop.lab.comparison import Length
-from selective_backprop.lab.plans import Plan
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.recipes import find_recipe
-from selective_backprop.lab.records import Header, read_runs
-from selective_backprop.lab.runs import TrainingRun
-from selective_backprop.lab.sittings import SECONDS, SHARE, Keeping, Sitting, identity_of
-from selective_backprop.lab.stopping import Stop
+from selective_backprop.lab.budget import Length
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.recipe import find_recipe
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import Header, read_runs
+from selective_backprop.lab.strategies import Settings
+from selective_backprop.lab.training.resumable_run import (
+    SECONDS,
+    SHARE,
+    Keeping,
+    Sitting,
+    identity_of,
+)
+from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.stopping import Stop
 
 ARMS = ("traditional", "selective-backprop", "stale-sb", "recorded-sb", "infobatch")
 EPOCHS = 8

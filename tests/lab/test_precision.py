@@ -4,7 +4,7 @@ from fixture_lab import few_digits, fixture_plan
 from torch import nn
 
 from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.runs import TrainingRun
+from selective_backprop.lab.training.run import TrainingRun
 
 
 class Dtypes(nn.Module):
