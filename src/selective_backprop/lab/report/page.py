@@ -62,4 +62,4 @@ def packed_plotly() -> str:
 
 
 def _text(name: str) -> str:
-    return files("selective_backprop.lab").joinpath(name).read_text(encoding="utf-8")
+    return files("selective_backprop.lab.report").joinpath(name).read_text(encoding="utf-8")
