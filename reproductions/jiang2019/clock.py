@@ -12,7 +12,7 @@ def clock(runs: Sequence[Run]) -> Axis:
     Runs on a CPU share its cores with whatever else the machine does, and wall seconds tell that
     too; a process's own CPU time hardly does.
     """
-    on_cpu = any(run.header.config.get("device") == "cpu" for run in runs)
+    on_cpu = any(run.header.device == "cpu" for run in runs)
     return "cpu_seconds" if on_cpu else "seconds"
 
 

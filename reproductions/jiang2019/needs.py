@@ -10,7 +10,6 @@ from reproductions.jiang2019.items import Entry, Item
 from reproductions.jiang2019.settings import Scale
 from reproductions.jiang2019.timing import StepTiming, read_step_times
 from selective_backprop.lab.data import datasets
-from selective_backprop.lab.records.schema import record_name
 from selective_backprop.lab.runner.interleaved import is_whole, run_plans
 from selective_backprop.lab.runner.run_store import Place
 from selective_backprop.lab.training.run_config import Plan
@@ -84,7 +83,7 @@ class Trained:
     def file(self, folder: Path) -> Path:
         """Return the run's record."""
         plan = self.plan
-        return folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)
+        return folder / plan.record_name
 
     def is_met(self, folder: Path) -> bool:
         """Return whether the record is there, finished, with what its probes saw.

@@ -93,19 +93,12 @@ class Recipe:
             )
 
     def config(self) -> dict[str, Any]:
-        """Return the recipe as a record keeps it.
-
-        What makes no difference is left out, so that records from before there was a choice still
-        count: the steps of a learning rate that has none, the usual steps, momentum and precision.
-        """
+        """Return the recipe as a record describes it; what has no effect is left out."""
         found = asdict(self) | {"augmentation": self.augmentation.config()}
-        steps = {"steps": USUAL_STEPS, "decay": USUAL_DECAY}
-        if self.rates is not Rates.STEPS or steps.items() <= found.items():
-            found = {key: value for key, value in found.items() if key not in steps}
-        if self.nesterov or not self.momentum:
+        if self.rates is not Rates.STEPS:
+            del found["steps"], found["decay"]
+        if not self.momentum:
             del found["nesterov"]
-        if self.precision is Precision.FP32:
-            del found["precision"]
         return found
 
     def make_model(self, data: ImageData, *, seed: int) -> nn.Module:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 
 import selective_backprop as sb
 from selective_backprop.lab.preparation import (
-    PROXY,
     Outfit,
     Task,
     proxy_outfit,
@@ -75,25 +74,31 @@ class Settings:
 
 @dataclass(frozen=True)
 class Arm:
-    """A strategy with its settings, and with what it needs before it can train.
+    """A strategy by its name in the lab: how it is made, and what it needs before it can train.
 
     Attributes:
         make: returns the strategy.
+        options: the fields of `Settings` that make a difference to it.
         outfit: makes what it needs, and says what that cost; None where it needs nothing.
-        needs: the same in words, for the record.
         young: whether other models train for a share of the run's epochs before it.
+        revision: counts the changes of what the name stands for, so that a record of before one
+            is not taken for a run of today.
     """
 
     make: Callable[[Settings, Outfit], sb.Strategy]
+    options: tuple[str, ...] = ()
     outfit: Callable[[Task, Settings], Outfit] | None = None
-    needs: Callable[[Settings], str] | None = None
     young: bool = False
+    revision: int = 1
 
-    def words(self, settings: Settings) -> str:
-        """Say all that decides how the arm trains."""
-        if self.needs is not None:
-            return self.needs(settings)
-        return repr(self.make(settings, Outfit()))
+
+_RANKED = ("rate", "draw", "warmup", "history")
+_REMEMBERED = (*_RANKED, "stale")
+_PRUNED = ("keep", "models", "young")
+
+
+def _simple(make: Callable[[Settings], sb.Strategy], *options: str) -> Arm:
+    return Arm(lambda settings, outfit: make(settings), options)
 
 
 def _sb(settings: Settings) -> sb.Strategy:
@@ -106,27 +111,13 @@ def _sb(settings: Settings) -> sb.Strategy:
     )
 
 
-def _simple(make: Callable[[Settings], sb.Strategy]) -> Arm:
-    return Arm(lambda settings, outfit: make(settings))
-
-
 def _auto(settings: Settings) -> sb.Strategy:
     # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
     return sb.auto() if settings.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
 
 
-def _family(make: Callable[..., sb.Strategy], **more: object) -> Arm:
-    """An arm of Selective-Backprop's family, which ranks losses after the warm-up."""
-
-    def strategy(settings: Settings) -> sb.Strategy:
-        schedule = settings.schedule
-        return make(settings.rate, draw=settings.draw, schedule=schedule, **more)
-
-    return _simple(strategy)
-
-
 def _remembering(make: Callable[..., sb.Strategy], **more: object) -> Arm:
-    """The same, of those that use a score for several epochs."""
+    """Return an arm that uses a score for several epochs."""
 
     def strategy(settings: Settings) -> sb.Strategy:
         return make(
@@ -138,14 +129,27 @@ def _remembering(make: Callable[..., sb.Strategy], **more: object) -> Arm:
             **more,
         )
 
-    return _simple(strategy)
+    return _simple(strategy, *_REMEMBERED)
 
 
-def _pruned(make: Callable[[Settings], sb.Strategy], *, gradients: bool = False) -> Arm:
-    """An arm that trains on what pruning leaves."""
+def _crossing(settings: Settings) -> sb.Strategy:
+    return sb.predicted_sb(
+        settings.rate,
+        predictor=sb.scorers.Crossing(settings.rate),
+        epochs=settings.stale,
+        draw=settings.draw,
+        history=settings.history,
+        schedule=settings.schedule,
+    )
+
+
+def _pruned(
+    name: str, make: Callable[[Settings], sb.Strategy], *options: str, gradients: bool = False
+) -> Arm:
+    """Return an arm that trains on what pruning leaves."""
 
     def strategy(settings: Settings, outfit: Outfit) -> sb.Strategy:
-        return replace(make(settings), subset=outfit.subset)
+        return replace(make(settings), name=name, subset=outfit.subset)
 
     def outfit(task: Task, settings: Settings) -> Outfit:
         return pruned_outfit(
@@ -156,29 +160,7 @@ def _pruned(make: Callable[[Settings], sb.Strategy], *, gradients: bool = False)
             gradients=gradients,
         )
 
-    def words(settings: Settings) -> str:
-        score = "GraNd" if gradients else "EL2N"
-        return (
-            f"{make(settings)!r} of the {settings.keep!r} of the examples that score highest by "
-            f"{score}, {settings.models} models trained for {settings.young!r} of the run each"
-        )
-
-    return Arm(strategy, outfit, words, young=True)
-
-
-def _reference_words(settings: Settings) -> str:
-    return (
-        f"rho_loss(rate={settings.rate!r}, schedule={settings.schedule!r}), each example's "
-        "reference loss by a model trained on the other half of the data for "
-        f"{settings.young!r} of the run's epochs"
-    )
-
-
-def _proxy_words(settings: Settings) -> str:
-    return (
-        f"proxy_sb(rate={settings.rate!r}, draw={str(settings.draw)!r}, "
-        f"history={settings.history}, schedule={settings.schedule!r}), scored by {PROXY}"
-    )
+    return Arm(strategy, (*options, *_PRUNED), outfit, young=True)
 
 
 def _rho_loss(settings: Settings, outfit: Outfit) -> sb.Strategy:
@@ -199,53 +181,53 @@ def _proxy(settings: Settings, outfit: Outfit) -> sb.Strategy:
     )
 
 
+def _random(settings: Settings) -> sb.Strategy:
+    return sb.random_backprop(settings.rate, draw=settings.draw)
+
+
 ARMS: Mapping[str, Arm] = {
-    "traditional": _simple(lambda settings: sb.traditional()),
-    "random-backprop": _simple(lambda s: sb.random_backprop(s.rate, draw=s.draw)),
-    "random-scored": _simple(lambda s: sb.random_scored(s.rate, draw=s.draw)),
-    "selective-backprop": _simple(_sb),
+    "traditional": _simple(lambda _: sb.traditional()),
+    "random-backprop": _simple(_random, "rate", "draw"),
+    "random-scored": _simple(lambda s: sb.random_scored(s.rate, draw=s.draw), "rate", "draw"),
+    "selective-backprop": _simple(_sb, *_RANKED),
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
-    "predicted-sb-crossing": _simple(
-        lambda s: sb.predicted_sb(
-            s.rate,
-            predictor=sb.scorers.Crossing(s.rate),
-            epochs=s.stale,
-            draw=s.draw,
-            history=s.history,
-            schedule=s.schedule,
-        )
+    "predicted-sb-crossing": _simple(_crossing, *_REMEMBERED),
+    "recorded-sb": _simple(
+        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
+        "rate",
+        "draw",
+        "warmup",
     ),
-    "recorded-sb": _family(sb.recorded_sb),
-    "proxy-sb": Arm(_proxy, lambda task, settings: proxy_outfit(task), _proxy_words),
-    "diet-sb": _pruned(lambda settings: replace(_sb(settings), name="diet-sb")),
-    "el2n": _pruned(lambda settings: replace(sb.traditional(), name="el2n")),
-    "el2n-random": _pruned(
-        lambda s: replace(sb.random_backprop(s.rate, draw=s.draw), name="el2n-random")
-    ),
-    "grand": _pruned(lambda settings: replace(sb.traditional(), name="grand"), gradients=True),
-    "kath18": _simple(lambda settings: sb.kath18(1 / settings.rate)),
+    "proxy-sb": Arm(_proxy, _RANKED, lambda task, _: proxy_outfit(task)),
+    "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
+    "el2n": _pruned("el2n", lambda _: sb.traditional()),
+    "el2n-random": _pruned("el2n-random", _random, "rate", "draw"),
+    "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
+    "kath18": _simple(lambda s: sb.kath18(1 / s.rate), "rate"),
     # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
     "kath18-published": _simple(
-        lambda s: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+        lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
     ),
     "kath18-loss": _simple(
-        lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule)
+        lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule),
+        "rate",
+        "warmup",
     ),
-    "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0)),
-    "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule)),
-    "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule)),
+    "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"),
+    "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "rho-loss": Arm(
         _rho_loss,
+        ("rate", "warmup", "young"),
         lambda task, s: reference_outfit(task, share=s.young),
-        _reference_words,
         young=True,
     ),
-    "infobatch": _simple(lambda settings: sb.infobatch()),
-    "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule)),
-    "easy-skip": _simple(lambda settings: sb.easy_skip()),
+    "infobatch": _simple(lambda _: sb.infobatch()),
+    "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
+    "easy-skip": _simple(lambda _: sb.easy_skip()),
     "auto": _simple(_auto),
 }
 
@@ -267,14 +249,23 @@ def find_arm(name: str) -> Arm:
     return ARMS[name]
 
 
+def options_of(name: str, settings: Settings) -> dict[str, object]:
+    """Return the options of an arm that differ from the defaults, as a record keeps them."""
+    usual = Settings()
+    return {
+        option: getattr(settings, option)
+        for option in find_arm(name).options
+        if getattr(settings, option) != getattr(usual, option)
+    }
+
+
 def unused(name: str, settings: Settings, usual: Settings) -> list[str]:
     """Return what of the settings is not as usual and makes no difference to an arm."""
-    words = find_arm(name).words
+    used = find_arm(name).options
     return [
         field.name
         for field in fields(Settings)
-        if getattr(settings, field.name) != getattr(usual, field.name)
-        and words(settings) == words(replace(settings, **{field.name: getattr(usual, field.name)}))
+        if getattr(settings, field.name) != getattr(usual, field.name) and field.name not in used
     ]
 
 

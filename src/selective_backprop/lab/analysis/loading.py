@@ -13,7 +13,8 @@ import selective_backprop as sb
 from selective_backprop.lab.analysis.grouping import as_text, differences, length_of
 from selective_backprop.lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop.lab.records.example_history import ExampleHistory, read_examples
-from selective_backprop.lab.records.schema import SUFFIX, Run, read_run
+from selective_backprop.lab.records.identity import SUFFIX
+from selective_backprop.lab.records.schema import Run, is_recorded, read_run, record_paths
 
 _DATA = ("data", "limit", "noise")
 _ALIKE = (*_DATA, "model")
@@ -119,7 +120,7 @@ def _files(places: Sequence[str | Path]) -> Iterator[Path]:
     for place in map(Path, places):
         if not place.exists():
             raise sb.RecordError(f"{place}: no such folder of records.")
-        found = sorted(place.glob(f"*{SUFFIX}")) if place.is_dir() else [place]
+        found = record_paths(place) if place.is_dir() else [place]
         for path in found:
             if path.resolve() not in seen:
                 seen.add(path.resolve())
@@ -131,7 +132,7 @@ def _without_record(places: Sequence[str | Path]) -> Iterator[str]:
     for folder in dict.fromkeys(place for place in map(Path, places) if place.is_dir()):
         for file in sorted(folder.glob(f"*{EXAMPLES}")):
             record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
-            if not record.exists():
+            if not is_recorded(record):
                 yield (
                     f"{file}: its record {record.name} is missing, so that nobody knows of which "
                     "data it is, and it is left out. Put the record back beside it."

@@ -60,12 +60,8 @@ class Augmentation:
                 )
 
     def config(self) -> dict[str, Any]:
-        """Return the augmentation as a record keeps it."""
-        found = asdict(self)
-        if not self.shift or self.border is Border.MIRROR:
-            # Left out where it changes nothing, so that records from before borders still count.
-            del found["border"]
-        return found
+        """Return the augmentation as a record describes it."""
+        return asdict(self)
 
     def __call__(
         self,

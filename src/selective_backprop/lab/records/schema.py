@@ -1,9 +1,9 @@
-"""Records of runs: plain files that survive a crash at any moment, and all that is ever drawn.
+"""Records of runs: plain lines that survive a crash at any moment, and all that is ever drawn.
 
-One run is one file of JSON lines, `<arm>-seed<k>-<key>.jsonl`, where the key is a short hash of the
-arm and its configuration:
+One run is one record of JSON lines, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a
+short hash of the run's identity:
 
-    {"kind": "run", "schema": 1, "arm": …, "seed": …, "config": {…}, …}     what runs, written first
+    {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
     {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
     {"kind": "end", "status": "finished", "meters": {…}, …}                 only if it got there
@@ -11,41 +11,40 @@ arm and its configuration:
 The first line appears together with the file, whole or not at all; each later line is appended and
 forced to the disk before the writer returns. A crash can therefore only cost the line being
 written, and a record without its last line is a run that did not finish.
+
+A folder keeps records as files, as one compressed pack (see `pack`), or both; reading a record asks
+for its path in the folder in either case.
 """
 
-import hashlib
-import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop.lab.records.lines import decode, encode
+from selective_backprop.lab.records.identity import SUFFIX, record_name
+from selective_backprop.lab.records.lines import decode
+from selective_backprop.lab.records.pack import packed, packed_names
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
-SCHEMA = 1
-SUFFIX = ".jsonl"
+SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What is known of a run at one evaluation; every counter counts from the run's start.
-
-    A counter that a record lacks, since it is older than the counter, is 0.
-    """
+    """What is known of a run at one evaluation; every counter counts from the run's start."""
 
     progress: float  # share of the run's own length, 0 to 1
     epoch: float
     cost: float  # in passes of traditional training: scoring 1, training 3, per example
     seconds: float  # of wall time, evaluation left out
     cpu_seconds: float  # of this process, evaluation left out
-    updates: int = 0
-    candidates: int = 0
-    loaded: int = 0
-    scored: int = 0  # forwards for scoring, in examples
-    trained: int = 0  # forwards and backwards for training, in examples
+    updates: int
+    candidates: int
+    loaded: int
+    scored: int  # forwards for scoring, in examples
+    trained: int  # forwards and backwards for training, in examples
     test_error: float  # percent
     test_loss: float
     train_loss: float  # mean over the training batches since the last point
@@ -60,11 +59,11 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What runs: the first line of a record."""
+    """What runs, and where: the first line of a record."""
 
-    config: Mapping[str, Any]
-    arm: str
-    seed: int
+    identity: Mapping[str, Any]  # what was chosen, by which the run is found
+    config: Mapping[str, Any]  # all that was in force, defaults included
+    device: str
     code_version: str
     versions: Mapping[str, str]
     hardware: Mapping[str, Any]
@@ -72,21 +71,31 @@ class Header:
     started: str  # ISO 8601, UTC
     model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
 
+    @property
+    def arm(self) -> str:
+        """The strategy's name."""
+        return self.identity["strategy"]["name"]
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.identity["seed"]
+
     @classmethod
     def here(
         cls,
+        identity: Mapping[str, Any],
         config: Mapping[str, Any],
         *,
-        arm: str,
-        seed: int,
+        device: str,
         command: str,
         model_file: str | None = None,
     ) -> "Header":
         """Describe a run that starts now, on this machine, with this code."""
         return cls(
+            identity=identity,
             config=config,
-            arm=arm,
-            seed=seed,
+            device=device,
             code_version=code_version(),
             versions=versions(),
             hardware=hardware(),
@@ -126,29 +135,25 @@ class Run:
         return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
-def record_path(folder: Path, header: Header) -> Path:
-    """Return the file in which a run is recorded: same arm, seed and configuration, same file."""
-    return Path(folder) / record_name(header.config, arm=header.arm, seed=header.seed)
-
-
-def record_name(config: Mapping[str, Any], *, arm: str, seed: int) -> str:
-    """Return the name of that file."""
-    identity = encode({"arm": arm, "config": config}, sort=True)
-    key = hashlib.sha256(identity).hexdigest()[:8]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", arm)[:60]
-    return f"{name}-seed{seed}-{key}{SUFFIX}"
+def record_path(folder: str | Path, header: Header) -> Path:
+    """Return the file in which a run is recorded: same identity, same file."""
+    return Path(folder) / record_name(header.identity)
 
 
 def read_run(path: str | Path) -> Run:
-    """Read one record, up to its last whole line.
+    """Read one record, up to its last whole line: from its file, else from the pack beside it.
 
     Raises:
-        RecordError: if the file cannot be read, does not begin with a header of this schema, or
-            holds a line (other than a last one, cut off) that is not what it should be.
+        RecordError: if it cannot be read, does not begin with a header of this schema, or holds a
+            line (other than a last one, cut off) that is not what it should be.
     """
     path = Path(path)
     try:
         content = path.read_bytes()
+    except FileNotFoundError as error:
+        content = packed(path)
+        if content is None:
+            raise sb.RecordError(f"{path}: there is no such record.") from error
     except OSError as error:
         raise sb.RecordError(f"{path}: cannot be read ({error.strerror}).") from error
     # What follows the last line break was being written when the run died.
@@ -183,16 +188,31 @@ def read_run(path: str | Path) -> Run:
     )
 
 
-def read_runs(folder: str | Path) -> list[Run]:
-    """Read every record in a folder, in order of file name; what was set aside is left out.
+def is_recorded(path: Path) -> bool:
+    """Return whether there is a record, finished or not, as a file or packed."""
+    return path.exists() or path.name in packed_names(path.parent)
+
+
+def record_paths(folder: str | Path) -> list[Path]:
+    """Return every record of a folder, packed ones included, in order of name.
 
     Raises:
-        RecordError: if the folder is missing, or as `read_run` does.
+        RecordError: if the folder is missing, or its pack cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise sb.RecordError(f"{folder}: no such folder of records.")
-    return [read_run(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    names = {path.name for path in folder.glob(f"*{SUFFIX}")}
+    return [folder / name for name in sorted(names.union(packed_names(folder)))]
+
+
+def read_runs(folder: str | Path) -> list[Run]:
+    """Read every record of a folder, in order of name; what was set aside is left out.
+
+    Raises:
+        RecordError: if the folder is missing, or as `read_run` does.
+    """
+    return [read_run(path) for path in record_paths(folder)]
 
 
 def utc_now() -> str:
@@ -221,15 +241,23 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
             f"{where}: schema {entry.get('schema')!r}, this version reads schema {SCHEMA}. Read it "
             "with the version that wrote it."
         )
-    kinds = {"config": dict, "versions": dict, "hardware": dict, "seed": int}
+    kinds = {"identity": dict, "config": dict, "versions": dict, "hardware": dict}
     for field in fields(Header):
         kind = kinds.get(field.name, str)
         if field.default is None and entry.get(field.name) is None:
-            continue  # as in most records, and all of older code
+            continue
         if not isinstance(entry.get(field.name), kind):
             raise sb.RecordError(
                 f"{where}: {field.name} is {entry.get(field.name)!r}, expected {kind.__name__}."
             )
+    identity = entry["identity"]
+    strategy = identity.get("strategy")
+    if not isinstance(strategy, dict) or not isinstance(strategy.get("name"), str):
+        raise sb.RecordError(
+            f"{where}: identity.strategy is {strategy!r}, expected one with a name."
+        )
+    if not isinstance(identity.get("seed"), int):
+        raise sb.RecordError(f"{where}: identity.seed is {identity.get('seed')!r}, expected int.")
     values: dict[str, Any] = {field.name: entry.get(field.name) for field in fields(Header)}
     return Header(**values)
 
@@ -242,12 +270,10 @@ def read_point(entry: Mapping[str, Any], where: str) -> Point:
         where: they stand, for messages.
 
     Raises:
-        RecordError: if a value is missing that has no default, or is none that a point can hold.
+        RecordError: if a value is missing, or is none that a point can hold.
     """
     values: dict[str, Any] = {}
     for field in fields(Point):
-        if field.name not in entry and field.default is not MISSING:
-            continue
         value: Any = entry.get(field.name)
         if field.name == "phases":
             fits = isinstance(value, dict) and all(_is_number(part) for part in value.values())

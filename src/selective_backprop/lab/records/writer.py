@@ -18,6 +18,7 @@ from selective_backprop.lab.records.schema import (
     Header,
     Observation,
     Point,
+    is_recorded,
     read_run,
     record_path,
     utc_now,
@@ -29,7 +30,8 @@ class RunWriter:
 
     Example:
         >>> import tempfile
-        >>> header = Header.here({"data": "digits"}, arm="traditional", seed=0, command="…")
+        >>> identity = {"strategy": {"name": "traditional"}, "seed": 0, "data": "digits"}
+        >>> header = Header.here(identity, {"data": "digits"}, device="cpu", command="…")
         >>> with tempfile.TemporaryDirectory() as folder, RunWriter.open(folder, header) as writer:
         ...     writer.end({"updates": 0})
         ...     read_run(writer.path).finished
@@ -59,7 +61,7 @@ class RunWriter:
         path = record_path(Path(folder), header)
         first = _header_line(header)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
+        if is_recorded(path):
             finished = is_finished(path)
             if finished and not replace:
                 raise sb.RecordError(

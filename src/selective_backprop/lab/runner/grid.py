@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop.lab.records.schema import Point, Run, read_run, record_name
+from selective_backprop.lab.records.schema import Point, Run, read_run
 from selective_backprop.lab.runner.interleaved import Watch, groups, is_whole, run_plans
 from selective_backprop.lab.runner.run_store import Place
 from selective_backprop.lab.runner.worker_pool import carry_out
@@ -112,4 +112,4 @@ def recorded(plans: Sequence[Plan], folder: Path) -> list[Run]:
 
 
 def _file(plan: Plan, folder: Path) -> Path:
-    return folder / record_name(plan.config(), arm=plan.arm, seed=plan.seed)
+    return folder / plan.record_name

@@ -8,7 +8,7 @@ from pathlib import Path
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.nets.fingerprint import fingerprint, refuse_changed
-from selective_backprop.lab.records.schema import Header, Point, Run, read_run, record_path
+from selective_backprop.lab.records.schema import Header, Point, Run, is_recorded, read_run
 from selective_backprop.lab.training.failing import in_words
 from selective_backprop.lab.training.resumable_run import Keeping, Sitting, identity_of
 from selective_backprop.lab.training.run import TrainingRun
@@ -61,17 +61,8 @@ def run_plans(
         SystemExit: after SIGTERM, likewise.
     """
     keeping = Keeping(folder, every, resume, replace)
-    headers = {
-        plan: Header.here(
-            plan.config(),
-            arm=plan.arm,
-            seed=plan.seed,
-            command=command,
-            model_file=fingerprint(plan.recipe.model),
-        )
-        for plan in plans
-    }
-    paths = {plan: record_path(folder, headers[plan]) for plan in plans}
+    headers = {plan: plan.header(command) for plan in plans}
+    paths = {plan: folder / plan.record_name for plan in plans}
     missing: list[Plan] = []
     for plan in plans:
         if not replace and is_whole(plan, paths[plan]):
@@ -93,7 +84,7 @@ def is_whole(plan: Plan, path: Path) -> bool:
         RecordError: if there is one that was damaged, or is of a model whose file has changed.
     """
     try:
-        run = read_run(path) if path.exists() else None
+        run = read_run(path) if is_recorded(path) else None
     except sb.RecordError as error:
         raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
     if run is None or not run.finished:

@@ -171,9 +171,7 @@ def identity_of(plan: Plan, data: ImageData) -> dict[str, Any]:
     """Return what a checkpoint must be of to go on with a plan, in plain words and numbers."""
     found = versions()
     return {
-        "arm": plan.arm,
-        "seed": plan.seed,
-        "config": plan.config(),
+        "run": plan.identity(),
         "data": {
             "examples": len(data.train_labels),
             "shape": list(data.train_images.shape[1:]),

@@ -4,13 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 import selective_backprop as sb
 from selective_backprop.lab.budget import Length
 from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.nets.fingerprint import fingerprint
+from selective_backprop.lab.preparation import Outfit
 from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.strategies import Settings, find_arm
+from selective_backprop.lab.records.identity import VERSION, differing, record_name
+from selective_backprop.lab.records.schema import Header
+from selective_backprop.lab.strategies import Settings, find_arm, options_of
 from selective_backprop.lab.training.callbacks import Probe
 from selective_backprop.lab.training.lr_schedule import Follows, check_pace, followed
 
@@ -57,7 +59,8 @@ class Plan:
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
         arm = find_arm(self.arm)
-        arm.words(self.settings)
+        if arm.outfit is None:
+            arm.make(self.settings, Outfit())  # refuses now what it would refuse when it trains
         UniformFlip(self.noise)
         check_pace(self.lr_follows, self.length)
         if arm.young and self.length.unit == "seconds":
@@ -67,29 +70,74 @@ class Plan:
             )
 
     def config(self) -> dict[str, Any]:
-        """Return the plan as a record keeps it."""
-        recipe = self.recipe.config()
-        length = (
-            {"epochs": self.length.value}
-            if self.length.unit == "epochs"
-            else {
-                "budget": self.length.value,
-                "budget_unit": self.length.unit,
-            }
-        )
+        """Return the run as its record describes it, defaults and all."""
+        recipe, length = self.recipe.config(), self.length
+        options = {name: getattr(self.settings, name) for name in find_arm(self.arm).options}
         return {
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
             "limit": self.limit,
-            # Left out where there is none, so that records from before there was noise still count.
-            **({"noise": self.noise} if self.noise else {}),
+            "noise": self.noise,
             "arm": self.arm,
             "seed": self.seed,
-            "strategy": find_arm(self.arm).words(self.settings),
-            **length,
+            "strategy": {"name": self.arm, **options},
+            **(
+                {"epochs": length.value}
+                if length.unit == "epochs"
+                else {"budget": length.value, "budget_unit": length.unit}
+            ),
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": followed(self.lr_follows, self.length),
+            "schedules_follow": followed(self.lr_follows, length),
             "evaluations": self.evaluations,
-            "device": self.device,
-            "threads": torch.get_num_threads(),
         }
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the run is known by: what was chosen, without what is as by default."""
+        recipe, length = self.recipe, self.length
+        revision = find_arm(self.arm).revision
+        return {
+            "version": VERSION,
+            "data": recipe.data,
+            "model": recipe.model,
+            "strategy": {
+                "name": self.arm,
+                **options_of(self.arm, self.settings),
+                **({"revision": revision} if revision > 1 else {}),
+            },
+            "seed": self.seed,
+            "length": {length.unit: length.value},
+            "evaluations": self.evaluations,
+            **differing(
+                {
+                    "limit": self.limit,
+                    "noise": self.noise,
+                    "recipe": recipe.config(),
+                    "schedules_follow": followed(self.lr_follows, length),
+                },
+                {
+                    "limit": None,
+                    "noise": 0.0,
+                    "recipe": Recipe(recipe.data, recipe.model, recipe.epochs).config(),
+                    "schedules_follow": followed(Follows.RUN, length),
+                },
+            ),
+        }
+
+    @property
+    def record_name(self) -> str:
+        """The name of the file that the run is recorded in."""
+        return record_name(self.identity())
+
+    def header(self, command: str) -> Header:
+        """Return the first line of the record of this run, were it to start now.
+
+        Args:
+            command: what was typed.
+        """
+        return Header.here(
+            self.identity(),
+            self.config(),
+            device=self.device,
+            command=command,
+            model_file=fingerprint(self.recipe.model),
+        )
