@@ -30,7 +30,7 @@ from selective_backprop.lab.budget import Length
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.recipe import find_recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
-from selective_backprop.lab.records.schema import Header, read_runs
+from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.strategies import Settings
 from selective_backprop.lab.training.resumable_run import (
     SECONDS,
@@ -78,7 +78,7 @@ def train(arm: str, folder: Path, every: float, line: Connection) -> None:
     """Train or go on, and leave beside the record what the run came to."""
     plan = plan_of(arm)
     data = datasets.load(plan.recipe.data, root=None, limit=plan.limit)
-    header = Header.here(plan.config(), arm=arm, seed=plan.seed, command="benchmarks/kill.py")
+    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     sitting = Sitting(run, header, identity_of(plan, data), Keeping(folder, every))
     line.send(run.meter.updates)
@@ -158,7 +158,7 @@ def price(model: str) -> dict[str, Any]:
     plan = plan_of("selective-backprop")
     plan = replace(plan, recipe=replace(plan.recipe, model=model))
     data = datasets.load(plan.recipe.data, root=None, limit=None)
-    header = Header.here(plan.config(), arm=plan.arm, seed=0, command="benchmarks/kill.py")
+    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     with TemporaryDirectory() as folder:
         sitting = Sitting(run, header, identity_of(plan, data), Keeping(Path(folder)))

@@ -25,7 +25,7 @@ def test_a_committed_page_says_what_its_records_say(written, one_thread):
     order = Order(
         scale=scale,
         seeds=1 + max(header.seed for header in headers),
-        device=headers[0].config["device"],
+        device=headers[0].device,
         threads=1,
         jobs=1,
         root=None,

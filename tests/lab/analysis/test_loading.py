@@ -1,6 +1,5 @@
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 from fixture_examples import fixture_history
@@ -14,8 +13,9 @@ from selective_backprop.lab.records.writer import RunWriter
 
 
 def write(folder, arm="traditional", seed=0, *, config=None, finished=True, examples=12, **header):
-    found = fixture_header(arm, seed, **header)
-    found = replace(found, config={**found.config, "arm": arm, "seed": seed, **(config or {})})
+    usual = fixture_header(arm, seed).config
+    config = {**usual, "arm": arm, "seed": seed, **(config or {})}
+    found = fixture_header(arm, seed, config=config, **header)
     with RunWriter.open(folder, found) as writer:
         writer.point(fixture_point())
         if finished:

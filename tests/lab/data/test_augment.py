@@ -80,23 +80,6 @@ def test_another_border_moves_images_alike():
     assert (black == 0).any()
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "config"),
-    [
-        (Augmentation(shift=4), {"shift": 4, "flip": False, "cutout": 0}),
-        (Augmentation(flip=True, border=Border.BLACK), {"shift": 0, "flip": True, "cutout": 0}),
-        (
-            Augmentation(shift=4, cutout=16, border=Border.BLACK),
-            {"shift": 4, "flip": False, "cutout": 16, "border": "black"},
-        ),
-    ],
-)
-def test_a_record_names_the_border_only_where_it_is_another_than_there_always_was(
-    augmentation, config
-):
-    assert augmentation.config() == config
-
-
 def test_shift_moves_no_further_than_it_says_and_each_way_alike():
     images = torch.zeros(4000, 1, 9, 9)
     images[:, :, 4, 4] = 1

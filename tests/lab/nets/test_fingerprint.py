@@ -14,6 +14,7 @@ from selective_backprop.lab.nets.fingerprint import fingerprint
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.runner import interleaved as comparing
 from selective_backprop.lab.runner.interleaved import run_plans
+from selective_backprop.lab.training import run_config
 
 SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"
 NET = """
@@ -99,12 +100,14 @@ def test_records_and_checkpoints_of_either_file_are_told_apart_where_both_are_kn
         plans = [fixture_plan(evaluations=2)]
         return run_plans(plans, few_digits(), tmp_path, command="", watch=watch)
 
+    monkeypatch.setattr(run_config, "fingerprint", lambda model: before)
     monkeypatch.setattr(comparing, "fingerprint", lambda model: before)
     if finished:
         run()
     else:
         with pytest.raises(InterruptedError):
             run(fails=True)
+    monkeypatch.setattr(run_config, "fingerprint", lambda model: now)
     monkeypatch.setattr(comparing, "fingerprint", lambda model: now)
     if refused:
         with pytest.raises(sb.RecordError, match="fixture_lab:small_net has changed"):

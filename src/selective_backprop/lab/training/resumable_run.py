@@ -146,7 +146,7 @@ class Sitting:
                 )
         self._took, self._saved = self._keeping.clock() - began, self._elapsed
         if self._since is not None:
-            self._since += self._took  # which is no time of the run's
+            self._since = self._keeping.clock()  # saving is no time of the run's
 
     def close(self) -> None:
         """Stop recording."""

@@ -77,7 +77,7 @@ class Plan:
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
             "limit": self.limit,
-            "noise": self.noise,
+            "noise": self.noise or None,
             "arm": self.arm,
             "seed": self.seed,
             "strategy": {"name": self.arm, **options},
