@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from reproductions.jiang2019.settings import Scale, Setting
 from reproductions.recipes import EXPERIMENTS, PaperSchedule
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.recipe import Precision, Recipe
 
 _COMPARED = ("fig-6", "fig-7", "table-1", "fig-10")
 

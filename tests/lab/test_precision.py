@@ -3,7 +3,7 @@ import torch
 from fixture_lab import few_digits, fixture_plan
 from torch import nn
 
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.run import TrainingRun
 
 

@@ -10,7 +10,7 @@ from reproductions.jiang2019.command import list_items, reproduce
 from reproductions.jiang2019.judging import Verdict
 from reproductions.jiang2019.registry import ITEMS, find_items, items_at
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.records.schema import read_runs
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.

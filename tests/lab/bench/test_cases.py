@@ -10,7 +10,7 @@ import selective_backprop as sb
 from selective_backprop.guide._spending import Spent, mean_of
 from selective_backprop.lab.bench.cases import FULL_FORWARD, gather
 from selective_backprop.lab.bench.workload import bench_recipe, make_specimen
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.scorers import cheap_scorers, default_scorers, strategies
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 FP32, BF16 = Precision.FP32, Precision.BF16

@@ -13,7 +13,7 @@ from selective_backprop.lab.bench.workload import (
     make_specimen,
     window_of,
 )
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 
 CPU = torch.device("cpu")
 SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)

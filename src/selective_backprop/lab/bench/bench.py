@@ -22,8 +22,7 @@ from selective_backprop.lab.bench.harness import (
 from selective_backprop.lab.bench.scorers import cheap_scorers, default_scorers
 from selective_backprop.lab.bench.tables import describe, remarks, scorer_table, strategy_table
 from selective_backprop.lab.bench.workload import Specimen, make_specimen
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.recipe import Precision, Recipe
 
 CPU_CLOCK = "CPU seconds of the process"
 GPU_CLOCK = "wall seconds"

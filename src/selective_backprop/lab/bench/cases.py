@@ -16,7 +16,7 @@ from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
 from selective_backprop.lab.bench.scorers import STALE, cheap_scorers, strategies
 from selective_backprop.lab.bench.workload import Pupil, Specimen
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.failing import in_words
 
 FULL_FORWARD = "fp32 forward alone"

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 
 STALE = 3
 

@@ -18,8 +18,7 @@ from selective_backprop.lab.data.hub import HUB
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.nets.models import make_model
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.recipe import RECIPES, Recipe, find_recipe
+from selective_backprop.lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
 WINDOWS = {"cpu": 2, "cuda": 6}  # that an epoch has: few, so that a round is short
 STUDIED = 20  # steps after which a model is no longer random, nor done

@@ -11,7 +11,7 @@ from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.cli import bench_options, options
 from selective_backprop.lab.cli.command_line import command_line, given, look_here
 from selective_backprop.lab.cli.devices import find_device
-from selective_backprop.lab.precision import Precision
+from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.threads import limit_threads
 
 Seconds = Annotated[

@@ -23,8 +23,7 @@ from selective_backprop.lab.cli.commands import Commands, errors
 from selective_backprop.lab.cli.devices import find_device
 from selective_backprop.lab.cli.write import folder_of, show_all, show_page
 from selective_backprop.lab.data.folders import make_folder
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.recipe import Recipe, find_recipe
+from selective_backprop.lab.recipe import Precision, Recipe, find_recipe
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.runner.grid import recorded, run_rivals
 from selective_backprop.lab.runner.progress import Live

@@ -10,8 +10,7 @@ import typer
 import selective_backprop as sb
 from selective_backprop.lab.budget import Length
 from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.recipe import RECIPES, Rates
+from selective_backprop.lab.recipe import RECIPES, Precision, Rates
 from selective_backprop.lab.strategies import ARMS
 from selective_backprop.lab.training.lr_schedule import Follows
 

@@ -20,7 +20,7 @@ from selective_backprop.lab.strategies import find_arm
 from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import Follower
 from selective_backprop.lab.training.example_summary import history_of
-from selective_backprop.lab.training.lr_schedule import Course, Standing, schedule_share
+from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.rng import Streams
 from selective_backprop.lab.training.run_config import Plan
 
@@ -46,7 +46,6 @@ class TrainingRun:
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self.meter = Meter(len(data.train_labels), self._device)
-        self._course = Course(plan.length, len(data.train_labels), recipe.batch_size)
         self._data = data
         self._follower = _follow(plan, data) if follows else None
         self._arm = find_arm(plan.arm)
@@ -342,9 +341,29 @@ class TrainingRun:
             self._losses += loss.detach()
 
     def _learning_rate(self) -> float:
-        standing = Standing(self.progress, self.loader.stats, self.meter)
-        share = schedule_share(self.plan.lr_follows, self._course, standing)
-        return self.plan.recipe.learning_rate_at(share)
+        return self.plan.recipe.learning_rate_at(self._schedule_share())
+
+    def _schedule_share(self) -> float:
+        """Return the share of its schedule that the run has come to; above 1 once it is over.
+
+        The update that is being taken is counted already.
+        """
+        plan, stats = self.plan, self.loader.stats
+        length, examples = plan.length.value, len(self._data.train_labels)
+        match plan.lr_follows:
+            case Follows.EPOCHS:
+                ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
+                return (stats.epoch + ends) / 2 / length
+            case Follows.CANDIDATES:
+                return stats.candidates / (length * examples)
+            case Follows.UPDATES:
+                # The last update of an epoch is on what is left for it.
+                updates = math.ceil(examples / plan.recipe.batch_size)
+                return self.meter.updates / (length * updates)
+            case Follows.SECONDS:
+                return self.meter.seconds / length
+            case Follows.RUN:
+                return self.progress
 
     def _evaluate(self) -> Point:
         error, loss = evaluate(self.model, self._test, self._device)
