@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from fixture_records import needs_records
 
 from selective_backprop.lab.analysis.statistics import estimate, final_error
 from selective_backprop.lab.analysis.tables import with_interval
@@ -21,7 +20,6 @@ evidence = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(evidence)
 
 
-@needs_records
 @pytest.mark.parametrize("page", evidence.PAGES, ids=lambda page: page.name)
 def test_every_table_is_the_one_its_records_give(page):
     text = page.read_text(encoding="utf-8")

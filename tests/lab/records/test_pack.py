@@ -6,9 +6,10 @@ import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
-from selective_backprop.lab.records.pack import PACK, pack, unpack
+from selective_backprop.lab.records.pack import PACK, pack, unpack_into
 from selective_backprop.lab.records.schema import (
     is_recorded,
+    pack_finished,
     read_run,
     read_runs,
     record_path,
@@ -44,7 +45,7 @@ def test_what_is_packed_is_read_as_before_and_has_no_files_of_its_own(tmp_path):
 
 def test_unpacked_records_are_the_same_byte_for_byte(packed, tmp_path):
     folder, contents = packed
-    files = unpack(folder / PACK, tmp_path / "out")
+    files = unpack_into(tmp_path / "out", folder / PACK)
     assert {file.name: file.read_bytes() for file in files} == contents
     assert (folder / PACK).exists()
 
@@ -55,7 +56,7 @@ def test_nothing_that_is_there_is_overwritten(packed, tmp_path):
     there = tmp_path / "out" / min(contents)
     there.write_text("mine")
     with pytest.raises(sb.RecordError, match=there.name):
-        unpack(folder / PACK, tmp_path / "out")
+        unpack_into(tmp_path / "out", folder / PACK)
     assert [each.read_text() for each in (tmp_path / "out").iterdir()] == ["mine"]
 
 
@@ -83,6 +84,16 @@ def test_a_pack_that_is_damaged_is_named_and_left_alone(packed):
         pack([loose])
     assert loose.exists()
     assert path.read_bytes() == before
+
+
+def test_only_what_is_finished_is_packed(tmp_path):
+    record(tmp_path, seed=0)
+    with RunWriter.open(tmp_path, fixture_header(seed=1)) as unfinished:
+        unfinished.point(fixture_point())
+    assert pack_finished(tmp_path) == 1
+    assert unfinished.path.exists()
+    assert [run.finished for run in read_runs(tmp_path)] == [True, False]
+    assert pack_finished(tmp_path) == 0
 
 
 def test_any_tool_that_knows_xz_reads_a_pack(packed):

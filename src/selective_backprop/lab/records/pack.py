@@ -55,12 +55,12 @@ def pack(files: Iterable[Path]) -> None:
                 file.unlink()
 
 
-def unpack(source: Path, folder: Path) -> list[Path]:
+def unpack_into(folder: Path, source: Path) -> list[Path]:
     """Write the records of a pack as files, beside which they can be read by any tool.
 
     Args:
-        source: the pack, which stays as it is.
         folder: where to; made where it is missing. Files that are there are not overwritten.
+        source: the pack, which stays as it is.
 
     Returns:
         The files, in order of name.

@@ -25,7 +25,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop.lab.records.identity import SUFFIX, record_name
 from selective_backprop.lab.records.lines import decode
-from selective_backprop.lab.records.pack import packed, packed_names
+from selective_backprop.lab.records.pack import pack, packed, packed_names
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 SCHEMA = 2
@@ -213,6 +213,18 @@ def read_runs(folder: str | Path) -> list[Run]:
         RecordError: if the folder is missing, or as `read_run` does.
     """
     return [read_run(path) for path in record_paths(folder)]
+
+
+def pack_finished(folder: str | Path) -> int:
+    """Move the finished records of a folder into its pack, and return how many there were.
+
+    Raises:
+        RecordError: if the folder is missing, or a record or the pack cannot be read.
+    """
+    loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
+    if loose:
+        pack(loose)
+    return len(loose)
 
 
 def utc_now() -> str:
