@@ -29,10 +29,10 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 from selective_backprop.guide._mixes import list_mixes
 from selective_backprop.guide._scorers import cheap_scorers
-from selective_backprop.lab.loaders import make_loader
-from selective_backprop.lab.models import make_model
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.specimen import made_up
+from selective_backprop.lab.bench.workload import made_up
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 RATE = 1 / 3
 CYCLE = 3

@@ -21,11 +21,11 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.lab import datasets
-from selective_backprop.lab.loaders import ImageDataset, make_loader
-from selective_backprop.lab.models import make_model
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.recipes import Recipe, find_recipe
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.loader import ImageDataset, make_loader
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.recipe import Recipe, find_recipe
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 RATE = 1 / 3
 

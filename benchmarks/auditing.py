@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.guide._doubts import look_at
-from selective_backprop.lab import datasets
-from selective_backprop.lab._files import forced_to_disk
-from selective_backprop.lab.loaders import make_loader
-from selective_backprop.lab.noise import UniformFlip
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.recipes import Recipe, find_recipe
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.recipe import Recipe, find_recipe
+from selective_backprop.lab.records.files import forced_to_disk
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 ARMS: dict[str, Callable[[], sb.Strategy]] = {

@@ -26,7 +26,7 @@ from selection_gates import selection_gates
 from step_gates import auto_gates, size_gates, stale_gates, step_gates, traditional_gates
 
 from selective_backprop.guide._rounds import SECONDS, Ratio, measure
-from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 PARTS = {
     "selection": selection_gates,

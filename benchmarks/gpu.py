@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 
-from selective_backprop.lab.models import MODELS
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.records import utc_now
+from selective_backprop.lab.nets.models import MODELS
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -19,11 +19,11 @@ from types import FrameType
 
 import torch
 
-from selective_backprop.lab.papers.meeting import meet_all
-from selective_backprop.lab.papers.needs import Need, TensorSlot, missing_data, needs_of
-from selective_backprop.lab.papers.registry import items_at
-from selective_backprop.lab.papers.scales import SCALES, ScaleName
-from selective_backprop.lab.threads import limit_threads
+from reproductions.jiang2019.meeting import meet_all
+from reproductions.jiang2019.needs import Need, TensorSlot, missing_data, needs_of
+from reproductions.jiang2019.registry import items_at
+from reproductions.jiang2019.scales import SCALES, ScaleName
+from selective_backprop.lab.training.threads import limit_threads
 
 
 class OutOfTime(Exception):

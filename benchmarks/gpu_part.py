@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from selective_backprop.lab.bench_run import run_bench
-from selective_backprop.lab.bench_tables import describe, remarks, scorer_table, strategy_table
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.specimen import bench_recipe
+from selective_backprop.lab.bench.bench import run_bench
+from selective_backprop.lab.bench.tables import describe, remarks, scorer_table, strategy_table
+from selective_backprop.lab.bench.workload import bench_recipe
+from selective_backprop.lab.recipe import Precision
 
 RATE = 1 / 3
 

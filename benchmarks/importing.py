@@ -20,7 +20,7 @@ from statistics import median, quantiles
 
 from rich.console import Console
 
-from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 LIMIT = 1.1
 ARMS = {

@@ -26,16 +26,22 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from selective_backprop.lab import datasets
-from selective_backprop.lab.arms import Settings
-from selective_backprop.lab.comparison import Length
-from selective_backprop.lab.plans import Plan
-from selective_backprop.lab.provenance import code_version, hardware, versions
-from selective_backprop.lab.recipes import find_recipe
-from selective_backprop.lab.records import Header, read_runs
-from selective_backprop.lab.runs import TrainingRun
-from selective_backprop.lab.sittings import SECONDS, SHARE, Keeping, Sitting, identity_of
-from selective_backprop.lab.stopping import Stop
+from selective_backprop.lab.budget import Length
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.recipe import find_recipe
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.strategies import Settings
+from selective_backprop.lab.training.resumable_run import (
+    SECONDS,
+    SHARE,
+    Keeping,
+    Sitting,
+    identity_of,
+)
+from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.stopping import Stop
 
 ARMS = ("traditional", "selective-backprop", "stale-sb", "recorded-sb", "infobatch")
 EPOCHS = 8
@@ -72,7 +78,7 @@ def train(arm: str, folder: Path, every: float, line: Connection) -> None:
     """Train or go on, and leave beside the record what the run came to."""
     plan = plan_of(arm)
     data = datasets.load(plan.recipe.data, root=None, limit=plan.limit)
-    header = Header.here(plan.config(), arm=arm, seed=plan.seed, command="benchmarks/kill.py")
+    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     sitting = Sitting(run, header, identity_of(plan, data), Keeping(folder, every))
     line.send(run.meter.updates)
@@ -152,7 +158,7 @@ def price(model: str) -> dict[str, Any]:
     plan = plan_of("selective-backprop")
     plan = replace(plan, recipe=replace(plan.recipe, model=model))
     data = datasets.load(plan.recipe.data, root=None, limit=None)
-    header = Header.here(plan.config(), arm=plan.arm, seed=0, command="benchmarks/kill.py")
+    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     with TemporaryDirectory() as folder:
         sitting = Sitting(run, header, identity_of(plan, data), Keeping(Path(folder)))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from selective_backprop.lab.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 BATCH = 16
 LOOKS = 20

@@ -16,15 +16,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from selective_backprop.lab.bench_figure import draw_bench
-from selective_backprop.lab.benching import Findings
-from selective_backprop.lab.figures import draw_comparison
-from selective_backprop.lab.records import read_runs
-from selective_backprop.lab.statistics import estimate
-from selective_backprop.lab.study.command import read_sections
-from selective_backprop.lab.study.page import caption_of, overview
-from selective_backprop.lab.study.protocol import STAGES, StageName
-from selective_backprop.lab.tables import summarise, to_markdown, with_interval
+from reproductions.auto_study.command import read_sections
+from reproductions.auto_study.page import caption_of, overview
+from reproductions.auto_study.protocol import STAGES, StageName
+from selective_backprop.lab.analysis.statistics import estimate
+from selective_backprop.lab.analysis.tables import summarise, to_markdown, with_interval
+from selective_backprop.lab.bench.figure import draw_bench
+from selective_backprop.lab.bench.harness import Findings
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.report.figures import draw_comparison
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

@@ -13,8 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = "selective_backprop"
 EXTRAS = {"lab", "lightning", "transformers", "accelerate", "keras", "ray", "all"}
-LARGEST = 100_000  # bytes of one file: no source is, and every record that matters would be
-STRAY = ("*.pyc", "*/__pycache__/*", "*/records/*", "*/runs/*", "*/site/*", "*/.*")
+LARGEST = 100_000  # bytes of one file that is no pack of records: no source has so many
+PACKS = "records/*/runs.jsonl.xz"
+STRAY = ("*.pyc", "*/__pycache__/*", "*/site/*", "*/.*")
 IN_SDIST = ("README.md", "LICENSE", "constraints.txt", "pyproject.toml", "scripts/test")
 
 
@@ -39,10 +40,12 @@ def _of_sdist(path: Path, source: dict[str, int]) -> list[str]:
     sizes = {member.name.partition("/")[2]: member.size for member in members}
     wanted = {*IN_SDIST, *(f"src/{name}" for name in source)}
     tests = [name for name in sizes if fnmatch(name, "tests/*/test_*.py")]
+    packs = [name for name in sizes if fnmatch(name, PACKS)]
     return [
         *_strays(path, sizes),
         *(f"{path.name} lacks {name}" for name in sorted(wanted - sizes.keys())),
         *([] if tests else [f"{path.name} lacks the tests"]),
+        *([] if packs else [f"{path.name} lacks the records, which tests read"]),
     ]
 
 
@@ -68,7 +71,7 @@ def _strays(path: Path, sizes: dict[str, int]) -> list[str]:
         *(
             f"{path.name} has {name}, of {size:,} bytes"
             for name, size in sizes.items()
-            if size > LARGEST
+            if size > LARGEST and not fnmatch(name, PACKS)
         ),
         *(
             f"{path.name} has {name}, which was made on the way"

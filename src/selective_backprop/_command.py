@@ -10,7 +10,7 @@ def main() -> int | None:
         An exit status: 1 where the lab's packages are not installed, else the command's own.
     """
     try:
-        from selective_backprop.lab import cli
+        from selective_backprop.lab.cli import main as cli
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("selective_backprop"):
             raise

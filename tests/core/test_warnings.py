@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "selective_backprop"
 ELSEWHERE = {  # function: what holds its warning
     "integrations/_keras_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
-    "lab/sittings.py:save": "tests/lab/test_sittings.py",
-    "lab/checkpoints.py:load": "tests/lab/test_checkpoints.py",
+    "lab/training/resumable_run.py:save": "tests/lab/training/test_resumable_run.py",
+    "lab/training/checkpoint.py:load": "tests/lab/training/test_checkpoint.py",
 }
 
 # Each case is named by the function that warns; `# here` marks the line that is to be named.

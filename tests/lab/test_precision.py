@@ -3,8 +3,8 @@ import torch
 from fixture_lab import few_digits, fixture_plan
 from torch import nn
 
-from selective_backprop.lab.precision import Precision
-from selective_backprop.lab.runs import TrainingRun
+from selective_backprop.lab.recipe import Precision
+from selective_backprop.lab.training.run import TrainingRun
 
 
 class Dtypes(nn.Module):
@@ -34,10 +34,10 @@ def test_a_model_in_full_precision_stays_the_model_it_is():
     assert Precision.FP32.wrap(inner) is inner
 
 
-def test_a_plan_in_bf16_has_a_record_of_its_own_and_one_in_fp32_the_same_as_ever():
-    assert "precision" not in fixture_plan().config()["recipe"]
+def test_a_run_in_bf16_has_a_record_of_its_own():
+    assert "precision" not in fixture_plan().identity()["recipe"]
     halved = fixture_plan(recipe={"precision": Precision.BF16})
-    assert halved.config()["recipe"]["precision"] == "bf16"
+    assert halved.identity()["recipe"]["precision"] == "bf16"
 
 
 @pytest.mark.parametrize("arm", ["traditional", "selective-backprop"])

@@ -9,8 +9,8 @@ from selective_backprop import _command
 
 
 def test_without_its_extra_the_command_names_what_to_install(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "selective_backprop.lab.cli", raising=False)
-    monkeypatch.delattr("selective_backprop.lab.cli", raising=False)
+    monkeypatch.delitem(sys.modules, "selective_backprop.lab.cli.main", raising=False)
+    monkeypatch.delattr("selective_backprop.lab.cli.main", raising=False)
     monkeypatch.setitem(sys.modules, "typer", None)
     assert _command.main() == 1
     message = capsys.readouterr().err
@@ -19,8 +19,8 @@ def test_without_its_extra_the_command_names_what_to_install(monkeypatch, capsys
 
 
 def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli", None)
-    monkeypatch.delattr("selective_backprop.lab.cli", raising=False)
+    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli.main", None)
+    monkeypatch.delattr("selective_backprop.lab.cli.main", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"selective_backprop\.lab\.cli"):
         _command.main()
 
@@ -28,6 +28,6 @@ def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
 def test_with_its_extra_the_command_is_the_labs(monkeypatch):
     cli = ModuleType("cli")
     cli.main = lambda: 7
-    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli", cli)
-    monkeypatch.setattr("selective_backprop.lab.cli", cli, raising=False)
+    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli.main", cli)
+    monkeypatch.setattr("selective_backprop.lab.cli.main", cli, raising=False)
     assert _command.main() == 7

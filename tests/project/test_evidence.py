@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from fixture_records import needs_records
 
-from selective_backprop.lab.records import read_runs
-from selective_backprop.lab.statistics import estimate, final_error
-from selective_backprop.lab.tables import with_interval
+from selective_backprop.lab.analysis.statistics import estimate, final_error
+from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.records.schema import read_runs
 
 ROOT = Path(__file__).parents[2]
 GATED = "records/cifar10-gate"
@@ -21,7 +20,6 @@ evidence = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(evidence)
 
 
-@needs_records
 @pytest.mark.parametrize("page", evidence.PAGES, ids=lambda page: page.name)
 def test_every_table_is_the_one_its_records_give(page):
     text = page.read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Published networks in the forms in which they are trained on small images."""
+"""The small nets, by name, and how a model of the user's own is found. Read `models.py` first."""

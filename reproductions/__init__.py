@@ -1,0 +1,1 @@
+"""The source papers and the study of the default, redone on the lab."""

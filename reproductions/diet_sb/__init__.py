@@ -1,0 +1,1 @@
+"""The Diet-SB poster, redone from records of runs."""

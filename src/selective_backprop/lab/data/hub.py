@@ -1,0 +1,145 @@
+"""Read image data by its name on the Hugging Face hub, through the package `datasets`."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop.lab.data.splits import Splits
+
+HUB = "hub:"
+"""What a name begins with that means a data set of the hub."""
+
+# To what a picture of each kind is turned; none of them loses anything but a palette.
+_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
+
+
+def read_hub_splits(name: str, root: Path | None) -> Splits:
+    """Return a data set of the hub, all of it in memory.
+
+    Of its columns, the one of pictures and the one of classes are taken; of several of classes the
+    one with most classes. It is tested on its test split, or its validation split where it has
+    none. What is fetched is kept by the package, and read from there the next time.
+
+    Args:
+        name: `hub:NAME`, or `hub:NAME:CONFIGURATION` where the data set has several.
+        root: the folder in which the package keeps what it fetches; None for its own.
+
+    Returns:
+        Both splits in the hub's order. Images have one channel if the first is grey, else three.
+
+    Raises:
+        ConfigurationError: if the package is not installed, or no name follows the colon.
+        DataError: if the data set cannot be fetched, has no such splits or columns, or its images
+            are not all square, of one size, and of 8 bits a channel.
+    """
+    path, _, configuration = name.removeprefix(HUB).partition(":")
+    if not path:
+        raise sb.ConfigurationError(
+            f"{name!r} names no data set: write {HUB}NAME, such as {HUB}uoft-cs/cifar10"
+        )
+    package = _package(name)
+    try:
+        found = package.load_dataset(
+            path, configuration or None, cache_dir=None if root is None else str(root)
+        )
+    except Exception as error:
+        # No network, no such name, a configuration to choose: the package raises nearly anything.
+        raise sb.DataError(
+            f"{name} cannot be had from the hub: {str(error).rstrip('.')}. Its name is that of its "
+            f"page under https://huggingface.co/datasets; {HUB}NAME:CONFIGURATION chooses among "
+            "several configurations"
+        ) from error
+    train, test = _split(found, ("train",), name), _split(found, ("test", "validation"), name)
+    pictures = _column(train, package.Image, f"{name} has {{}} of pictures")
+    classes = _column(train, package.ClassLabel, f"{name} has {{}} of classes")
+    names = tuple(train.features[classes].names)
+    read = [_read(each, pictures, classes, len(names), name) for each in (train, test)]
+    (train_images, train_labels), (test_images, test_labels) = read
+    if train_images.shape[1:] != test_images.shape[1:]:
+        raise sb.DataError(
+            f"{name} has images of {_sizes(train_images)} to train on and of {_sizes(test_images)} "
+            "to test on, but one size is needed"
+        )
+    return Splits(train_images, train_labels, test_images, test_labels, names)
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module("datasets")
+    except ImportError as error:
+        raise sb.ConfigurationError(
+            f"{name} is read with the package datasets, which cannot be imported: {error}. Install "
+            "it with pip install 'selective-backprop[hub]', or name a data set on your disk"
+        ) from error
+
+
+def _split(found: Any, wanted: Sequence[str], name: str) -> Any:
+    there = list(found) if isinstance(found, Mapping) else []
+    for split in wanted:
+        if split in there:
+            return found[split]
+    raise sb.DataError(
+        f"{name} has the splits {', '.join(there) or 'none'}, but {' or '.join(wanted)} is needed"
+    )
+
+
+def _column(split: Any, kind: type, words: str) -> str:
+    columns = [column for column, feature in split.features.items() if isinstance(feature, kind)]
+    # Of two, such as CIFAR-100's coarse and fine labels, the finer; of two pictures, neither.
+    sizes = [len(getattr(split.features[column], "names", ())) for column in columns]
+    best = [column for column, size in zip(columns, sizes, strict=True) if size == max(sizes)]
+    if len(best) != 1:
+        columns_there = ", ".join(f"{key} ({value})" for key, value in split.features.items())
+        raise sb.DataError(
+            f"{words.format(f'{len(best)} columns')}, but needs one: its columns are "
+            f"{columns_there[:300]}"
+        )
+    return best[0]
+
+
+def _read(
+    split: Any, pictures: str, classes: str, count: int, name: str
+) -> tuple[UInt8[Tensor, "example channel side side"], Int64[Tensor, " example"]]:
+    labels = torch.empty(len(split), dtype=torch.int64)
+    images: UInt8[Tensor, "example side side channel"] | None = None
+    for row, example in enumerate(split.select_columns([pictures, classes])):
+        where = f"{name}, example {row}"
+        levels = _levels(example[pictures], None if images is None else images.shape[3], where)
+        if images is None:
+            images = torch.empty((len(split), *levels.shape), dtype=torch.uint8)
+        if levels.shape != images.shape[1:] or levels.shape[0] != levels.shape[1]:
+            raise sb.DataError(
+                f"{where}: {levels.shape[1]} x {levels.shape[0]} pixels, but all images must be "
+                f"square and as large as the first, {images.shape[2]} x {images.shape[1]}"
+            )
+        images.numpy()[row] = levels
+        label = example[classes]
+        if type(label) is not int or not 0 <= label < count:
+            raise sb.DataError(f"{where}: the label {label!r}, but there are 0 to {count - 1}")
+        labels[row] = label
+    if images is None:
+        raise sb.DataError(f"{name} has a split without examples")
+    return images.permute(0, 3, 1, 2).contiguous(), labels
+
+
+def _levels(picture: Any, channels: int | None, where: str) -> np.ndarray:
+    mode = _MODES.get(getattr(picture, "mode", None))
+    if mode is None or (channels == 1 and mode == "RGB"):
+        kind = getattr(picture, "mode", type(picture).__name__)
+        raise sb.DataError(
+            f"{where}: a picture of kind {kind}, but {' or '.join(_MODES)} is needed"
+            + (", and grey as the first" if mode else "")
+        )
+    levels = np.asarray(picture.convert("RGB" if channels == 3 else mode))
+    return levels if levels.ndim == 3 else levels[:, :, None]
+
+
+def _sizes(images: UInt8[Tensor, "example channel height width"]) -> str:
+    return " x ".join(map(str, images.shape[1:]))

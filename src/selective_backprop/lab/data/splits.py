@@ -1,0 +1,83 @@
+"""What every reader of image data returns: two splits, as the files hold them."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop.lab.data.random_bits import key_of, random_bits
+
+# A limited training set is the same for every seed of a comparison, so this is not an option.
+_ORDER_KEY = key_of(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Images and labels of a data set, in the publisher's order.
+
+    Attributes:
+        train_images: grey levels 0 to 255.
+        train_labels: class numbers from 0.
+        test_images: grey levels 0 to 255.
+        test_labels: class numbers from 0.
+        class_names: one name per class, in the order of the labels.
+    """
+
+    train_images: UInt8[Tensor, "train channel height width"]
+    train_labels: Int64[Tensor, " train"]
+    test_images: UInt8[Tensor, "test channel height width"]
+    test_labels: Int64[Tensor, " test"]
+    class_names: tuple[str, ...]
+
+
+def limited(splits: Splits, limit: int) -> Splits:
+    """Return the splits with only the first `limit` training examples in stratified order.
+
+    Each class keeps its share of the training set as nearly as `stratified_order` promises, and
+    a smaller limit gives a prefix of what a larger one gives. The test split stays whole.
+
+    Args:
+        splits: the whole data set.
+        limit: training examples to keep; at least one per class, at most all.
+
+    Returns:
+        The smaller data set, its training examples in stratified order.
+
+    Raises:
+        ConfigurationError: if `limit` is out of range.
+    """
+    total, classes = len(splits.train_labels), len(splits.class_names)
+    if not classes <= limit <= total:
+        raise sb.ConfigurationError(
+            f"limit is {limit}, but must lie between {classes} (one example of each class) and "
+            f"{total} (the whole training set). Leave it out to train on everything."
+        )
+    kept = stratified_order(splits.train_labels)[:limit]
+    return replace(
+        splits, train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+    )
+
+
+def stratified_order(labels: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
+    """Order examples so that every prefix has each class's share: of equal classes to within one.
+
+    A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
+
+    Within a class the order is random but always the same: it depends on the example's index
+    alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way.
+
+    Args:
+        labels: the class of each example.
+
+    Returns:
+        A permutation of the examples' indices.
+    """
+    order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
+    position = torch.empty(len(labels), dtype=torch.float64)
+    for label in labels.unique():
+        members = order[labels[order] == label]
+        position[members] = (torch.arange(len(members), dtype=torch.float64) + 0.5) / len(members)
+    # Where classes are equally large their examples tie; the random order then breaks the tie.
+    return order[position[order].argsort(stable=True)]

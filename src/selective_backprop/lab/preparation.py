@@ -1,0 +1,210 @@
+"""What some arms need before they can train, made by the lab and charged to the arm."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.meter import Price
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.recipe import Recipe
+
+PROXY = "tiny_cnn"
+_SUBSET = ("indices", "examples", "scores", "source", "cost")
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """What a strategy is made from besides its settings.
+
+    Attributes:
+        subset: what is left of the data set.
+        reference: a reference model's losses.
+        make_proxy: returns a small model.
+        make_optimizer: returns the small model's optimiser.
+        cost: what all this took, in passes of traditional training.
+        price: what scoring costs from now on.
+    """
+
+    subset: sb.Subset | None = None
+    reference: sb.scorers.ReferenceLosses | None = None
+    make_proxy: Callable[[], nn.Module] | None = None
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    cost: float = 0.0
+    price: Price = field(default_factory=Price)
+
+    def pack(self) -> dict[str, Any] | None:
+        """Return it in plain containers; None for a small model, which is made again at once."""
+        if self.make_proxy is not None:
+            return None
+        subset = self.subset
+        return {
+            "subset": None if subset is None else {name: getattr(subset, name) for name in _SUBSET},
+            "reference": None if self.reference is None else self.reference.losses,
+            "cost": self.cost,
+            "price": asdict(self.price),
+        }
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> "Outfit":
+        """Return what `pack()` was called on."""
+        subset, reference = packed["subset"], packed["reference"]
+        if subset is not None:
+            indices, examples, scores, source, cost = (subset[name] for name in _SUBSET)
+            subset = sb.Subset(indices, examples, scores=scores, source=source, cost=cost)
+        return cls(
+            subset=subset,
+            reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
+            cost=packed["cost"],
+            price=Price(**packed["price"]),
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """The training that an arm is outfitted for.
+
+    Attributes:
+        recipe: what is trained, and how.
+        data: the data set.
+        seed: of the run.
+        epochs: traditional epochs that the run's length pays for.
+        device: where to train.
+    """
+
+    recipe: Recipe
+    data: ImageData
+    seed: int
+    epochs: float
+    device: torch.device
+
+    def model(self, seed: int) -> nn.Module:
+        """Return a new model like the run's, of weights that no run begins with."""
+        seed = 1_000_003 * (self.seed + 1) + seed
+        return self.recipe.make_model(self.data, seed=seed).to(self.device)
+
+    def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
+        """Train a model on the task's data as the recipe says, but for so many epochs.
+
+        Returns:
+            The epochs it was: as many whole batches as come nearest, at least one.
+        """
+        recipe = self.recipe
+        loader = make_loader(
+            self.data,
+            batch_size=recipe.batch_size,
+            seed=1_000_003 * (self.seed + 1) + seed,
+            augmentation=recipe.augmentation,
+        )
+        optimizer = recipe.make_optimizer(model.parameters())
+        steps, done, examples = max(1, round(epochs * len(loader))), 0, 0
+        model.train()
+        for epoch in range(math.ceil(steps / len(loader))):
+            loader.dataset.set_epoch(epoch)  # ty: ignore[missing-attribute]
+            for inputs, targets in loader:
+                if done == steps:
+                    break
+                done += 1
+                examples += len(targets)
+                for group in optimizer.param_groups:
+                    group["lr"] = recipe.learning_rate_at(done / steps)
+                outputs = model(inputs.to(self.device))
+                loss = nn.functional.cross_entropy(outputs, targets.to(self.device))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+        return examples / len(self.data.train_labels)
+
+    def within(self, rows: Tensor) -> "Task":
+        """Return the same task on some of the training examples; statistics stay those of all."""
+        data = self.data
+        images, labels = data.train_images[rows], data.train_labels[rows]
+        clean = None if data.train_clean_labels is None else data.train_clean_labels[rows]
+        part = replace(data, train_images=images, train_labels=labels, train_clean_labels=clean)
+        return replace(self, data=part)
+
+
+def young_scores(task: Task, *, models: int, share: float, gradients: bool) -> sb.ExampleScores:
+    """Return EL2N or GraNd scores from models that are trained for a share of the run each."""
+    loader = make_loader(task.data, batch_size=500, seed=0, shuffle=False)
+    seeds = iter(range(models))
+
+    def make() -> nn.Module:
+        return task.model(next(seeds))
+
+    def train(model: nn.Module, seed: int) -> float:
+        return task.train(model, seed, epochs=share * task.epochs)
+
+    if not gradients:
+        return sb.el2n_scores(loader, make, train, models=models)
+    return sb.grand_scores(loader, make, train, models=models, loss_fn=nn.CrossEntropyLoss())
+
+
+def pruned_outfit(
+    task: Task, *, keep: float, models: int, share: float, gradients: bool = False
+) -> Outfit:
+    """Prune the data set by scores of young models."""
+    scores = young_scores(task, models=models, share=share, gradients=gradients)
+    subset = sb.prune(scores, keep, labels=task.data.train_labels)
+    return Outfit(subset=subset, cost=subset.cost)
+
+
+@torch.no_grad()
+def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> Tensor:
+    """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
+    model.eval()
+    losses = [
+        nn.functional.cross_entropy(
+            model(inputs.to(device)), targets.to(device), reduction="none"
+        ).cpu()
+        for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
+    ]
+    return torch.cat(losses)
+
+
+def reference_outfit(task: Task, *, share: float) -> Outfit:
+    """Take every example's loss from a model that was trained on the other half of the data.
+
+    Each half trains a model like the run's for a share of the run's epochs, over its half.
+    """
+    examples = len(task.data.train_labels)
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(task.seed))
+    losses, cost = torch.empty(examples), 1.0 / 3.0
+    for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
+        model = task.model(number)
+        cost += task.within(mine).train(model, number, epochs=share * task.epochs) / 2
+        losses[other] = example_losses(model, task.within(other).data, task.device)
+    return Outfit(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
+
+
+def proxy_outfit(task: Task) -> Outfit:
+    """Let a tiny net score, trained at a fifth of the recipe's highest learning rate throughout."""
+
+    def make() -> nn.Module:
+        return make_model(PROXY, task.data, seed=task.seed)
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        return replace(task.recipe, learning_rate=task.recipe.learning_rate / 5).make_optimizer(
+            parameters
+        )
+
+    ratio = forward_operations(make(), task.data) / forward_operations(task.model(0), task.data)
+    return Outfit(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
+
+
+def forward_operations(model: nn.Module, data: ImageData) -> int:
+    """Return the floating-point operations of one example's forward pass."""
+    place = next(model.parameters()).device
+    images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=place)
+    model.eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(images)
+    return counter.get_total_flops() // 2

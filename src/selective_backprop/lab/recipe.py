@@ -1,0 +1,223 @@
+"""How each data set is trained: one recipe, the same for every arm of a comparison."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.data.hub import HUB
+from selective_backprop.lab.nets.models import make_model
+
+
+class Precision(StrEnum):
+    """The numbers that training computes with; `BF16` is autocast to bfloat16."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What autocast computes in; None without it."""
+        return torch.bfloat16 if self is Precision.BF16 else None
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return what a forward pass runs under."""
+        return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return a model that computes in this precision wherever it is called."""
+        return model if self is Precision.FP32 else _Autocast(model, self)
+
+
+class Rates(StrEnum):
+    """How the learning rate moves over a run.
+
+    `CYCLE` rises linearly over the first fifth and falls linearly to 0; `COSINE` falls from the
+    start along half a cosine; `STEPS` falls by a factor at each of several moments, which the
+    recipe names; `CONSTANT` stays.
+    """
+
+    CYCLE = "cycle"
+    COSINE = "cosine"
+    STEPS = "steps"
+    CONSTANT = "constant"
+
+
+USUAL_STEPS = (0.4, 0.6, 0.8)
+USUAL_DECAY = 0.2
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, and how; nothing in it depends on the strategy.
+
+    Attributes:
+        data: name of the data set.
+        model: name or import path of the model.
+        epochs: passes over the data where no other length is given.
+        batch_size: rows of a training batch.
+        learning_rate: its highest value.
+        momentum: of SGD.
+        weight_decay: of all parameters.
+        rates: how the learning rate moves. What it moves with is the run's to say (see `pacing`);
+            by default the fraction of the run that is done, so that an arm that takes fewer
+            updates per epoch goes through the same schedule.
+        augmentation: what is done to training images.
+        steps: where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0
+            and 1 and rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
+        decay: what it is multiplied by at each step, between 0 and 1.
+        nesterov: whether the momentum is Nesterov's.
+        precision: what passes are computed in, those of scoring and evaluation too.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
+    """
+
+    data: str
+    model: str
+    epochs: int
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    rates: Rates = Rates.CYCLE
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    steps: tuple[float, ...] = USUAL_STEPS
+    decay: float = USUAL_DECAY
+    nesterov: bool = True
+    precision: Precision = Precision.FP32
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be positive")
+        bounds = pairwise((0.0, *self.steps, 1.0))
+        if not self.steps or not all(earlier < later for earlier, later in bounds):
+            raise sb.ConfigurationError(
+                f"steps={self.steps}: write shares of the schedule that rise between 0 and 1, such "
+                "as (0.3, 0.6, 0.8), or rates=Rates.CONSTANT for none"
+            )
+        if not 0.0 < self.decay < 1.0:
+            raise sb.ConfigurationError(
+                f"decay={self.decay}: at each step the learning rate must fall to a share of it "
+                "between 0 and 1, such as 0.2 for a fifth"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """Return the recipe as a record describes it; what has no effect is left out."""
+        found = asdict(self) | {"augmentation": self.augmentation.config()}
+        if self.rates is not Rates.STEPS:
+            del found["steps"], found["decay"]
+        if not self.momentum:
+            del found["nesterov"]
+        return found
+
+    def make_model(self, data: ImageData, *, seed: int) -> nn.Module:
+        """Return the recipe's net for a data set, in its precision, on the CPU."""
+        return self.precision.wrap(make_model(self.model, data, seed=seed))
+
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return SGD as the recipe has it, at its highest learning rate."""
+        return torch.optim.SGD(
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov and self.momentum > 0,
+        )
+
+    def learning_rate_at(self, progress: float) -> float:
+        """Return the learning rate where a fraction `progress` of the schedule, 0 to 1, is done."""
+        progress = min(1.0, max(0.0, progress))
+        return self.learning_rate * rate_factor(
+            self.rates, progress, steps=self.steps, decay=self.decay
+        )
+
+
+def rate_factor(
+    rates: Rates,
+    progress: float,
+    *,
+    steps: Sequence[float] = USUAL_STEPS,
+    decay: float = USUAL_DECAY,
+) -> float:
+    """Return the share of the highest learning rate that is in force at `progress`, 0 to 1."""
+    if rates is Rates.CYCLE:
+        rise = 0.2
+        return progress / rise if progress < rise else (1.0 - progress) / (1.0 - rise)
+    if rates is Rates.COSINE:
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    if rates is Rates.CONSTANT:
+        return 1.0
+    return decay ** sum(progress >= step for step in steps)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "digits": Recipe(
+        "digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
+    ),
+    "mnist": Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
+    "fashion-mnist": Recipe(
+        "fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)
+    ),
+    "cifar10": Recipe(
+        "cifar10",
+        "resnet9_narrow",
+        epochs=10,
+        augmentation=Augmentation(shift=4, flip=True, cutout=8),
+    ),
+    "cifar100": Recipe(
+        "cifar100",
+        "resnet9_narrow",
+        epochs=10,
+        augmentation=Augmentation(shift=4, flip=True, cutout=8),
+    ),
+    "svhn": Recipe("svhn", "resnet9_narrow", epochs=10, augmentation=Augmentation(shift=2)),
+    "svhn-extra": Recipe(
+        "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)
+    ),
+}
+
+
+def find_recipe(data: str) -> Recipe:
+    """Return the recipe of a data set.
+
+    One of the hub has that of the data set whose name it bears, such as `hub:uoft-cs/cifar10` that
+    of `cifar10`. Where there is none it is trained on as `svhn` is, since flipping may not do.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    if data.startswith(HUB):
+        path, _, _ = data.removeprefix(HUB).partition(":")
+        bare = path.rpartition("/")[2].replace("_", "-")
+        return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
+    if data not in RECIPES:
+        raise sb.ConfigurationError(
+            f"there is no data set {data!r}; there are {', '.join(RECIPES)}, and {HUB}NAME for one "
+            "of the Hugging Face hub"
+        )
+    return RECIPES[data]
+
+
+class _Autocast(nn.Module):
+    """A model under autocast, in training, scoring and evaluation alike; its logits are float32."""
+
+    def __init__(self, inner: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        self.inner = inner
+        self._precision = precision
+
+    def forward(self, images: Float[Tensor, "candidate ..."]) -> Float32[Tensor, "candidate logit"]:
+        with self._precision.autocast(images.device):
+            return self.inner(images).float()

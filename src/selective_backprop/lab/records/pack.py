@@ -1,0 +1,127 @@
+"""Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
+
+Uncompressed it is the lines of one record after the other, each beginning with its header. Records
+of one study repeat each other, so that a pack takes a tenth of their size. A record that has a file
+and is in the pack as well is read from the file.
+"""
+
+import lzma
+import os
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import selective_backprop as sb
+from selective_backprop.lab.records.files import forced_to_disk, sync_folder
+from selective_backprop.lab.records.identity import record_name
+from selective_backprop.lab.records.lines import decode
+
+PACK = "runs.jsonl.xz"
+_HEADER = b'{"kind": "run"'
+
+
+def packed(path: Path) -> bytes | None:
+    """Return the lines of a record from the pack of its folder; None if it is not in one."""
+    return _records(path.parent).get(path.name)
+
+
+def packed_names(folder: Path) -> Iterable[str]:
+    """Return the names of the records that a folder's pack holds."""
+    return _records(folder).keys()
+
+
+def pack(files: Iterable[Path]) -> None:
+    """Move records from their files into the packs of their folders.
+
+    A pack holds a record once: what it held under the same name is replaced.
+
+    Raises:
+        RecordError: if a pack that is there cannot be read.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for file in files:
+        folders.setdefault(file.parent, []).append(file)
+    for folder, found in folders.items():
+        with _locked(folder):
+            records = dict(_records(folder)) | {file.name: file.read_bytes() for file in found}
+            content = b"".join(records[name] for name in sorted(records))
+            fresh = folder / f"{PACK}.new"
+            with forced_to_disk(fresh) as out:
+                out.write(lzma.compress(content, preset=6))
+            fresh.replace(folder / PACK)
+            sync_folder(folder)
+            for file in found:
+                file.unlink()
+
+
+def unpack_into(folder: Path, source: Path) -> list[Path]:
+    """Write the records of a pack as files, beside which they can be read by any tool.
+
+    Args:
+        folder: where to; made where it is missing. Files that are there are not overwritten.
+        source: the pack, which stays as it is.
+
+    Returns:
+        The files, in order of name.
+
+    Raises:
+        RecordError: if the pack cannot be read, or a file of a record's name is there.
+    """
+    records = _split(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    there = [name for name in records if (folder / name).exists()]
+    if there:
+        raise sb.RecordError(f"{folder / there[0]} is there already; name another folder")
+    for name, content in records.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in sorted(records)]
+
+
+def _records(folder: Path) -> dict[str, bytes]:
+    path = folder / PACK
+    try:
+        state = path.stat()
+    except OSError:
+        return {}
+    return _remembered(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
+    return _split(path)
+
+
+def _split(path: Path) -> dict[str, bytes]:
+    """Return each record of a pack under its name."""
+    try:
+        content = lzma.decompress(path.read_bytes())
+    except (OSError, lzma.LZMAError) as error:
+        raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
+    records: dict[str, list[bytes]] = {}
+    lines: list[bytes] = []
+    for line in content.splitlines(keepends=True):
+        if line.startswith(_HEADER):
+            try:
+                lines = records.setdefault(record_name(decode(line)["identity"]), [])
+            except (ValueError, KeyError, TypeError) as error:
+                raise sb.RecordError(f"{path}: a header in it is damaged ({error}).") from error
+            lines.clear()
+        lines.append(line)
+    return {name: b"".join(lines) for name, lines in records.items()}
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Keep other processes from changing the same pack; where locks are not known, hope."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,319 @@
+"""Records of runs: plain lines that survive a crash at any moment, and all that is ever drawn.
+
+One run is one record of JSON lines, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a
+short hash of the run's identity:
+
+    {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
+    {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
+    {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
+    {"kind": "end", "status": "finished", "meters": {…}, …}                 only if it got there
+
+The first line appears together with the file, whole or not at all; each later line is appended and
+forced to the disk before the writer returns. A crash can therefore only cost the line being
+written, and a record without its last line is a run that did not finish.
+
+A folder keeps records as files, as one compressed pack (see `pack`), or both; reading a record asks
+for its path in the folder in either case.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop.lab.records.identity import SUFFIX, record_name
+from selective_backprop.lab.records.lines import decode
+from selective_backprop.lab.records.pack import pack, packed, packed_names
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What is known of a run at one evaluation; every counter counts from the run's start."""
+
+    progress: float  # share of the run's own length, 0 to 1
+    epoch: float
+    cost: float  # in passes of traditional training: scoring 1, training 3, per example
+    seconds: float  # of wall time, evaluation left out
+    cpu_seconds: float  # of this process, evaluation left out
+    updates: int
+    candidates: int
+    loaded: int
+    scored: int  # forwards for scoring, in examples
+    trained: int  # forwards and backwards for training, in examples
+    test_error: float  # percent
+    test_loss: float
+    train_loss: float  # mean over the training batches since the last point
+    rate: float  # share of the candidates since the last point that was trained on
+    phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
+
+    @property
+    def forwards(self) -> int:
+        """Forward passes so far, in examples: for scoring and for training."""
+        return self.scored + self.trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What runs, and where: the first line of a record."""
+
+    identity: Mapping[str, Any]  # what was chosen, by which the run is found
+    config: Mapping[str, Any]  # all that was in force, defaults included
+    device: str
+    code_version: str
+    versions: Mapping[str, str]
+    hardware: Mapping[str, Any]
+    command: str
+    started: str  # ISO 8601, UTC
+    model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
+
+    @property
+    def arm(self) -> str:
+        """The strategy's name."""
+        return self.identity["strategy"]["name"]
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.identity["seed"]
+
+    @classmethod
+    def here(
+        cls,
+        identity: Mapping[str, Any],
+        config: Mapping[str, Any],
+        *,
+        device: str,
+        command: str,
+        model_file: str | None = None,
+    ) -> "Header":
+        """Describe a run that starts now, on this machine, with this code."""
+        return cls(
+            identity=identity,
+            config=config,
+            device=device,
+            code_version=code_version(),
+            versions=versions(),
+            hardware=hardware(),
+            command=command,
+            started=utc_now(),
+            model_file=model_file,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a probe saw at one moment of a run."""
+
+    probe: str  # in its own words
+    progress: float  # share of the run, 0 to 1
+    seen: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One record, as read."""
+
+    header: Header
+    points: tuple[Point, ...]
+    observations: tuple[Observation, ...] = ()
+    end: Mapping[str, Any] | None = None
+    path: Path | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its own end, as against a crash or an interruption."""
+        return self.end is not None and self.end.get("status") == "finished"
+
+    @property
+    def name(self) -> str:
+        """What messages call this run: its file, or its arm and seed where it has none."""
+        return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
+
+
+def record_path(folder: str | Path, header: Header) -> Path:
+    """Return the file in which a run is recorded: same identity, same file."""
+    return Path(folder) / record_name(header.identity)
+
+
+def read_run(path: str | Path) -> Run:
+    """Read one record, up to its last whole line: from its file, else from the pack beside it.
+
+    Raises:
+        RecordError: if it cannot be read, does not begin with a header of this schema, or holds a
+            line (other than a last one, cut off) that is not what it should be.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        content = packed(path)
+        if content is None:
+            raise sb.RecordError(f"{path}: there is no such record.") from error
+    except OSError as error:
+        raise sb.RecordError(f"{path}: cannot be read ({error.strerror}).") from error
+    # What follows the last line break was being written when the run died.
+    lines = content.split(b"\n")[:-1]
+    if not lines:
+        raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
+    header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
+    points: list[Point] = []
+    observations: list[Observation] = []
+    end = None
+    for number, line in enumerate(lines[1:], start=2):
+        where = f"{path}, line {number}"
+        entry = _parse(line, where)
+        if end is not None:
+            raise sb.RecordError(f"{where}: something follows the end of the run.")
+        if entry.get("kind") == "point":
+            points.append(read_point(entry, where))
+        elif entry.get("kind") == "observation":
+            observations.append(read_observation(entry, where))
+        elif entry.get("kind") == "end":
+            end = {key: value for key, value in entry.items() if key != "kind"}
+        else:
+            raise sb.RecordError(
+                f"{where}: kind is {entry.get('kind')!r}, expected 'point', 'observation' or 'end'."
+            )
+    return Run(
+        header=header,
+        points=tuple(points),
+        observations=tuple(observations),
+        end=end,
+        path=path,
+    )
+
+
+def is_recorded(path: Path) -> bool:
+    """Return whether there is a record, finished or not, as a file or packed."""
+    return path.exists() or path.name in packed_names(path.parent)
+
+
+def record_paths(folder: str | Path) -> list[Path]:
+    """Return every record of a folder, packed ones included, in order of name.
+
+    Raises:
+        RecordError: if the folder is missing, or its pack cannot be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise sb.RecordError(f"{folder}: no such folder of records.")
+    names = {path.name for path in folder.glob(f"*{SUFFIX}")}
+    return [folder / name for name in sorted(names.union(packed_names(folder)))]
+
+
+def read_runs(folder: str | Path) -> list[Run]:
+    """Read every record of a folder, in order of name; what was set aside is left out.
+
+    Raises:
+        RecordError: if the folder is missing, or as `read_run` does.
+    """
+    return [read_run(path) for path in record_paths(folder)]
+
+
+def pack_finished(folder: str | Path) -> int:
+    """Move the finished records of a folder into its pack, and return how many there were.
+
+    Raises:
+        RecordError: if the folder is missing, or a record or the pack cannot be read.
+    """
+    loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
+    if loose:
+        pack(loose)
+    return len(loose)
+
+
+def utc_now() -> str:
+    """Return the time as records write it: ISO 8601, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _parse(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        return decode(line)
+    except ValueError as error:
+        raise sb.RecordError(
+            f"{where}: not a line of a record ({error}). Only a record's last line may be cut off; "
+            "this file was changed after it was written."
+        ) from error
+
+
+def _read_header(entry: dict[str, Any], where: str) -> Header:
+    if entry.get("kind") != "run":
+        raise sb.RecordError(
+            f"{where}: kind is {entry.get('kind')!r}, expected 'run': a record's first line says "
+            "what ran."
+        )
+    if entry.get("schema") != SCHEMA:
+        raise sb.RecordError(
+            f"{where}: schema {entry.get('schema')!r}, this version reads schema {SCHEMA}. Read it "
+            "with the version that wrote it."
+        )
+    kinds = {"identity": dict, "config": dict, "versions": dict, "hardware": dict}
+    for field in fields(Header):
+        kind = kinds.get(field.name, str)
+        if field.default is None and entry.get(field.name) is None:
+            continue
+        if not isinstance(entry.get(field.name), kind):
+            raise sb.RecordError(
+                f"{where}: {field.name} is {entry.get(field.name)!r}, expected {kind.__name__}."
+            )
+    identity = entry["identity"]
+    strategy = identity.get("strategy")
+    if not isinstance(strategy, dict) or not isinstance(strategy.get("name"), str):
+        raise sb.RecordError(
+            f"{where}: identity.strategy is {strategy!r}, expected one with a name."
+        )
+    if not isinstance(identity.get("seed"), int):
+        raise sb.RecordError(f"{where}: identity.seed is {identity.get('seed')!r}, expected int.")
+    values: dict[str, Any] = {field.name: entry.get(field.name) for field in fields(Header)}
+    return Header(**values)
+
+
+def read_point(entry: Mapping[str, Any], where: str) -> Point:
+    """Return a point from its values by name.
+
+    Args:
+        entry: the values; others beside them are left out.
+        where: they stand, for messages.
+
+    Raises:
+        RecordError: if a value is missing, or is none that a point can hold.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(Point):
+        value: Any = entry.get(field.name)
+        if field.name == "phases":
+            fits = isinstance(value, dict) and all(_is_number(part) for part in value.values())
+        else:
+            fits = _is_number(value) and (field.type is float or isinstance(value, int))
+        if not fits:
+            raise sb.RecordError(f"{where}: {field.name} is {value!r}, which no point can hold.")
+        values[field.name] = float(value) if field.type is float else value
+    return Point(**values)
+
+
+def read_observation(entry: Mapping[str, Any], where: str) -> Observation:
+    """Return an observation from its values by name.
+
+    Raises:
+        RecordError: if one of them is missing or of another kind.
+    """
+    probe, seen = entry.get("probe"), entry.get("seen")
+    progress: Any = entry.get("progress")
+    if not (isinstance(probe, str) and _is_number(progress) and isinstance(seen, dict)):
+        raise sb.RecordError(
+            f"{where}: probe {probe!r}, progress {progress!r}, seen {seen!r:.40}; an observation "
+            "has a text, a number and a mapping."
+        )
+    return Observation(probe=probe, progress=float(progress), seen=seen)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**63  # larger ones are no counter and no float

@@ -1,0 +1,135 @@
+"""What the histories of examples say: how losses are spread, which classes and examples train.
+
+Of several seeds, what is a number of each example or class is averaged; single examples are shown
+of one run, since their predictions are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from selective_backprop.lab.analysis.grouping import Arm, Comparison
+from selective_backprop.lab.analysis.statistics import Estimate, estimate
+from selective_backprop.lab.records.example_history import ExampleHistory
+from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.training.example_summary import EXTREMES, extremes
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An arm with what became of its examples, run by run, in order of seed."""
+
+    arm: Arm
+    runs: tuple[tuple[Run, ExampleHistory], ...]
+
+    @property
+    def histories(self) -> list[ExampleHistory]:
+        """The histories alone."""
+        return [history for _, history in self.runs]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the losses last seen of the examples were spread, at some moments of a run."""
+
+    progress: Float[np.ndarray, " evaluation"]  # share of the run
+    level: Float[np.ndarray, " level"]  # share of the examples seen by then
+    loss: Float[np.ndarray, "evaluation level"]  # that this share does not exceed
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The examples that a run trained on most and least often."""
+
+    most: Int64[np.ndarray, " example"]
+    least: Int64[np.ndarray, " example"]
+    even: bool  # all were trained on equally often, so that these are the hardest and the easiest
+
+
+def look_inside(
+    comparison: Comparison, histories: Mapping[Path, ExampleHistory]
+) -> tuple[list[Inside], list[Run]]:
+    """Return the arms of which histories were kept, and the finished runs of which none was."""
+    found: list[Inside] = []
+    without: list[Run] = []
+    for arm in comparison.arms:
+        runs = []
+        for run in arm.runs:
+            history = None if run.path is None else histories.get(run.path)
+            if history is None:
+                without.append(run)
+            else:
+                runs.append((run, history))
+        if runs:
+            found.append(Inside(arm, tuple(runs)))
+    return found, without
+
+
+def loss_spread(histories: Sequence[ExampleHistory]) -> Spread:
+    """Return how losses were spread at each evaluation, quantile by quantile the mean over seeds.
+
+    Seeds that were evaluated less often than the others, or had nothing to show, are left out.
+    """
+    most = max(len(history.cdf_progress) for history in histories)
+    alike = [history for history in histories if len(history.cdf_progress) == most]
+    return Spread(
+        progress=np.mean([history.cdf_progress for history in alike], axis=0),
+        level=alike[0].cdf_level.astype(float),
+        loss=np.mean([history.cdf_loss.astype(float) for history in alike], axis=0),
+    )
+
+
+def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
+    """Return for each class how often, per hundred times that it came up, it was trained on.
+
+    An example came up once in each pass over the data, or over what pruning left of it: of a class
+    that was pruned away, the share is low.
+
+    Returns:
+        In percent, with the interval over seeds; NaN for a class of which there is no example.
+    """
+    shares = []
+    for history in histories:
+        classes = len(history.class_name)
+        trained = np.bincount(history.label, weights=history.selected, minlength=classes)
+        chances = history.passes * np.bincount(history.label, minlength=classes)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares.append(100.0 * trained / chances)
+    return [estimate(column) for column in np.transpose(shares).tolist()]
+
+
+def extreme_examples(history: ExampleHistory) -> Extremes:
+    """Return the examples that were trained on most often, and least often.
+
+    Of equals the harder one counts as trained on more; see `extremes`.
+    """
+    orders = extremes(history.selected, history.loss_mean)
+    # Of few examples, none stands on both sides.
+    count = min(EXTREMES, len(history) // 2)
+    return Extremes(
+        most=orders["most"][:count],
+        least=orders["least"][:count],
+        even=bool((history.selected == history.selected[:1]).all()),
+    )
+
+
+def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
+    """Return the classes in which arms differ most, in the classes' own order.
+
+    Args:
+        shares: of each arm, one for each class.
+        count: how many classes to return, or all if there are fewer.
+    """
+    means = np.array([[share.mean for share in arm] for arm in shares])
+    known = np.nan_to_num(means)
+    # How much an arm selects in all is another matter.
+    in_all = known.mean(axis=1, keepdims=True)
+    relative = known / np.where(in_all > 0, in_all, 1.0)
+    spread = relative.max(axis=0) - relative.min(axis=0)
+    if len(means) == 1:
+        spread = np.where(np.isfinite(means[0]), np.abs(relative[0] - 1.0), 0.0)
+    order = np.argsort(-spread, kind="stable")[:count]
+    return sorted(order.tolist())

@@ -1,0 +1,159 @@
+"""What several layouts of the static figure have in common: error axes, and where the time went."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.statistics import phase_seconds
+from selective_backprop.lab.report.styles import PHASE_COLOURS, Span, Style, phases_of
+
+INK, FAINT = "#222222", "#d9d9d9"
+LINE = 0.052  # height of a label, as a share of a panel's
+HALF, FULL = 4.4, 9.0  # inches of a panel that shares its line, and of one that does not
+_HANDLE, _LETTER = 0.38, 0.056  # inches of a legend's entry
+DASHES = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1, 1.5)),
+    "dashdot": (0, (5, 2, 1, 2)),
+    "longdash": (0, (9, 3)),
+    "longdashdot": (0, (9, 3, 1, 3)),
+}
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,  # a name with dollar signs is a name
+    "svg.hashsalt": "selective-backprop",  # the same records give the same file
+    "svg.fonttype": "none",
+}
+
+
+def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
+    """Let an axis of errors show a span, on a logarithmic scale where that is wide.
+
+    Args:
+        axes: the panel.
+        shown: the part to show; None leaves the panel alone.
+        sideways: whether errors lie along the panel's x-axis instead of its y-axis.
+    """
+    if shown is None:
+        return
+    axis: Any = axes.xaxis if sideways else axes.yaxis
+    limit = axes.set_xlim if sideways else axes.set_ylim
+    if shown.wide:
+        (axes.set_xscale if sideways else axes.set_yscale)("log")
+        limit(*shown.log)
+        axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        limit(*shown.linear)
+    axis.grid(True, color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def draw_phases(axes: Axes, arms: Sequence[Arm], *, room: float) -> None:
+    """Draw one bar per arm, from top to bottom, of the seconds that its phases took.
+
+    Args:
+        axes: the panel.
+        arms: in order; one without finished runs has no bar.
+        room: for a line of the legend, in inches.
+    """
+    totals = [phase_seconds(arm.runs) for arm in arms]
+    left = [0.0] * len(arms)
+    phases = phases_of(totals)
+    for phase in phases:
+        widths = [total.get(phase, 0.0) for total in totals]
+        axes.barh(
+            range(len(arms)),
+            widths,
+            left=left,
+            height=0.7,
+            label=phase,
+            color=PHASE_COLOURS.get(phase, "#999999"),
+        )
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlabel("wall seconds of a whole run, mean over seeds")
+    entitle(axes, "Where the time went", phases, room=room)
+
+
+def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:
+    """Write a panel's title above it, and between the two a legend in as many lines as it takes.
+
+    Args:
+        axes: the panel, with everything drawn.
+        title: of the panel.
+        names: in the legend; none for no legend.
+        room: for a line of it, in inches.
+    """
+    widths = [_HANDLE + _LETTER * len(name) for name in names]
+    columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
+    lines = math.ceil(len(names) / max(1, columns))
+    axes.set_title(title, loc="left", fontsize=9, pad=6 + 12 * lines)
+    if names:
+        axes.legend(
+            ncols=columns,
+            frameon=False,
+            fontsize=7.5,
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            borderaxespad=0.1,
+            handlelength=1,
+            handletextpad=0.5,
+            columnspacing=1,
+        )
+
+
+def label_ends(
+    axes: Axes, ends: Sequence[tuple[str, Style, float, float]], *, line: float = LINE
+) -> None:
+    """Name each curve beside the panel, at the height where it ends or as near as there is room.
+
+    Args:
+        axes: the panel, with its limits set.
+        ends: name, style, and the place of each curve's end.
+        line: height of a label, as a share of the panel's.
+    """
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = sorted(ends, key=lambda end: end[3])
+    places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]
+    heights = spread([height for _, height in places], line)
+    for (label, style, x, y), (across, up), height in zip(ends, places, heights, strict=True):
+        axes.text(1.03, height, label, transform=axes.transAxes, va="center", fontsize=8)
+        axes.plot(
+            (across, 1.02),
+            (up, height),
+            transform=axes.transAxes,
+            clip_on=False,
+            color=style.colour,
+            linewidth=0.8,
+            linestyle=(0, (1, 2)),
+        )
+        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
+
+
+def spread(heights: Sequence[float], line: float = LINE) -> list[float]:
+    """Move rising heights apart until no two labels overlap, keeping their order and the panel."""
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + line if placed else 0.0))
+    # Whatever was pushed out at the top comes back down, and pushes those below it.
+    ceiling = 1.0
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], ceiling)
+        ceiling = placed[i] - line
+    return placed

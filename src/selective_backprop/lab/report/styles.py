@@ -1,0 +1,153 @@
+"""How every arm and every phase looks: the same colour in each figure, whoever else is in it.
+
+The colours of the arms met most are Okabe and Ito's, which readers with any common colour blindness
+can tell apart, with a mid grey for traditional training: it is what the rest is read against, and
+grey is legible on white and on black. Relatives are of one hue. Budgets of one arm share its colour
+and differ in their dashes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from selective_backprop.lab.analysis.grouping import BASELINE, Arm
+
+_GREY = "#7a7a7a"
+# Named arms keep their colour for good; others take what is left, in order of name.
+_OWN = {
+    BASELINE: _GREY,
+    "random-backprop": "#56b4e9",
+    "random-scored": "#0072b2",
+    "selective-backprop": "#d55e00",
+    "stale-sb": "#009e73",
+    "stale-sb-spread": "#6fd3a8",
+    "predicted-sb": "#cc79a7",
+    "predicted-sb-gp": "#9c3f78",
+    "predicted-sb-crossing": "#f0a8d8",
+    "recorded-sb": "#c8102e",
+    "proxy-sb": "#ff9473",
+    "diet-sb": "#9a5b2e",
+    "el2n": "#7a4fd0",
+    "el2n-random": "#b79df2",
+    "grand": "#c94fe0",
+    "kath18": "#e69f00",
+    "kath18-published": "#e34f00",
+    "kath18-loss": "#cfb53b",
+    "kath18-loss-gated": "#a08a1f",
+    "top-k": "#ff4f7b",
+    "low-k": "#4a63d9",
+    "rho-loss": "#00b5c4",
+    "infobatch": "#7d8f00",
+    "kakurenbo": "#a9c430",
+    "easy-skip": "#2f8f2f",
+    "auto": "#35b835",
+}
+_PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
+_LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# The same as SVG writes them, for legends.
+SVG_DASHES = dict(zip(_DASHES, ("none", "9 6", "3 4", "9 4 3 4", "15 5", "15 4 3 4"), strict=True))
+PHASES = ("prepare", "load", "score", "select", "forward", "backward", "step", "other")
+# Tol's "bright" palette, in another family than the arms', so that a phase is not taken for an arm.
+PHASE_COLOURS = {
+    "prepare": "#aa3377",
+    "load": "#bbbbbb",
+    "score": "#ee6677",
+    "select": "#ccbb44",
+    "forward": "#66ccee",
+    "backward": "#4477aa",
+    "step": "#228833",
+    "other": "#777777",
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How an arm at one length is drawn."""
+
+    colour: str  # as #rrggbb
+    dash: str  # in Plotly's words
+    width: float
+
+    def faded(self, opacity: float) -> str:
+        """Return the colour as CSS writes it, seen through."""
+        red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({red},{green},{blue},{opacity})"
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of an error axis that is shown."""
+
+    low: float
+    high: float
+    wide: bool  # wide enough for a logarithmic axis to help
+    positive: bool  # and whether one is possible
+
+    @property
+    def linear(self) -> tuple[float, float]:
+        """The ends of a linear axis."""
+        margin = 0.06 * (self.high - self.low) or 0.1 * self.high or 1.0
+        return max(0.0, self.low - margin), self.high + margin
+
+    @property
+    def log(self) -> tuple[float, float]:
+        """The ends of a logarithmic axis."""
+        return 0.88 * self.low, 1.08 * self.high
+
+
+def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
+    """Return what an error axis shows: all means, and what intervals reach where that is asked for.
+
+    Along a curve intervals are left out: the band of two seeds is so wide that it would flatten
+    every line. An interval that reaches down to nothing is cut at a part of the lowest mean.
+
+    Returns:
+        None if no mean is finite.
+    """
+    seen = [mean for mean in means if math.isfinite(mean)]
+    if not seen:
+        return None
+    lowest, highest = min(seen), max(seen)
+    ends = [max(end, 0.5 * lowest) for end in reach]
+    return Span(
+        low=min([lowest, *ends]),
+        high=max([highest, *ends]),
+        wide=lowest > 0 and highest / lowest > _LOG_FROM,
+        positive=lowest > 0,
+    )
+
+
+def styles(arms: Sequence[Arm]) -> dict[str, Style]:
+    """Return a style for the label of each arm: colour by name, dashes by length."""
+    lengths = list(dict.fromkeys(arm.length for arm in arms))
+    colours = strategy_colours(arm.name for arm in arms)
+    return {
+        arm.label: Style(
+            colour=colours[arm.name],
+            dash=_DASHES[lengths.index(arm.length) % len(_DASHES)],
+            width=2.4 if arm.is_baseline else 2.0,
+        )
+        for arm in arms
+    }
+
+
+def aside(places: Sequence[float], position: int, count: int) -> list[float]:
+    """Move points a little to their own side, so that those of equal cost stand next to it."""
+    width = 0.012 * max(places, default=0.0)
+    return [place + (position - (count - 1) / 2) * width for place in places]
+
+
+def phases_of(totals: Iterable[dict[str, float]]) -> tuple[str, ...]:
+    """Return the phases that took time: the known ones in order of the work, then any others."""
+    found = {phase for total in totals for phase, seconds in total.items() if seconds}
+    return (*(p for p in PHASES if p in found), *sorted(found - set(PHASES)))
+
+
+def strategy_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each strategy."""
+    unique = sorted(set(names))
+    colours = {name: _OWN[name] for name in unique if name in _OWN}
+    free = [colour for colour in _PALETTE if colour not in colours.values()] or list(_PALETTE)
+    others = [name for name in unique if name not in _OWN]
+    return colours | {name: free[i % len(free)] for i, name in enumerate(others)}

@@ -1,0 +1,286 @@
+"""The strategies that can be compared, by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+
+import selective_backprop as sb
+from selective_backprop.lab.preparation import (
+    Outfit,
+    Task,
+    proxy_outfit,
+    pruned_outfit,
+    reference_outfit,
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the arms of one comparison have in common.
+
+    Attributes:
+        rate: share of the candidates that selective arms train on, in (0, 1].
+        draw: how they draw: a fixed number per window, or a coin per candidate.
+        warmup: fraction of a run, in [0, 1), that selection by loss trains on everything first.
+        history: recent losses that a loss is ranked among.
+        stale: for how many epochs a score is good where it is reused or predicted from, from 2.
+        keep: share of the data set that pruning leaves, in (0, 1].
+        models: young models that pruning scores by, at least 1.
+        young: fraction of the run, in (0, 1), for which each young model, and a reference over
+            its half of the data, is trained.
+
+    Raises:
+        ConfigurationError: if a value is out of its range, whether an arm uses it or not.
+    """
+
+    rate: float = 1 / 3
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT
+    warmup: float = 0.1
+    history: int = 1024
+    stale: int = 3
+    keep: float = 0.7
+    models: int = 2
+    young: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, what in (("rate", "to train on"), ("keep", "that pruning leaves")):
+            value = getattr(self, name)
+            if not 0.0 < value <= 1.0:
+                raise sb.ConfigurationError(
+                    f"{name}={value}: the share of the examples {what} must be in (0, 1]; "
+                    "1/3 keeps a third"
+                )
+        if not 0.0 <= self.warmup < 1.0:
+            raise sb.ConfigurationError(
+                f"warmup={self.warmup}: the fraction of a run before selection by score must be "
+                "in [0, 1); 0.1 is a tenth"
+            )
+        if not 0.0 < self.young < 1.0:
+            raise sb.ConfigurationError(
+                f"young={self.young}: the fraction of a run that young models train for must be "
+                "in (0, 1); 0.1 is a tenth"
+            )
+        for name, least in (("stale", 2), ("models", 1)):
+            value = getattr(self, name)
+            if value < least or value % 1:
+                raise sb.ConfigurationError(
+                    f"{name}={value}: a whole number is needed, at least {least}"
+                )
+
+    @property
+    def schedule(self) -> sb.Schedule:
+        """When selection by loss acts: after the warm-up."""
+        return sb.Schedule(start=self.warmup)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A strategy by its name in the lab: how it is made, and what it needs before it can train.
+
+    Attributes:
+        make: returns the strategy.
+        options: the fields of `Settings` that make a difference to it.
+        outfit: makes what it needs, and says what that cost; None where it needs nothing.
+        young: whether other models train for a share of the run's epochs before it.
+        revision: counts the changes of what the name stands for, so that a record of before one
+            is not taken for a run of today.
+    """
+
+    make: Callable[[Settings, Outfit], sb.Strategy]
+    options: tuple[str, ...] = ()
+    outfit: Callable[[Task, Settings], Outfit] | None = None
+    young: bool = False
+    revision: int = 1
+
+
+_RANKED = ("rate", "draw", "warmup", "history")
+_REMEMBERED = (*_RANKED, "stale")
+_PRUNED = ("keep", "models", "young")
+
+
+def _simple(make: Callable[[Settings], sb.Strategy], *options: str) -> Arm:
+    return Arm(lambda settings, outfit: make(settings), options)
+
+
+def _sb(settings: Settings) -> sb.Strategy:
+    return sb.selective_backprop(
+        settings.rate,
+        draw=settings.draw,
+        history=settings.history,
+        warmup_epochs=0,
+        start=settings.warmup,
+    )
+
+
+def _auto(settings: Settings) -> sb.Strategy:
+    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
+    return sb.auto() if settings.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
+
+
+def _remembering(make: Callable[..., sb.Strategy], **more: object) -> Arm:
+    """Return an arm that uses a score for several epochs."""
+
+    def strategy(settings: Settings) -> sb.Strategy:
+        return make(
+            settings.rate,
+            epochs=settings.stale,
+            draw=settings.draw,
+            history=settings.history,
+            schedule=settings.schedule,
+            **more,
+        )
+
+    return _simple(strategy, *_REMEMBERED)
+
+
+def _crossing(settings: Settings) -> sb.Strategy:
+    return sb.predicted_sb(
+        settings.rate,
+        predictor=sb.scorers.Crossing(settings.rate),
+        epochs=settings.stale,
+        draw=settings.draw,
+        history=settings.history,
+        schedule=settings.schedule,
+    )
+
+
+def _pruned(
+    name: str, make: Callable[[Settings], sb.Strategy], *options: str, gradients: bool = False
+) -> Arm:
+    """Return an arm that trains on what pruning leaves."""
+
+    def strategy(settings: Settings, outfit: Outfit) -> sb.Strategy:
+        return replace(make(settings), name=name, subset=outfit.subset)
+
+    def outfit(task: Task, settings: Settings) -> Outfit:
+        return pruned_outfit(
+            task,
+            keep=settings.keep,
+            models=settings.models,
+            share=settings.young,
+            gradients=gradients,
+        )
+
+    return Arm(strategy, (*options, *_PRUNED), outfit, young=True)
+
+
+def _rho_loss(settings: Settings, outfit: Outfit) -> sb.Strategy:
+    assert outfit.reference is not None
+    return sb.rho_loss(outfit.reference, settings.rate, schedule=settings.schedule)
+
+
+def _proxy(settings: Settings, outfit: Outfit) -> sb.Strategy:
+    assert outfit.make_proxy is not None
+    assert outfit.make_optimizer is not None
+    return sb.proxy_sb(
+        outfit.make_proxy,
+        outfit.make_optimizer,
+        rate=settings.rate,
+        draw=settings.draw,
+        history=settings.history,
+        schedule=settings.schedule,
+    )
+
+
+def _random(settings: Settings) -> sb.Strategy:
+    return sb.random_backprop(settings.rate, draw=settings.draw)
+
+
+ARMS: Mapping[str, Arm] = {
+    "traditional": _simple(lambda _: sb.traditional()),
+    "random-backprop": _simple(_random, "rate", "draw"),
+    "random-scored": _simple(lambda s: sb.random_scored(s.rate, draw=s.draw), "rate", "draw"),
+    "selective-backprop": _simple(_sb, *_RANKED),
+    "stale-sb": _remembering(sb.stale_sb),
+    "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
+    "predicted-sb": _remembering(sb.predicted_sb),
+    "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
+    "predicted-sb-crossing": _simple(_crossing, *_REMEMBERED),
+    "recorded-sb": _simple(
+        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
+        "rate",
+        "draw",
+        "warmup",
+    ),
+    "proxy-sb": Arm(_proxy, _RANKED, lambda task, _: proxy_outfit(task)),
+    "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
+    "el2n": _pruned("el2n", lambda _: sb.traditional()),
+    "el2n-random": _pruned("el2n-random", _random, "rate", "draw"),
+    "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
+    "kath18": _simple(lambda s: sb.kath18(1 / s.rate), "rate"),
+    # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
+    "kath18-published": _simple(
+        lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+    ),
+    "kath18-loss": _simple(
+        lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule),
+        "rate",
+        "warmup",
+    ),
+    "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"),
+    "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "rho-loss": Arm(
+        _rho_loss,
+        ("rate", "warmup", "young"),
+        lambda task, s: reference_outfit(task, share=s.young),
+        young=True,
+    ),
+    "infobatch": _simple(lambda _: sb.infobatch()),
+    "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
+    "easy-skip": _simple(lambda _: sb.easy_skip()),
+    "auto": _simple(_auto),
+}
+
+ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
+"""Other names of the same arm, which is run once."""
+
+DEFAULT_ARMS = ("traditional", "random-backprop", "random-scored", "selective-backprop", "auto")
+
+
+def find_arm(name: str) -> Arm:
+    """Return the arm of a name.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    name = ALIASES.get(name, name)
+    if name not in ARMS:
+        raise sb.ConfigurationError(f"there is no strategy {name!r}; there are {', '.join(ARMS)}")
+    return ARMS[name]
+
+
+def options_of(name: str, settings: Settings) -> dict[str, object]:
+    """Return the options of an arm that differ from the defaults, as a record keeps them."""
+    usual = Settings()
+    return {
+        option: getattr(settings, option)
+        for option in find_arm(name).options
+        if getattr(settings, option) != getattr(usual, option)
+    }
+
+
+def unused(name: str, settings: Settings, usual: Settings) -> list[str]:
+    """Return what of the settings is not as usual and makes no difference to an arm."""
+    used = find_arm(name).options
+    return [
+        field.name
+        for field in fields(Settings)
+        if getattr(settings, field.name) != getattr(usual, field.name) and field.name not in used
+    ]
+
+
+def parse_arms(names: str) -> tuple[str, ...]:
+    """Return the arms of a comma-separated list, or all of them for `all`.
+
+    Raises:
+        ConfigurationError: if one of them does not exist, or none is named.
+    """
+    if names.strip() == "all":
+        return tuple(ARMS)
+    given = (name.strip() for name in names.split(",") if name.strip())
+    chosen = tuple(dict.fromkeys(ALIASES.get(name, name) for name in given))
+    if not chosen:
+        raise sb.ConfigurationError(f"no strategy is named; there are {', '.join(ARMS)}")
+    for name in chosen:
+        find_arm(name)
+    return chosen

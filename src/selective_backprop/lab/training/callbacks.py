@@ -1,0 +1,97 @@
+"""Looking into a run while it trains, and writing down what is seen, without touching it.
+
+A plan may ask for probes. They are no part of what is trained: a run with probes and one without
+share a record, and train the same net. What a probe sees is written into the record as
+observations, under the probe's own words.
+
+    probe = LossQuantiles(examples=2000)                # what to look for: a frozen specification
+    running = probe.start(scene)                        # looks at one run
+    running.selected(indices)                           # told of each training batch
+    running.look(progress)                              # asked after each evaluation
+    running.state_dict()                                # and what it must remember, if anything
+
+A new probe is a frozen dataclass that starts a `RunningProbe`, in a module that imports this one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selective_backprop.lab.data.datasets import ImageData
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What a probe may look at, and must leave as it is.
+
+    Attributes:
+        model: that is being trained; in eval mode whenever a probe is asked.
+        data: that it is trained and tested on.
+        device: where the model is.
+    """
+
+    model: nn.Module
+    data: ImageData
+    device: torch.device
+
+
+class RunningProbe(ABC):
+    """Looks at one run.
+
+    Its time is no part of the run's, except what it spends in `selected`. It may draw random
+    numbers; the run's streams are apart.
+    """
+
+    def selected(self, indices: Tensor) -> None:  # noqa: B027
+        """Take note of a training batch: the data-set indices of its rows, on the CPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it must remember to go on in another process, as `torch.save` takes it."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Go on from `state_dict()`."""
+
+    @abstractmethod
+    def look(self, progress: float) -> Mapping[str, Any] | None:
+        """Say what is to be seen now.
+
+        Args:
+            progress: share of the run that is done, 0 to 1.
+
+        Returns:
+            Numbers, text, lists and mappings of them, as a record holds them; None for nothing.
+        """
+
+
+class Probe(ABC):
+    """What to look for in a run; a frozen dataclass.
+
+    Its `repr` is how records name it, so equal probes see the same.
+    """
+
+    @abstractmethod
+    def start(self, scene: Scene) -> RunningProbe:
+        """Begin to look at a run."""
+
+    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
+        """Return how many examples are passed for a whole run, to say beforehand how long it takes.
+
+        Args:
+            trained: training examples there are.
+            tested: test examples there are.
+            looks: how often the probe is asked.
+
+        Returns:
+            Without gradients, and with them.
+        """
+        return 0, 0
+
+    @property
+    def words(self) -> str:
+        """The probe as records name it."""
+        return repr(self)

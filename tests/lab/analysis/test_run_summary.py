@@ -1,0 +1,177 @@
+from dataclasses import replace
+
+import pytest
+from fixture_runs import fixture_run, fixture_seeds
+
+from selective_backprop.lab.analysis.grouping import gather
+from selective_backprop.lab.analysis.run_summary import facts, headline, notes
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"code_version": "git ffffffffffff"}, "different code: git 0123456789ab and git ffff"),
+        ({"hardware": {"cpu": "Another"}}, "different hardware"),
+        ({"versions": {"python": "3.13.0"}}, "different versions"),
+        ({"config": {"batch_size": 8}}, "do not share one recipe: batch size is unset and 8"),
+        ({"code_version": "git 0123456789ab + uncommitted changes"}, "had uncommitted changes"),
+    ],
+)
+def test_whatever_else_differs_is_said(change, note):
+    alike = gather([fixture_run(), fixture_run("other")])
+    assert notes(alike) == []
+    mixed = gather([fixture_run(), fixture_run("other", **change)])
+    assert any(note in line for line in notes(mixed)), notes(mixed)
+
+
+def test_an_arms_own_options_are_no_difference_of_recipe():
+    runs = [fixture_run(), fixture_run("other", config={"strategy": {"rate": 0.25}})]
+    assert notes(gather(runs)) == []
+
+
+def test_a_seed_in_the_configuration_is_no_difference():
+    runs = [fixture_run(seed=seed, config={"seed": seed}) for seed in (0, 1)]
+    assert notes(gather(runs)) == []
+
+
+def test_a_missing_baseline_is_said():
+    for runs in ([fixture_run("other")], [fixture_run("other"), fixture_run(finished=False)]):
+        comparison = gather(runs)
+        assert comparison.baseline is None
+        assert any("no finished traditional run" in note for note in notes(comparison))
+
+
+def test_arms_with_different_seeds_are_said():
+    runs = [*fixture_seeds("traditional", [5.0, 5.0]), *fixture_seeds("other", [5.0])]
+    assert any("same seeds" in note for note in notes(gather(runs)))
+
+
+def test_the_headline_says_what_ran():
+    runs = [
+        fixture_run(seed=seed, config={"data": {"name": "digits", "train": 1500}})
+        for seed in range(3)
+    ]
+    assert headline(gather(runs)) == (
+        "digits · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU, 2 cores, 1 thread, 8 GiB "
+        "· code git 0123456789ab"
+    )
+
+
+def test_the_facts_list_the_shared_recipe_only():
+    runs = [fixture_run(config={"lr": 0.1}), fixture_run("other", config={"lr": 0.1, "more": 1})]
+    comparison = gather(runs)
+    assert facts(comparison)["recipe"] == "rate 0.5, lr 0.1"
+    assert facts(comparison)["runs"] == "2 finished of 2"
+
+
+def test_records_that_say_little_are_compared_all_the_same():
+    bare = {"config": {}, "versions": {}, "hardware": {}}
+    comparison = gather([fixture_run(**bare), fixture_run("other", **bare)])
+    assert "hardware unknown" in headline(comparison)
+
+
+def test_a_finished_run_without_evaluation_is_not_counted():
+    comparison = gather([fixture_run(), fixture_run(seed=1, upto=0)])
+    assert comparison.arms[0].seeds == (0,)
+    assert any("seed 1, has no evaluation" in note for note in notes(comparison))
+
+
+def test_a_part_of_a_data_set_is_named_as_one():
+    found = facts(gather([fixture_run(config={"limit": 500})]))
+    assert found["data"] == "fixture-data, 500 training examples"
+    assert "limit" not in found["recipe"]
+
+
+@pytest.mark.parametrize(("noise", "words"), [(0.2, "20 %"), (1 / 3, "33.3 %"), ("some", "some")])
+def test_flipped_labels_are_named_with_the_data(noise, words):
+    comparison = gather([fixture_run(config={"limit": 500, "noise": noise})])
+    data = f"fixture-data, 500 training examples, {words} of the training labels flipped"
+    assert facts(comparison)["data"] == data
+    assert headline(comparison).startswith(f"{data} · ")
+    assert "noise" not in facts(comparison)["recipe"]
+
+
+def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
+    usual = gather([fixture_run(config={"schedules_follow": "candidates seen"})])
+    assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
+    assert notes(usual) == []
+    config = {"schedules_follow": "share of traditional updates"}
+    [note] = notes(gather([fixture_run(config=config), fixture_run(seed=1, config=config)]))
+    assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
+
+
+def prepared(arm, *costs, **changes):
+    """Runs of one arm, of which each spent so much before it trained."""
+    return [
+        replace(run, end={"status": "finished", "meters": {"prepared_cost": cost}})
+        for run, cost in zip(fixture_seeds(arm, [5.0] * len(costs), **changes), costs, strict=True)
+    ]
+
+
+def test_what_an_arm_spent_on_preparing_is_said_as_a_mean_over_its_runs():
+    runs = [*fixture_seeds("traditional", [5.0, 5.0]), *prepared("el2n", 2.0, 3.0)]
+    assert notes(gather(runs)) == [
+        "el2n: 2.5 of its cost epochs were spent on preparing, before training."
+    ]
+
+
+def test_nothing_is_said_of_preparing_where_none_was_needed_or_a_record_does_not_tell():
+    silent = replace(fixture_run("older"), end={"status": "finished"})
+    runs = [*prepared("traditional", 0.0), fixture_run("other"), silent]
+    assert notes(gather(runs)) == []
+
+
+def test_each_length_of_an_arm_is_told_its_own_preparing():
+    long, short = {"config": {"epochs": 9}}, {"config": {"epochs": 3}, "cost": 3.0}
+    runs = [*prepared("el2n", 2 / 3, **long), *prepared("el2n", 0.25, **short)]
+    told = [note for note in notes(gather(runs)) if "preparing" in note]
+    assert [note.split(" of its ")[0] for note in told] == ["el2n @ 9: 0.667", "el2n @ 3: 0.25"]
+
+
+def test_an_unfinished_run_says_nothing_of_preparing():
+    runs = [fixture_run(), fixture_run("el2n", finished=False, upto=2)]
+    assert not any("preparing" in note for note in notes(gather(runs)))
+
+
+def test_a_nested_recipe_is_read_entry_by_entry():
+    recipe = {"learning_rate": 0.1, "augmentation": {"shift": 1}, "extra": None}
+    found = facts(gather([fixture_run(config={"recipe": recipe})]))
+    assert found["recipe"] == "rate 0.5, learning rate 0.1, augmentation shift 1"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([{"epochs": 3}], "3 epochs"),
+        ([{"epochs": 3}, {"epochs": 9}], "9 and 3 epochs"),
+        ([{"budget": 3}], "a budget of 3 traditional epochs"),
+        ([{"budget": 3}, {"budget": 6}], "budgets of 6 and 3 traditional epochs"),
+        (
+            [{"budget": 3, "budget_unit": "seconds"}, {"epochs": 1}],
+            "a budget of 3 seconds and 1 epoch",
+        ),
+    ],
+)
+def test_lengths_are_put_into_words(lengths, words):
+    runs = [fixture_run(config=length) for length in lengths]
+    assert facts(gather(runs))["length"] == words
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([0], "seed 0"),
+        ([0, 1], "seeds 0 and 1"),
+        ([3, 4, 5], "seeds 3 to 5"),
+        ([0, 2, 3], "seeds 0, 2 and 3"),
+    ],
+)
+def test_seeds_are_put_into_words(seeds, words):
+    assert f" {words} " in headline(gather([fixture_run(seed=seed) for seed in seeds]))
+
+
+def test_an_unfinished_run_is_said_to_be():
+    comparison = gather([fixture_run(), fixture_run(seed=1, upto=2, finished=False)])
+    assert notes(comparison) == [
+        "traditional, seed 1, is unfinished, at 50% of its length; it is not counted."
+    ]

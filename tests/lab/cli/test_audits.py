@@ -1,0 +1,335 @@
+"""Auditing recorded runs: what is ranked, what is written, and what is said of what is missing."""
+
+import csv
+
+import numpy as np
+import pytest
+from fixture_command import run_command
+from fixture_examples import fixture_history
+from fixture_lab import EXAMPLES, few_digits, finish, fixture_plan
+from fixture_runs import fixture_header, fixture_point
+from PIL import Image
+
+import selective_backprop as sb
+from selective_backprop.lab.cli.audits import audit_runs, together
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.records.example_history import examples_path, write_examples
+from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop.lab.training.run import TrainingRun
+
+CLEAN = np.arange(12) % 3
+FLIPPED = np.where(np.arange(12) % 4 == 3, (CLEAN + 1) % 3, CLEAN)
+
+
+TYPED = "selective-backprop train --data no-such-data"
+
+
+def record(
+    folder, arm="traditional", seed=0, *, history=None, finished=True, command=TYPED, **config
+):
+    """Write the record of a run that never was, with its examples where there is a history."""
+    config = {"data": "no-such-data", "model": "net", "epochs": 1} | config
+    header = fixture_header(arm, seed, config=config, command=command)
+    with RunWriter.open(folder, header) as writer:
+        writer.point(fixture_point())
+        if finished:
+            writer.end({})
+    if history is not None:
+        write_examples(history, writer.path)
+    return writer.path
+
+
+def doubted(doubt, looks=3, **changes):
+    return fixture_history(
+        doubt=np.array(doubt, np.float32), looks=np.full(12, looks, np.int32), **changes
+    )
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """A run on digits, a fifth of whose labels were flipped, all of which it doubted."""
+    data = UniformFlip(0.2)(few_digits())
+    wrong = data.flipped.numpy()
+    history = fixture_history(
+        EXAMPLES,
+        class_name=data.class_names,
+        label=data.train_labels.numpy(),
+        label_clean=data.train_clean_labels.numpy(),
+        doubt=np.where(wrong, 0.9, np.linspace(-0.9, 0.8, EXAMPLES)).astype(np.float32),
+        looks=np.full(EXAMPLES, 9, np.int32),
+        loss_last=np.linspace(0.0, 1.0, EXAMPLES, dtype=np.float32),
+    )
+    config = {"data": "digits", "limit": EXAMPLES, "noise": 0.2}
+    return record(tmp_path / "out", history=history, **config)
+
+
+def test_an_audit_lists_the_most_suspicious_with_pictures(noisy):
+    folder = noisy.parent / "audit"
+    outcome = run_command("audit out --top 40", noisy.parents[1])
+    assert outcome.status == 0
+    with (folder / "suspects.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 41)]
+    page = (folder / "suspects.html").read_text(encoding="utf-8")
+    assert '<meta name="viewport" content="width=device-width' in page
+    images = few_digits().train_images
+    for row in rows:
+        assert f'src="{row["picture"]}"' in page
+        with Image.open(folder / row["picture"]) as picture:
+            assert (np.asarray(picture) == images[int(row["index"]), 0].numpy()).all()
+
+
+def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
+    outcome = run_command("audit out --against-noise", noisy.parents[1])
+    assert "51 labels were flipped on purpose (19.9%)" in outcome.text
+    audit = audit_runs([noisy])
+    assert audit.suspects.cuts(audit.wrong, (0.1,))[0].precision == 1.0
+    for ranking in (audit.suspects, audit.final_loss):
+        (cut,) = ranking.cuts(audit.wrong, (0.2,))
+        assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
+    found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
+    assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
+
+
+def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
+    clean = np.arange(12) % 3
+    labels = np.where(np.arange(12) == 7, (clean + 1) % 3, clean)
+    record(tmp_path, history=fixture_history(label=labels, label_clean=clean), noise=0.1)
+    outcome = run_command(f"audit {tmp_path} --against-noise", tmp_path)
+    assert outcome.status == 0
+    assert "nan" not in outcome.text
+    shares = [line.split()[0] for line in outcome.out.splitlines() if line.count("%") == 7]
+    assert shares == ["5%", "10%", "20%", "30%"]
+
+
+def test_a_list_that_cannot_be_written_is_said_in_a_line(tmp_path):
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12)))
+    (tmp_path / "list" / "suspects.csv").mkdir(parents=True)
+    outcome = run_command("audit . --out list", tmp_path)
+    assert outcome.status == 2
+    assert "error: --out list: cannot be written (suspects.csv: Is a directory)" in outcome.err
+
+
+def test_what_a_run_records_finds_flipped_labels():
+    plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
+    data = UniformFlip(0.2)(few_digits())
+    run = finish(TrainingRun(plan, data, follows=True))
+    (cut,) = together([run.history()]).cuts(data.flipped.numpy(), (0.2,))
+    assert cut.precision > 0.6  # a fifth by chance
+
+
+def test_an_audit_ranks_by_the_doubts_that_were_recorded(tmp_path):
+    doubt = np.linspace(-0.9, 0.9, 12)
+    record(tmp_path, history=doubted(doubt))
+    suspects = audit_runs([tmp_path]).suspects
+    assert suspects.indices.tolist() == list(range(11, -1, -1))
+    np.testing.assert_allclose(suspects.suspicion, (3 * doubt[::-1] - 1) / 4, atol=1e-6)
+
+
+def test_runs_of_the_same_data_are_audited_together_by_all_their_looks(tmp_path):
+    one, other = np.linspace(-1, 1, 12), np.linspace(1, -1, 12)
+    sure = np.linspace(0.1, 0.9, 12, dtype=np.float32)
+    classes = np.arange(12) % 3
+    record(tmp_path, "low-k", history=doubted(one, prediction=classes, confidence=sure))
+    record(
+        tmp_path,
+        "top-k",
+        history=doubted(other, 6, prediction=(classes + 1) % 3, confidence=sure[::-1]),
+    )
+    suspects = audit_runs([tmp_path]).suspects
+    order = suspects.indices
+    mean = (3 * one + 6 * other) / 9
+    np.testing.assert_allclose(suspects.suspicion, ((9 * mean - 1) / 10)[order], atol=1e-6)
+    surer = np.where(np.arange(12) < 6, (classes + 1) % 3, classes)
+    assert suspects.predictions.tolist() == surer[order].tolist()
+
+
+def test_an_example_that_one_of_the_runs_never_saw_is_judged_by_the_others(tmp_path):
+    unseen = np.zeros(12)
+    unseen[3] = np.nan
+    looks = np.where(np.arange(12) == 3, 0, 3).astype(np.int32)
+    history = fixture_history(doubt=unseen.astype(np.float32), looks=looks)
+    record(tmp_path, "low-k", history=history)
+    assert 3 not in audit_runs([tmp_path]).suspects.indices
+    record(tmp_path, "top-k", history=doubted(np.full(12, 0.5)))
+    suspects = audit_runs([tmp_path]).suspects
+    assert suspects.suspicion[suspects.indices == 3].tolist() == [(3 * 0.5 - 1) / 4]
+
+
+def test_a_run_that_diverged_is_no_reason_to_forget_the_others():
+    nowhere = np.where(np.arange(12) < 6, np.nan, 0.5)
+    sound = doubted(np.full(12, 0.8))
+    suspects = together([sound, doubted(nowhere, 6)])
+    found = dict(zip(suspects.indices.tolist(), suspects.suspicion.tolist(), strict=True))
+    assert found[0] == pytest.approx((3 * 0.8 - 1) / 4)
+    assert found[11] == pytest.approx((9 * (3 * 0.8 + 6 * 0.5) / 9 - 1) / 10)
+    assert together([doubted(nowhere)]).indices.tolist() == [6, 7, 8, 9, 10, 11]
+
+
+def test_where_there_was_no_prediction_none_is_shown(tmp_path):
+    confidence = np.where(np.arange(12) == 11, np.nan, 0.9).astype(np.float32)
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12), confidence=confidence))
+    outcome = run_command(f"audit {tmp_path} --top 2", tmp_path)
+    first = next(line for line in outcome.out.splitlines() if line.split()[:2] == ["1", "11"])
+    assert first.split()[-2:] == ["–", "–"]
+    assert "class 2 → <b>–</b>" in (tmp_path / "audit/suspects.html").read_text(encoding="utf-8")
+    with (tmp_path / "audit/suspects.csv").open(encoding="utf-8", newline="") as file:
+        row = next(csv.DictReader(file))
+    assert (row["index"], row["prediction"], row["confidence"]) == ("11", "", "")
+
+
+def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
+    good = record(tmp_path, "traditional", history=doubted(np.linspace(-1, 1, 12)))
+    record(tmp_path, "traditional", 1, history=doubted(np.linspace(-1, 1, 12)))
+    record(tmp_path, "low-k")
+    record(tmp_path, "top-k", finished=False)
+    torn = record(tmp_path, "infobatch", history=fixture_history())
+    examples_path(torn).write_bytes(examples_path(torn).read_bytes()[:200])
+    lost = record(tmp_path, "kakurenbo", history=fixture_history())
+    lost.unlink()
+    foreign = record(tmp_path, "el2n", history=fixture_history(8), data="other")
+    relabelled = record(tmp_path, "grand", history=fixture_history(label=FLIPPED))
+    outcome = run_command(f"audit {tmp_path}", tmp_path)
+    assert outcome.status == 0
+    for words in (
+        "nothing can be read of its examples. To train it anew: "
+        "selective-backprop train --data no-such-data --again",
+        "the run did not end, and what became of its examples is written when it does. To go on "
+        "with it: selective-backprop train --data no-such-data --resume",
+        f"{examples_path(torn)}: damaged",
+        f"{examples_path(lost)}: its record {lost.name} is missing",
+        foreign.name,
+        f"{relabelled.name}: its examples have other labels than those of {good.name}",
+    ):
+        assert words in outcome.text
+    assert "12 training examples" in outcome.text
+    assert "2 runs (traditional) believed" in outcome.text
+    assert (tmp_path / "audit" / "suspects.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "finished", "said"),
+    [
+        ("train", False, "To go on with it: selective-backprop train --resume"),
+        ("train --seed 1 --resume", False, ": selective-backprop train --seed 1 --resume"),
+        ("train --again", False, "To go on with it: selective-backprop train --resume"),
+        ("train --resume", True, "anew: selective-backprop train --resume --again"),
+        ("compare --out 'my train runs'", False, "compare --out 'my train runs'"),
+        ("compare --again", True, "To train it anew: selective-backprop compare --again"),
+        ("reproduce fig-1", True, "it is a run of: selective-backprop reproduce fig-1"),
+        ("study develop", False, "it is a run of: selective-backprop study develop"),
+        ("compare 'half", True, "it is a run of: selective-backprop compare 'half"),
+    ],
+)
+def test_of_a_run_without_examples_it_is_said_how_to_get_them(tmp_path, command, finished, said):
+    record(tmp_path, finished=finished, command=f"selective-backprop {command}")
+    with pytest.raises(sb.RecordError) as refused:
+        audit_runs([tmp_path])
+    assert str(refused.value).endswith(said)
+    unfollowed = "only train and compare record what becomes of examples" in str(refused.value)
+    assert unfollowed is ("it is a run of" in said)
+
+
+def test_whatever_trained_on_the_same_data_is_audited(tmp_path):
+    history = doubted(np.linspace(-1, 1, 12))
+    for number, changes in enumerate(({}, {"rate": 0.25}, {"model": "other"}, {"epochs": 9})):
+        record(tmp_path / str(number), "low-k", history=history, **changes)
+    record(tmp_path / "again", "low-k", history=history)
+    left = record(tmp_path / "less", "low-k", history=fixture_history(8), limit=8)
+    audit = audit_runs(sorted(tmp_path.iterdir()))
+    assert len(audit.runs) == len({run.path for run in audit.runs}) == 5
+    assert audit.problems == (
+        f"1 record of limit 8, and not of limit none like the others, is left out: {left.name}. "
+        "Name them alone to have them.",
+    )
+
+
+def test_a_folder_without_records_of_examples_is_refused_with_what_to_do(tmp_path):
+    record(tmp_path)
+    outcome = run_command(f"audit {tmp_path}", tmp_path)
+    assert outcome.status == 2
+    assert "no run whose examples could be audited" in outcome.text
+    assert "--again" in outcome.text
+    assert run_command("audit nowhere", tmp_path).status == 2
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_shown(tmp_path):
+    record(tmp_path, history=doubted(np.linspace(-1, 1, 12)))
+    (tmp_path / "taken").write_text("a file")
+    outcome = run_command(f"audit {tmp_path} --out {tmp_path}/taken", tmp_path)
+    assert outcome.status == 2
+    assert "taken: cannot be made a folder" in outcome.text
+    assert outcome.out == ""
+
+
+def test_without_flips_there_is_nothing_to_hold_a_list_against(tmp_path):
+    record(tmp_path, history=fixture_history())
+    outcome = run_command(f"audit {tmp_path} --against-noise", tmp_path)
+    assert outcome.status == 2
+    assert "--noise 0.2" in outcome.text
+
+
+def test_pictures_that_cannot_be_read_are_taken_from_the_record(tmp_path):
+    shown = np.array([0, 11])
+    history = doubted(
+        np.linspace(-1, 1, 12),
+        portrait_index=shown,
+        portrait_image=np.zeros((2, 4, 4, 3), np.uint8),
+    )
+    record(tmp_path, history=history)
+    outcome = run_command(f"audit {tmp_path} --top 12 --out list", tmp_path)
+    assert "only 2 of the 12 most suspicious have pictures" in outcome.text
+    assert "no data set 'no-such-data'" in outcome.text
+    files = sorted(file.name for file in (tmp_path / "list" / "suspects").iterdir())
+    assert files == ["000000.png", "000011.png"]
+
+
+def test_data_that_is_not_what_was_trained_on_gives_no_pictures(tmp_path):
+    record(tmp_path, history=fixture_history(), data="digits")
+    outcome = run_command(f"audit {tmp_path} --top 12", tmp_path)
+    assert "other labels than what the run trained on" in outcome.text
+
+
+def test_texts_are_shown_as_they_were_recorded_and_never_as_code(tmp_path):
+    texts = tuple(f"<b>text {number}</b>" for number in range(12))
+    record(tmp_path, history=fixture_history(portrait_image=None, portrait_text=texts))
+    assert run_command(f"audit {tmp_path} --top 3", tmp_path).status == 0
+    page = (tmp_path / "audit" / "suspects.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;text 11&lt;/b&gt;" in page
+    assert "<b>text" not in page
+    with (tmp_path / "audit" / "suspects.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == [texts[i] for i in (11, 10, 9)]
+
+
+def test_the_list_says_how_lasting_the_loss_was_and_how_often_each_was_trained_on(tmp_path):
+    counts = np.arange(12, dtype=np.int32)
+    losses = np.linspace(0.0, 2.2, 12, dtype=np.float32)
+    unseen = np.where(counts == 11, np.nan, losses + 1)
+    for number, means in enumerate((losses, unseen)):
+        history = fixture_history(selected=counts * (1 + number), loss_mean=means)
+        record(tmp_path / "out", history=history, seed=number)
+    assert run_command("audit out --top 12 --out listed", tmp_path).status == 0
+    with (tmp_path / "listed" / "suspects.csv").open(encoding="utf-8", newline="") as file:
+        rows = {int(row["index"]): row for row in csv.DictReader(file)}
+    assert [int(rows[index]["times_trained"]) for index in range(12)] == [3 * i for i in range(12)]
+    assert float(rows[5]["mean_loss"]) == pytest.approx(1.5, abs=1e-4)
+    assert float(rows[11]["mean_loss"]) == pytest.approx(2.2, abs=1e-4)
+
+
+def test_examples_that_are_neither_images_nor_texts_are_listed_alone(tmp_path):
+    neither = {"portrait_image": None, "portrait_index": np.zeros(0, np.int64)}
+    record(tmp_path, history=fixture_history(**neither))
+    outcome = run_command(f"audit {tmp_path} --top 3", tmp_path)
+    assert outcome.status == 0
+    assert sorted(file.name for file in (tmp_path / "audit").iterdir()) == ["suspects.csv"]
+
+
+def test_cuts_of_mean_loss_leave_out_what_was_never_seen(tmp_path):
+    losses = np.arange(12, dtype=np.float32)
+    losses[11] = np.nan
+    record(tmp_path, history=fixture_history(loss_mean=losses, loss_last=losses))
+    audit = audit_runs([tmp_path])
+    assert audit.mean_loss.indices.tolist() == list(range(10, -1, -1))
+    assert audit.wrong is None
+    assert isinstance(audit.final_loss, sb.guide.Suspects)

@@ -1,0 +1,107 @@
+"""The command `bench`: tables, a figure and a record, of the user's own model too."""
+
+import json
+
+import pytest
+from fixture_command import run_command
+
+from selective_backprop.lab.bench import bench as bench_run
+from selective_backprop.lab.bench import harness as benching
+from selective_backprop.lab.cli import main as cli
+
+MODEL = """
+from torch import nn
+
+def make(channels, classes, side):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
+"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "bench_own_model.py").write_text(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benching, "LEAST", 2)
+        line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
+        options = "--precision bf16 --scorers 'forward, fp32,synced' --json all/a.json"
+        outcome = run_command(f"{line} {options}", folder)
+    return folder, outcome
+
+
+def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(measured):
+    _, outcome = measured
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
+    assert "a rate of 1/3, on cpu; CPU seconds of the process" in outcome.text
+    firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
+    assert {
+        "forward",
+        "fp32",
+        "synced",
+        "traditional",
+        "selective-backprop",
+        "recorded-sb",
+    } <= firsts
+
+
+def test_it_draws_a_figure_and_writes_a_record(measured):
+    folder, outcome = measured
+    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+    record = json.loads((folder / "all/a.json").read_text())
+    assert record["command"].startswith("selective-backprop bench --data 1x8x8/3")
+    assert set(record["scorers"]) == {"forward", "fp32", "synced"}
+    assert record["config"]["precision"] == "bf16"
+    assert record["rounds"] == 2
+    assert outcome.text.endswith("Written: bench.png, all/a.json.")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--data 5", "--data 5: there are digits"),
+        ("--data 1x8x8/3 --scorers fp4", "--scorers fp4: for images of 8 pixels and training"),
+        ("--data 1x8x8 --scorers bf16 --precision bf16", "in bf16 on cpu there are forward, fp32"),
+        ("--data 1x8x8 --precision fp16", "fp16"),
+        ("--data 1x8x8 --model no.such:net", "cannot be imported"),
+        ("--data 1x8x8 --rate 3", "--rate 3: a share in (0, 1] is needed"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(options, message, tmp_path):
+    outcome = run_command(f"bench {options} --batch-size 8", tmp_path)
+    assert outcome.status == 2
+    assert message in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--out bench.what", "--out bench.what: the name of a figure is needed, ending in .png"),
+        ("--out .", "--out .: the name of a figure is needed"),
+        ("--out folder.png", "--out folder.png: the name of a figure is needed"),
+        ("--json folder.png", "--json folder.png: is a folder"),
+        ("--json taken/a.json", "taken/a.json: cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_measured(
+    options, message, tmp_path, monkeypatch
+):
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(cli, "run_bench", None)
+    outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
+    assert outcome.status == 2
+    assert message in outcome.text
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(benching, "LEAST", 1)
+    monkeypatch.setattr(bench_run, "draw_bench", full)
+    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
+    outcome = run_command(f"bench {options} --json a.json", tmp_path)
+    assert outcome.status == 2
+    assert "cannot be written (no space left on device)" in outcome.text
+    assert json.loads((tmp_path / "a.json").read_text())["rounds"] == 1

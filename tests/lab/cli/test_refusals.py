@@ -1,0 +1,196 @@
+"""What the command line refuses: with a line that says why, and a status that is not 0."""
+
+import io
+import sys
+
+import pytest
+import torch
+from fixture_command import run_command
+
+import selective_backprop as sb
+from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.cli.options import parse_budget
+from selective_backprop.lab.nets.models import MODELS
+from selective_backprop.lab.recipe import RECIPES
+from selective_backprop.lab.runner import run_store as places
+from selective_backprop.lab.strategies import ARMS
+
+BUDGET = "write a positive number of traditional epochs, such as 10, or of seconds, such as 60s"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def refusal(line, folder):
+    outcome = run_command(line, folder)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert not list(folder.rglob("*.jsonl"))
+    return outcome.err
+
+
+@pytest.mark.parametrize("command", ["compare", "train"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--data imagenet", ["no data set 'imagenet'", *RECIPES]),
+        ("--model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
+        ("--model no_such_module:net", ["'no_such_module:net' cannot be imported"]),
+        ("--model torch:no_such_net", ["no_such_net in torch is None"]),
+        ("--rate 0", ["rate=0.0", "(0, 1]", "1/3 keeps a third"]),
+        ("--rate 1.5", ["rate=1.5", "(0, 1]"]),
+        ("--rate=-1/3", ["rate=-0.33", "(0, 1]"]),
+        ("--warmup 1.5", ["warmup=1.5", "[0, 1)"]),
+        ("--warmup 1", ["warmup=1.0", "[0, 1)"]),
+        ("--warmup=-0.1", ["warmup=-0.1", "[0, 1)"]),
+        ("--stale 1", ["stale=1", "a whole number is needed, at least 2"]),
+        ("--keep 0", ["keep=0.0", "(0, 1]"]),
+        ("--keep 1.2", ["keep=1.2", "that pruning leaves", "(0, 1]"]),
+        ("--budget nonsense", ["--budget nonsense", BUDGET]),
+        ("--budget 0", ["--budget 0:", BUDGET]),
+        ("--budget=-3", ["--budget -3:", BUDGET]),
+        ("--budget 0s", ["--budget 0s:", BUDGET]),
+        ("--epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
+        ("--lr=-0.1", ["learning_rate=-0.1", "must be positive"]),
+        ("--lr 0", ["learning_rate=0.0", "must be positive"]),
+        ("--lr nan", ["learning_rate=nan", "must be positive"]),
+        ("--batch-size 0", ["batch_size=0", "must be positive"]),
+        ("--noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
+        ("--noise=-0.1", ["noise of rate=-0.1", "[0, 1)"]),
+        ("--lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20 epochs"]),
+        ("--lr-follows seconds --budget 3", ["needs a budget in seconds", "--lr-follows run"]),
+        ("--lr-follows updates --budget 3s", ["--lr-follows updates needs a length in epochs"]),
+        ("--limit 3", ["limit is 3", "between 10", "1437"]),
+        ("--limit 9999", ["limit is 9999", "between 10", "1437"]),
+        ("--device cuda", ["--device cuda: torch", "finds cpu here"]),
+        ("--device tpu", ["--device tpu: torch", "finds cpu here"]),
+        ("--device meta", ["--device meta: torch", "finds cpu here"]),
+        ("--data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
+        ("--data cifar10", ["cifar10 is read from disk", "batches.meta", "--root"]),
+        ("--data mnist --root nowhere", ["nowhere is not a folder", "train-images-idx3-ubyte"]),
+        ("--data fashion-mnist --root .", ["train-images-idx3-ubyte", "in none of", "--root"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path, command, options, said):
+    err = refusal(f"{command} {options}", tmp_path)
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert not [word for word in said if word not in err]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare --strategies best", ["no strategy 'best'", *ARMS]),
+        ("compare --strategies ,", ["no strategy is named", *ARMS]),
+        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
+        ("train --strategy best", ["no strategy 'best'", *ARMS]),
+        ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
+        ("train --strategy all", ["train runs one strategy; compare runs several"]),
+        ("report nowhere", ["nowhere: no such folder of records"]),
+        ("report .", ["there is no record to show in .", "compare and train write them"]),
+    ],
+)
+def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
+    err = refusal(line, tmp_path)
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert not [word for word in said if word not in err]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("compare --epochs 0", "--epochs"),
+        ("compare --epochs=-1", "--epochs"),
+        ("compare --epochs 2.5", "--epochs"),
+        ("compare --seeds 0", "--seeds"),
+        ("compare --evaluations 0", "--evaluations"),
+        ("compare --threads 0", "--threads"),
+        ("compare --draw best", "--draw"),
+        ("compare --lr-schedule best", "--lr-schedule"),
+        ("compare --lr-follows best", "--lr-follows"),
+        ("compare --lr fast", "--lr"),
+        ("compare --noise loud", "loud is no number such as 1/3 or 0.25"),
+        ("compare --keep most", "most is no number such as 1/3 or 0.25"),
+        ("compare --warmup nan", "nan is no number such as 1/3 or 0.25"),
+        ("compare --stale 2.5", "--stale"),
+        ("compare --rate half", "half is no number such as 1/3 or 0.25"),
+        ("compare --rate 1/0", "1/0 is no number such as 1/3 or 0.25"),
+        ("compare --rate nan", "nan is no number such as 1/3 or 0.25"),
+        ("compare --colour", "--colour"),
+        ("compare digits", "digits"),
+        ("train --seed=-1", "--seed"),
+        ("train --strategies all", "--strategies"),
+        ("report", "RUNS"),
+        ("repeat", "repeat"),
+    ],
+)
+def test_a_misused_option_is_a_usage_error(tmp_path, line, said):
+    err = refusal(line, tmp_path)
+    assert "Usage: selective-backprop" in err
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "ss", "10m", "1e400", "inf", "nan", "nans", "-1s", "1 0"]
+)
+def test_a_budget_that_is_no_positive_number_is_refused(text):
+    with pytest.raises(sb.ConfigurationError, match="such as 60s"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize("line", ["train --limit 100", "compare --limit 100"])
+@pytest.mark.parametrize("out", ["taken", "taken/within"])
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_path, line, out):
+    (tmp_path / "taken").write_text("something else")
+    err = refusal(f"{line} --out {out}", tmp_path)
+    assert err.startswith(f"error: --out {out}: cannot be made a folder")
+    assert (tmp_path / "taken").read_text() == "something else"
+
+
+def test_nothing_is_loaded_or_trained_where_one_of_several_options_is_wrong(tmp_path, monkeypatch):
+    def loaded(*_, **__):
+        raise AssertionError("the data is loaded")
+
+    monkeypatch.setattr(places, "load_data", loaded)
+    assert "--budget never" in refusal("compare --budget 1 --budget never", tmp_path)
+    assert "'best'" in refusal("compare --strategies traditional,best", tmp_path)
+
+
+def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(places, "load_data", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.app(["train"], standalone_mode=False)
+
+
+def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):
+    out, err = (io.TextIOWrapper(io.BytesIO(), "cp1252") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "argv", ["selective-backprop", "report", "\N{MINUS SIGN}5 %"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    err.flush()
+    assert err.buffer.getvalue() == b"error: ?5 %: no such folder of records.\n"
+    assert out.errors == "replace"
+
+
+@pytest.mark.parametrize("line", ["--help", "compare --help", "train --help", "report --help"])
+def test_help_is_given_with_status_0(tmp_path, line):
+    outcome = run_command(line, tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "Usage: selective-backprop" in outcome.out
+
+
+def test_without_a_command_the_commands_are_listed(tmp_path):
+    outcome = run_command("", tmp_path)
+    assert all(
+        f"\n  {name}" in outcome.out + outcome.err for name in ("compare", "train", "report")
+    )

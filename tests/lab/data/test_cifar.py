@@ -1,0 +1,352 @@
+"""CIFAR's pickles: every honest writer is read, and nothing that a pickle names is run."""
+
+import os
+import pickle
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits, unpickle
+
+ROWS = 3
+TINY10 = replace(CIFAR10, train_rows=ROWS, test_rows=ROWS)
+TINY100 = replace(CIFAR100, train_rows=ROWS, test_rows=ROWS)
+
+
+def pixels(start: int) -> np.ndarray:
+    return (np.arange(start, start + ROWS * 3072) % 251).astype(np.uint8).reshape(ROWS, 3072)
+
+
+def batch(number: int) -> dict:
+    return {"batch_label": "a batch", "labels": [number, 1, 9], "data": pixels(number)}
+
+
+def meta() -> dict:
+    return {"num_cases_per_batch": ROWS, "label_names": list("abcdefghij"), "num_vis": 3072}
+
+
+def dump_python2(value: object, *, module: str = "numpy.core.multiarray") -> bytes:
+    """Write what Python 2's cPickle wrote, protocol 2: strings are bytes, keys too."""
+    return b"\x80\x02" + _python2(value, module) + b"."
+
+
+def _python2(value: object, module: str) -> bytes:
+    match value:
+        case None:
+            return b"N"
+        case bool():
+            return b"\x88" if value else b"\x89"
+        case int():
+            return b"J" + struct.pack("<i", value)
+        case str():
+            return _python2(value.encode(), module)
+        case bytes():
+            short = len(value) < 256
+            return (
+                b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<I", len(value))
+            ) + value
+        case list():
+            return b"](" + b"".join(_python2(part, module) for part in value) + b"e"
+        case tuple():
+            return b"(" + b"".join(_python2(part, module) for part in value) + b"t"
+        case dict():
+            flat = (part for pair in value.items() for part in pair)
+            return b"}(" + b"".join(_python2(part, module) for part in flat) + b"u"
+        case np.ndarray():
+            dtype = b"cnumpy\ndtype\n" + _python2((value.dtype.str[1:], 0, 1), module) + b"R"
+            dtype += _python2((3, "|", None, None, None, -1, -1, 0), module) + b"b"
+            empty = f"c{module}\n_reconstruct\n(cnumpy\nndarray\n".encode()
+            empty += _python2((0,), module) + _python2("b", module) + b"tR"
+            state = _python2(1, module) + _python2(value.shape, module) + dtype
+            state += _python2(False, module) + _python2(value.tobytes(), module)
+            return empty + b"(" + state + b"tb"
+    raise TypeError(value)
+
+
+WRITERS = {
+    "python 2": dump_python2,
+    "python 2, numpy 2": lambda record: dump_python2(record, module="numpy._core.multiarray"),
+    "protocol 2": lambda record: pickle.dumps(record, protocol=2),
+    "protocol 3": lambda record: pickle.dumps(record, protocol=3),
+    "protocol 4": lambda record: pickle.dumps(record, protocol=4),
+}
+
+
+def write10(folder: Path, dump=WRITERS["protocol 4"]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate((*CIFAR10.train_files, "test_batch")):
+        (folder / name).write_bytes(dump(batch(number)))
+    (folder / "batches.meta").write_bytes(dump(meta()))
+    return folder
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer):
+    write10(tmp_path / "cifar-10-batches-py", WRITERS[writer])
+    splits = read_cifar_splits(TINY10, tmp_path)
+    expected = np.concatenate([pixels(number) for number in range(5)]).reshape(-1, 3, 32, 32)
+    assert np.array_equal(splits.train_images, expected)
+    assert splits.train_labels.tolist() == [label for n in range(5) for label in (n, 1, 9)]
+    assert np.array_equal(splits.test_images, pixels(5).reshape(-1, 3, 32, 32))
+    assert splits.test_labels.tolist() == [5, 1, 9]
+    assert splits.class_names == tuple("abcdefghij")
+
+
+def test_the_root_may_be_the_folder_itself(tmp_path):
+    write10(tmp_path)
+    assert len(read_cifar_splits(TINY10, tmp_path).train_labels) == 15
+
+
+def test_cifar100_is_read_with_its_fine_labels(tmp_path):
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    names = [f"class {number}" for number in range(100)]
+    record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 1, 1], "data": pixels(0)}
+    for name in ("train", "test"):
+        (folder / name).write_bytes(dump_python2(record))
+    (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
+    splits = read_cifar_splits(TINY100, tmp_path)
+    assert splits.train_labels.tolist() == splits.test_labels.tolist() == [99, 0, 50]
+    assert splits.class_names == tuple(names)
+
+
+def test_an_array_in_fortran_order_has_the_same_pixels(tmp_path):
+    write10(tmp_path)
+    record = batch(0) | {"data": np.asfortranarray(pixels(0))}
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(record))
+    found = read_cifar_splits(TINY10, tmp_path).test_images
+    assert np.array_equal(found, pixels(0).reshape(-1, 3, 32, 32))
+
+
+class Named:
+    """Pickles as a call of whatever it is given."""
+
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", range(5))
+@pytest.mark.parametrize("where", ["key", "value", "label", "whole"])
+def test_a_pickle_that_would_run_something_is_refused_and_not_run(tmp_path, protocol, where):
+    write10(tmp_path)
+    marker = tmp_path / "was run"
+    bomb = Named(os.mkdir, str(marker))
+    record = {
+        "key": batch(0) | {bomb: 1},
+        "value": batch(0) | {"data": bomb},
+        "label": batch(0) | {"labels": [bomb, 1, 2]},
+        "whole": bomb,
+    }[where]
+    path = tmp_path / "data_batch_3"
+    path.write_bytes(pickle.dumps(record, protocol=protocol))
+    with pytest.raises(sb.DataError, match=r"asks for \w+\.mkdir,.* was not run") as refusal:
+        read_cifar_splits(TINY10, tmp_path)
+    assert str(path) in str(refusal.value)
+    assert not marker.exists()
+    pickle.loads(path.read_bytes())  # an ordinary reader does run it
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("builtins", "eval"),
+        ("__builtin__", "eval"),
+        ("os", "system"),
+        ("numpy", "load"),
+        ("numpy", "ndarray.tofile"),
+        ("numpy", "dtype.newbyteorder"),
+        ("numpy.core.multiarray", "fromfile"),
+        ("numpy._core.multiarray", "_reconstruct.__globals__"),
+        ("_codecs", "decode"),
+        ("copyreg", "_reconstructor"),
+        ("selective_backprop.lab.data.cifar", "unpickle"),
+    ],
+)
+def test_no_other_name_is_admitted(tmp_path, module, name):
+    path = tmp_path / "batch"
+    for opcodes in (
+        b"\x80\x04" + _text(module) + _text(name) + b"\x93.",
+        f"c{module}\n{name}\n.".encode(),
+    ):
+        path.write_bytes(opcodes)
+        with pytest.raises(sb.DataError, match=re.escape(f"asks for {module}.{name}, which")):
+            unpickle(path)
+
+
+@given(module=st.text(max_size=20), name=st.text(max_size=20))
+def test_no_invented_name_is_admitted(tmp_path_factory, module, name):
+    path = tmp_path_factory.mktemp("pickle") / "batch"
+    path.write_bytes(b"\x80\x04" + _text(module) + _text(name) + b"\x93.")
+    with pytest.raises(sb.DataError):
+        unpickle(path)
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
+
+
+def test_no_codec_but_latin1_is_admitted(tmp_path):
+    path = tmp_path / "batch"
+    path.write_bytes(b"\x80\x02c_codecs\nencode\n" + _text("a") + _text("rot13") + b"\x86R.")
+    with pytest.raises(sb.DataError, match=r"codec 'rot13', where only latin1"):
+        unpickle(path)
+
+
+def test_a_pickle_that_asks_for_a_huge_memo_is_refused_before_it_gets_one(tmp_path):
+    path = tmp_path / "batch"
+    path.write_bytes(b"\x80\x02}r\xff\xff\xff\x7f.")
+    with pytest.raises(sb.DataError, match=r"more than 9 places to remember"):
+        unpickle(path)
+
+
+def test_a_label_that_cannot_be_printed_is_refused_all_the_same(tmp_path):
+    write10(tmp_path)
+    path = tmp_path / "data_batch_1"
+    nested: list = []
+    for _ in range(60):
+        nested = [nested, nested]  # 2**60 brackets if printed
+    for label in (nested, 10**5000):
+        path.write_bytes(pickle.dumps(batch(0) | {"labels": [1, label, 2]}, protocol=4))
+        with pytest.raises(sb.DataError, match=r"data_batch_1 holds the label .* 0 to 9"):
+            read_cifar_splits(TINY10, tmp_path)
+
+
+DAMAGE = {
+    "too few rows": ({"data": pixels(0)[:2]}, r"shape \(2, 3072\) .*\(3, 3072\) were expected"),
+    "flat": ({"data": pixels(0).reshape(-1)}, r"shape \(9216,\)"),
+    "signed": ({"data": pixels(0).astype(np.int8)}, r"type 'i1' .* 'u1' and"),
+    "floats": ({"data": pixels(0).astype(np.float32)}, r"type 'f4' .* 'u1' and"),
+    "objects": ({"data": np.array([None])}, r"holds no array of bytes"),
+    "a list": ({"data": [0] * 9216}, r"holds no array of bytes"),
+    "no labels": ({"labels": None}, r"holds NoneType as its 'labels'"),
+    "too few labels": ({"labels": [1, 2]}, r"2 labels as its 'labels', but a list of 3"),
+    "label too high": ({"labels": [1, 10, 2]}, r"holds the label 10, .* 0 to 9"),
+    "label negative": ({"labels": [1, -1, 2]}, r"holds the label -1, .* 0 to 9"),
+    "label a float": ({"labels": [1, 1.0, 2]}, r"holds the label 1.0, .* 0 to 9"),
+    "label a truth": ({"labels": [1, True, 2]}, r"holds the label True, .* 0 to 9"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_batch_that_is_not_what_it_should_be_is_refused_by_name(tmp_path, kind):
+    write10(tmp_path)
+    damage, message = DAMAGE[kind]
+    path = tmp_path / "data_batch_2"
+    path.write_bytes(pickle.dumps(batch(0) | damage, protocol=4))
+    with pytest.raises(sb.DataError, match=message) as refusal:
+        read_cifar_splits(TINY10, tmp_path)
+    assert str(path) in str(refusal.value)
+    assert "--root" in str(refusal.value)
+
+
+def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path):
+    write10(tmp_path)
+    raw = pixels(0).tobytes()
+    content = dump_python2(batch(0))
+    length = struct.pack("<I", len(raw))
+    assert length in content
+    shorter = content.replace(length + raw, struct.pack("<I", len(raw) - 1) + raw[:-1])
+    (tmp_path / "test_batch").write_bytes(shorter)
+    with pytest.raises(sb.DataError, match=r"test_batch holds 9215 bytes of images, but 9216"):
+        read_cifar_splits(TINY10, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["data", "labels"])
+def test_a_missing_entry_is_named_with_those_that_are_there(tmp_path, key):
+    write10(tmp_path)
+    record = batch(0)
+    del record[key]
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(record))
+    with pytest.raises(sb.DataError, match=rf"test_batch has no entry '{key}', only batch_label, "):
+        read_cifar_splits(TINY10, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({}, r"no entry 'label_names', only nothing"),
+        ({"label_names": ["a"]}, r"list of 10 names"),
+        ({"label_names": [1] * 10}, r"holds a int where a name belongs"),
+        ([], r"holds a list, not a dict"),
+        ({3: 4}, r"holds a int where a name belongs"),
+    ],
+)
+def test_class_names_that_are_none_are_refused(tmp_path, record, message):
+    write10(tmp_path)
+    (tmp_path / "batches.meta").write_bytes(pickle.dumps(record))
+    with pytest.raises(sb.DataError, match=message):
+        read_cifar_splits(TINY10, tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["data_batch_1", "data_batch_5", "test_batch"])
+def test_a_missing_batch_is_named(tmp_path, missing):
+    write10(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(sb.DataError, match=rf"{missing} is missing, .*--root"):
+        read_cifar_splits(TINY10, tmp_path)
+
+
+def test_a_folder_without_the_files_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(sb.DataError, match=r"cifar10 needs batches\.meta, .*--root") as refusal:
+        read_cifar_splits(TINY10, tmp_path)
+    assert str(tmp_path / "cifar-10-batches-py") in str(refusal.value)
+    with pytest.raises(sb.DataError, match=r"cifar100 needs meta, "):
+        read_cifar_splits(TINY100, tmp_path)
+
+
+def test_what_follows_the_pickle_is_refused(tmp_path):
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps({"a": 1}) + b"x")
+    with pytest.raises(sb.DataError, match=r"goes on after the end of its pickle"):
+        unpickle(path)
+
+
+SMALL = pickle.dumps({"labels": [1, 2], "data": np.zeros((2, 4), np.uint8)}, protocol=4)
+OLD = dump_python2({"labels": [1, 2], "data": np.zeros((2, 4), np.uint8)})
+
+
+@pytest.mark.parametrize("good", [SMALL, OLD])
+def test_a_truncated_pickle_is_refused_wherever_it_ends(tmp_path, good):
+    path = tmp_path / "batch"
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        with pytest.raises(sb.DataError, match=re.escape(str(path))):
+            unpickle(path)
+
+
+@given(good=st.sampled_from([SMALL, OLD]), place=st.integers(0, 10_000), byte=st.integers(0, 255))
+def test_a_pickle_with_a_wrong_byte_gives_a_record_or_a_data_error(
+    tmp_path_factory, good, place, byte
+):
+    path = tmp_path_factory.mktemp("pickle") / "batch"
+    damaged = bytearray(good)
+    damaged[place % len(good)] = byte
+    path.write_bytes(damaged)
+    try:
+        record = unpickle(path)
+    except sb.DataError:
+        return
+    assert all(isinstance(key, str) for key in record)
+
+
+def test_a_pickle_cannot_change_an_admitted_name_for_later_files(tmp_path):
+    path = tmp_path / "batch"
+    # BUILD on the name itself instead of on an array.
+    path.write_bytes(b"\x80\x02cnumpy\nndarray\n}(" + _text("state") + b"K\x01ub.")
+    with pytest.raises(sb.DataError):
+        unpickle(path)
+    path.write_bytes(OLD)
+    assert torch.equal(torch.tensor(unpickle(path)["labels"]), torch.tensor([1, 2]))

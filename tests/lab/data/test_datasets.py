@@ -1,0 +1,92 @@
+"""Data sets by name: whole or limited, with the statistics of what is trained on."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import DATASETS, channel_statistics, load
+
+REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
+
+
+def test_digits_need_no_folder_and_are_the_whole_of_it():
+    data = load("digits")
+    assert (data.name, data.channels, data.image_size, data.classes) == ("digits", 1, 8, 10)
+    assert (len(data.train_labels), len(data.test_labels)) == (1437, 360)
+    assert data.train_images.dtype == torch.uint8
+    assert data.train_labels.dtype == torch.int64
+
+
+def test_the_statistics_are_those_of_the_training_images_kept():
+    whole, part = load("digits"), load("digits", limit=100)
+    for data in (whole, part):
+        levels = data.train_images.double() / 255
+        assert data.mean == pytest.approx([levels.mean().item()], abs=1e-12)
+        assert data.std == pytest.approx([levels.std(correction=0).item()], abs=1e-12)
+    assert whole.mean != part.mean
+
+
+def test_a_limit_leaves_the_test_split_whole_and_the_classes_balanced():
+    data = load("digits", limit=100)
+    assert len(data.train_labels) == len(data.train_images) == 100
+    assert len(data.test_labels) == 360
+    assert all(count in (9, 10, 11) for count in data.train_labels.bincount())
+
+
+def test_loading_twice_gives_the_same_and_moves_no_global_stream():
+    before = torch.get_rng_state()
+    first, second = load("digits", limit=50), load("digits", limit=50)
+    assert torch.equal(first.train_images, second.train_images)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(sb.ConfigurationError, match=r"no data set 'minst'\. .*digits, mnist, "):
+        load("minst")
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+def test_what_is_on_disk_needs_a_folder(name, tmp_path):
+    with pytest.raises(sb.DataError, match=rf"{name} is read from disk, .*--root"):
+        load(name)
+    with pytest.raises(sb.DataError, match=rf"{name} needs .*--root"):
+        load(name, root=tmp_path)
+
+
+def test_image_data_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load("digits", limit=10).name = "other"
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 255), min_size=8, max_size=8), min_size=1, max_size=20),
+    st.integers(1, 7),
+)
+def test_channel_statistics_equal_those_of_the_levels_in_float64(rows, at_once):
+    images = torch.tensor(rows, dtype=torch.uint8).view(-1, 2, 2, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("selective_backprop.lab.data.datasets._IMAGES_AT_ONCE", at_once)
+        mean, std = channel_statistics(images)
+    for channel in range(2):
+        levels = images[:, channel].double() / 255
+        spread = levels.std(correction=0).item()
+        assert mean[channel] == pytest.approx(levels.mean().item(), abs=1e-12)
+        constant = levels.min() == levels.max()
+        assert std[channel] == (1 if constant else pytest.approx(spread, rel=1e-9))
+
+
+def test_mnist_from_its_publishers_files_is_mnist():
+    if not (REAL / "mnist").is_dir():
+        pytest.skip("the real MNIST files are not beside this checkout, in ../shared/data/mnist")
+    data = load("mnist", root=REAL, limit=1000)
+    assert data.train_images.shape == (1000, 1, 28, 28)
+    assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
+    assert data.test_labels.bincount().tolist()[:3] == [980, 1135, 1032]
+    assert data.mean[0] == pytest.approx(0.1307, abs=0.003)
+    with pytest.raises(sb.DataError, match=r"labels of mnist, but fashion-mnist was asked for"):
+        load("fashion-mnist", root=REAL / "mnist")

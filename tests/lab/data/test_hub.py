@@ -1,0 +1,277 @@
+"""Data of the Hugging Face hub, through a package that stands in for `datasets`."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as pil
+
+import selective_backprop as sb
+from selective_backprop.lab.bench.workload import bench_recipe
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.recipe import RECIPES, find_recipe
+
+
+@dataclass
+class Image:
+    """A column of pictures, as the package describes one."""
+
+
+@dataclass
+class ClassLabel:
+    names: list[str] = field(default_factory=lambda: ["cat", "dog", "bird"])
+
+
+@dataclass
+class Value:
+    dtype: str = "string"
+
+
+@dataclass
+class Split:
+    features: Mapping[str, Any]
+    rows: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def select_columns(self, names: list[str]) -> "Split":
+        rows = [{name: row[name] for name in names} for row in self.rows]
+        return Split({name: self.features[name] for name in names}, rows)
+
+
+PLAIN = {"img": Image(), "label": ClassLabel(), "text": Value()}
+
+
+def picture(seed: int, mode: str = "RGB", size: tuple[int, int] = (4, 4)) -> pil.Image:
+    channels = {"RGB": 3, "RGBA": 4}.get(mode, 1)
+    levels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], channels), dtype=np.uint8)
+    if mode == "P":
+        return pil.fromarray(levels[:, :, 0]).convert("RGB").quantize(8)
+    return pil.fromarray(levels.squeeze()).convert(mode)
+
+
+def split_of(
+    count: int, first: int = 0, features: Mapping[str, Any] = PLAIN, **kinds: Any
+) -> Split:
+    rows = [
+        {"img": picture(first + row, **kinds), "label": row % 3, "text": "a caption"}
+        for row in range(count)
+    ]
+    return Split(features, rows)
+
+
+@pytest.fixture
+def hub(monkeypatch) -> ModuleType:
+    """Put a package in place of `datasets` that gives what `found` holds, and keeps its calls."""
+    package = ModuleType("datasets")
+    package.Image, package.ClassLabel = Image, ClassLabel
+    package.found = {"train": split_of(6), "test": split_of(3, 6)}
+    package.calls = []
+
+    def load_dataset(*arguments: Any, **options: Any) -> Any:
+        package.calls.append((arguments, options))
+        return package.found
+
+    package.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    return package
+
+
+def test_pictures_and_classes_come_as_they_are(hub):
+    data = load("hub:someone/pets")
+    assert data.name == "hub:someone/pets"
+    assert data.class_names == ("cat", "dog", "bird")
+    assert (data.channels, data.image_size, data.classes) == (3, 4, 3)
+    for images, labels, first in (
+        (data.train_images, data.train_labels, 0),
+        (data.test_images, data.test_labels, 6),
+    ):
+        assert images.dtype == torch.uint8
+        assert images.is_contiguous()
+        for row in range(len(labels)):
+            expected = np.asarray(picture(first + row)).transpose(2, 0, 1)
+            assert np.array_equal(images[row], expected)
+        assert labels.tolist() == [row % 3 for row in range(len(labels))]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "configuration"),
+    [
+        ("hub:cifar10", "cifar10", None),
+        ("hub:ufldl-stanford/svhn:cropped_digits", "ufldl-stanford/svhn", "cropped_digits"),
+    ],
+)
+def test_name_configuration_and_folder_reach_the_package(hub, tmp_path, name, path, configuration):
+    load(name)
+    load(name, root=tmp_path)
+    assert hub.calls == [
+        ((path, configuration), {"cache_dir": None}),
+        ((path, configuration), {"cache_dir": str(tmp_path)}),
+    ]
+
+
+def test_a_limit_keeps_a_part_as_of_any_data_set(hub):
+    assert len(load("hub:pets", limit=3).train_labels) == 3
+
+
+@pytest.mark.parametrize("mode", ["L", "1"])
+def test_grey_pictures_have_one_channel(hub, mode):
+    hub.found = {"train": split_of(6, mode=mode), "test": split_of(3, 6, mode=mode)}
+    data = load("hub:pets")
+    assert data.channels == 1
+    assert np.array_equal(data.train_images[0, 0], np.asarray(picture(0, mode).convert("L")))
+
+
+@pytest.mark.parametrize("mode", ["L", "P"])
+def test_grey_and_indexed_pictures_among_coloured_ones_are_coloured(hub, mode):
+    hub.found["train"].rows[2]["img"] = picture(9, mode)
+    found = load("hub:pets").train_images[2]
+    assert np.array_equal(found, np.asarray(picture(9, mode).convert("RGB")).transpose(2, 0, 1))
+
+
+def test_of_two_columns_of_classes_the_finer_is_taken(hub):
+    fine, coarse = ClassLabel([f"kind {number}" for number in range(20)]), ClassLabel()
+    features = {"img": Image(), "coarse": coarse, "fine": fine}
+    for split in hub.found.values():
+        split.features = features
+        split.rows = [
+            {"img": row["img"], "coarse": 1, "fine": 10 + row["label"]} for row in split.rows
+        ]
+    data = load("hub:pets")
+    assert data.classes == 20
+    assert data.test_labels.tolist() == [10, 11, 12]
+
+
+def test_where_there_is_no_test_split_the_validation_split_is_taken(hub):
+    hub.found = {"train": split_of(6), "validation": split_of(4, 6)}
+    assert len(load("hub:pets").test_labels) == 4
+    hub.found["test"] = split_of(2)
+    assert len(load("hub:pets").test_labels) == 2
+
+
+def without(hub: ModuleType, split: str) -> None:
+    del hub.found[split]
+
+
+def with_features(hub: ModuleType, features: Mapping[str, Any]) -> None:
+    for split in hub.found.values():
+        split.features = features
+
+
+def with_row(hub: ModuleType, **changed: Any) -> None:
+    hub.found["train"].rows[4] |= changed
+
+
+REFUSED = {
+    "no training split": (lambda hub: without(hub, "train"), r"splits test, but train is needed"),
+    "no test split": (
+        lambda hub: without(hub, "test"),
+        r"splits train, but test or validation is needed",
+    ),
+    "no splits": (lambda hub: setattr(hub, "found", split_of(3)), r"splits none, but train"),
+    "no pictures": (
+        lambda hub: with_features(hub, {"img": Value(), "label": ClassLabel()}),
+        r"has 0 columns of pictures, but needs one: its columns are img \(Value.*label",
+    ),
+    "two pictures": (
+        lambda hub: with_features(hub, {**PLAIN, "text": Image()}),
+        r"has 2 columns of pictures, but needs one",
+    ),
+    "no classes": (
+        lambda hub: with_features(hub, {"img": Image(), "label": Value("int64")}),
+        r"has 0 columns of classes, but needs one",
+    ),
+    "equal classes": (
+        lambda hub: with_features(hub, {**PLAIN, "text": ClassLabel()}),
+        r"has 2 columns of classes, but needs one",
+    ),
+    "larger": (
+        lambda hub: with_row(hub, img=picture(0, size=(5, 5))),
+        r"example 4: 5 x 5 pixels, but .* as large as the first, 4 x 4",
+    ),
+    "oblong": (
+        lambda hub: setattr(hub.found["train"], "rows", split_of(3, size=(5, 4)).rows),
+        r"example 0: 5 x 4 pixels, but all images must be square",
+    ),
+    "transparent": (
+        lambda hub: with_row(hub, img=picture(0, "RGBA")),
+        r"example 4: a picture of kind RGBA, but 1 or L or P or RGB is needed",
+    ),
+    "bytes": (
+        lambda hub: with_row(hub, img={"bytes": b""}),
+        r"example 4: a picture of kind dict, but",
+    ),
+    "unlabelled": (lambda hub: with_row(hub, label=-1), r"example 4: the label -1, but .* 0 to 2"),
+    "beyond": (lambda hub: with_row(hub, label=3), r"example 4: the label 3, but .* 0 to 2"),
+    "nameless": (lambda hub: with_row(hub, label=None), r"example 4: the label None"),
+    "empty": (lambda hub: hub.found["test"].rows.clear(), r"a split without examples"),
+    "other size to test on": (
+        lambda hub: setattr(hub.found["test"], "rows", split_of(2, size=(6, 6)).rows),
+        r"images of 3 x 4 x 4 to train on and of 3 x 6 x 6 to test on",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_set_of_equal_images_in_classes_is_refused_with_the_reason(hub, kind):
+    spoil, message = REFUSED[kind]
+    spoil(hub)
+    with pytest.raises(sb.DataError, match=message) as refusal:
+        load("hub:pets")
+    assert str(refusal.value).startswith("hub:pets")
+
+
+def test_colour_among_grey_pictures_is_not_taken_away(hub):
+    hub.found["train"] = split_of(6, mode="L")
+    with_row(hub, img=picture(0))
+    with pytest.raises(sb.DataError, match=r"example 4: a picture of kind RGB, .* grey as the fir"):
+        load("hub:pets")
+
+
+def test_what_the_hub_refuses_is_passed_on_with_what_to_write(hub):
+    def load_dataset(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("no such data set, or no network")
+
+    hub.load_dataset = load_dataset
+    message = r"hub:pets cannot be had from the hub: no such data set, .*hub:NAME:CONFIGURATION"
+    with pytest.raises(sb.DataError, match=message):
+        load("hub:pets")
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub::configuration"])
+def test_a_name_is_needed(hub, name):
+    with pytest.raises(sb.ConfigurationError, match=r"names no data set: write hub:NAME"):
+        load(name)
+    assert not hub.calls
+
+
+def test_without_the_package_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(sb.ConfigurationError, match=r"pip install 'selective-backprop\[hub\]'"):
+        load("hub:uoft-cs/cifar10")
+
+
+@pytest.mark.parametrize("find", [find_recipe, bench_recipe])
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("hub:cifar10", "cifar10"),
+        ("hub:uoft-cs/cifar100", "cifar100"),
+        ("hub:zalando-datasets/fashion_mnist", "fashion-mnist"),
+        ("hub:ufldl-stanford/svhn:cropped_digits", "svhn"),
+        ("hub:someone/pets", "svhn"),
+    ],
+)
+def test_a_data_set_of_the_hub_is_trained_on_as_the_one_whose_name_it_bears(find, name, like):
+    recipe, known = find(name), RECIPES[like]
+    assert recipe.data == name
+    assert {**recipe.config(), "data": like} == known.config()

@@ -1,0 +1,259 @@
+"""Loaders of images in memory: order and augmentation follow seed and epoch, and nothing else."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selective_backprop.lab.data.augment import Augmentation, Border
+from selective_backprop.lab.data.datasets import ImageData, channel_statistics
+from selective_backprop.lab.data.loader import (
+    EpochSampler,
+    ImageDataset,
+    make_loader,
+    make_test_loader,
+)
+
+AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
+
+
+def data_of(count: int = 23, *, channels: int = 3) -> ImageData:
+    generator = torch.Generator().manual_seed(7)
+    shape = (count, channels, 6, 6)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    mean, std = channel_statistics(images)
+    return ImageData(
+        name="noise",
+        train_images=images,
+        train_labels=torch.arange(count) % 5,
+        test_images=images[:9].flip(0),
+        test_labels=torch.arange(9) % 5,
+        class_names=tuple("abcde"),
+        mean=mean,
+        std=std,
+    )
+
+
+def dataset_of(data: ImageData, augmentation: Augmentation | None = None) -> ImageDataset:
+    return ImageDataset(
+        data.train_images,
+        torch.arange(len(data.train_labels)),  # labels that tell the examples apart
+        mean=data.mean,
+        std=data.std,
+        augmentation=augmentation,
+        seed=3,
+    )
+
+
+def epoch_of(loader, epoch: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    loader.dataset.set_epoch(epoch)
+    return list(loader)
+
+
+def same(first: list, second: list) -> bool:
+    return len(first) == len(second) and all(
+        torch.equal(one, other)
+        for pair, others in zip(first, second, strict=True)
+        for one, other in zip(pair, others, strict=True)
+    )
+
+
+def test_images_come_with_mean_0_and_deviation_1_in_every_channel():
+    data = data_of(200)
+    images, _ = dataset_of(data).__getitems__(range(200))
+    assert images.mean(dim=(0, 2, 3)).abs().max() < 1e-5
+    assert (images.std(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+
+
+def test_normalising_is_levels_over_255_minus_mean_over_deviation():
+    data = data_of()
+    images, _ = dataset_of(data).__getitems__([4, 2])
+    levels = data.train_images[[4, 2]].double() / 255
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
+    assert torch.allclose(images.double(), (levels - mean) / std, atol=1e-6)
+    assert images.dtype == torch.float32
+
+
+@given(st.lists(st.integers(0, 22), min_size=1, max_size=9))
+def test_a_batch_is_its_examples_in_the_order_asked_for(indices):
+    dataset = dataset_of(data_of(), AUGMENTATION)
+    dataset.set_epoch(4)
+    images, labels = dataset.__getitems__(indices)
+    assert labels.tolist() == indices
+    for row, index in enumerate(indices):
+        image, label = dataset[index]
+        assert torch.equal(image, images[row])
+        assert label == labels[row]
+
+
+def test_an_index_past_the_end_is_refused_and_a_negative_one_counts_from_it():
+    dataset = dataset_of(data_of(), AUGMENTATION)
+    assert len(dataset) == 23
+    assert torch.equal(dataset[-1][0], dataset[22][0])
+    with pytest.raises(IndexError):
+        dataset[23]
+    assert len(list(dataset)) == 23
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("augmentation", [None, AUGMENTATION])
+def test_batches_are_channels_last_unless_told_otherwise(channels, augmentation):
+    data = data_of(channels=channels)
+    images, _ = next(iter(make_loader(data, batch_size=4, seed=0, augmentation=augmentation)))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    plain = ImageDataset(
+        data.train_images,
+        data.train_labels,
+        mean=data.mean,
+        std=data.std,
+        augmentation=augmentation,
+        channels_last=False,
+    )
+    assert plain.__getitems__([1, 2])[0].is_contiguous()
+
+
+def test_a_black_border_is_as_black_as_a_black_pixel():
+    dark = torch.zeros(20, 3, 6, 6, dtype=torch.uint8)
+    dataset = ImageDataset(
+        dark,
+        torch.zeros(20, dtype=torch.int64),
+        mean=(0.2, 0.4, 0.6),
+        std=(0.3, 0.2, 0.1),
+        augmentation=Augmentation(shift=3, border=Border.BLACK),
+    )
+    images, _ = dataset.__getitems__(range(20))
+    wanted = torch.tensor([-0.2 / 0.3, -0.4 / 0.2, -0.6 / 0.1]).view(3, 1, 1)
+    torch.testing.assert_close(images, wanted.expand_as(images))
+
+
+def test_the_bytes_are_held_and_never_changed():
+    data = data_of()
+    before = data.train_images.clone()
+    loader = make_loader(data, batch_size=4, seed=0, augmentation=AUGMENTATION)
+    epoch_of(loader, 0)
+    assert loader.dataset.images is data.train_images
+    assert torch.equal(before, data.train_images)
+
+
+def test_every_example_comes_once_an_epoch_in_an_order_that_changes():
+    sampler = EpochSampler(dataset := dataset_of(data_of()), seed=0)
+    orders = []
+    for epoch in range(4):
+        dataset.set_epoch(epoch)
+        orders.append(list(sampler))
+    assert all(sorted(order) == list(range(23)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+    other = EpochSampler(dataset, seed=1)
+    assert list(other) != orders[3]
+    assert len(sampler) == 23
+
+
+def test_an_epoch_is_the_same_whatever_was_iterated_before_it():
+    straight, resumed = (
+        make_loader(data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION) for _ in range(2)
+    )
+    epochs = [epoch_of(straight, epoch) for epoch in range(3)]
+    assert same(epoch_of(resumed, 2), epochs[2])
+    next(iter(resumed))
+    assert same(epoch_of(resumed, 1), epochs[1])
+    assert not same(epochs[1], epochs[2])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_workers_get_the_epoch_and_give_the_same_batches(shuffle):
+    data = data_of()
+    alone, helped = (
+        make_loader(
+            data,
+            batch_size=4,
+            seed=5,
+            augmentation=AUGMENTATION,
+            shuffle=shuffle,
+            num_workers=workers,
+        )
+        for workers in (0, 2)
+    )
+    epochs = [epoch_of(helped, epoch) for epoch in (0, 1, 7)]
+    for epoch, batches in zip((0, 1, 7), epochs, strict=True):
+        assert same(batches, epoch_of(alone, epoch))
+        assert batches[0][0].is_contiguous(memory_format=torch.channels_last)
+    # Not shuffled, epochs differ in their augmentation alone.
+    assert not same(epochs[0], epochs[1])
+    assert not same(epochs[1], epochs[2])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loading_neither_reads_nor_moves_a_global_stream(workers):
+    def epoch() -> list:
+        loader = make_loader(
+            data_of(), batch_size=8, seed=1, augmentation=AUGMENTATION, num_workers=workers
+        )
+        return [*epoch_of(loader, 1), *make_test_loader(data_of(), batch_size=4)]
+
+    def streams() -> tuple:
+        # Not Python's own: the annotations' checker moves that.
+        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+
+    first, before = epoch(), streams()
+    assert same(first, epoch())
+    assert streams() == before
+    torch.manual_seed(123)
+    assert same(first, epoch())
+
+
+def test_without_shuffling_the_order_is_the_data_sets():
+    data = data_of()
+    loader = make_loader(data, batch_size=4, seed=0, shuffle=False)
+    labels = torch.cat([labels for _, labels in epoch_of(loader, 2)])
+    assert torch.equal(labels, data.train_labels)
+
+
+def test_the_last_batch_is_short_or_left_out():
+    whole = make_loader(data_of(), batch_size=4, seed=0)
+    assert [len(labels) for _, labels in whole] == [4] * 5 + [3]
+    dropped = make_loader(data_of(), batch_size=4, seed=0, drop_last=True)
+    assert [len(labels) for _, labels in dropped] == [4] * 5
+    assert len(dropped) == 5
+
+
+def test_test_images_come_in_order_with_the_training_images_statistics():
+    data = data_of()
+    images, labels = (
+        torch.cat(parts) for parts in zip(*make_test_loader(data, batch_size=4), strict=True)
+    )
+    expected, _ = dataset_of(data).__getitems__(range(9))
+    assert torch.equal(images, expected.flip(0))
+    assert torch.equal(labels, data.test_labels)
+
+
+def test_a_data_set_can_be_pickled_for_workers_that_are_not_forked():
+    dataset = dataset_of(data_of(), AUGMENTATION)
+    dataset.set_epoch(3)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert torch.equal(copy[5][0], dataset[5][0])
+
+
+def test_a_batch_with_indices_is_the_same_batch_and_says_which_examples_it_is_of():
+    plain, indexed = (
+        make_loader(
+            data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION, with_indices=indices
+        )
+        for indices in (False, True)
+    )
+    for loader in (plain, indexed):
+        loader.dataset.set_epoch(2)
+    seen = []
+    for (images, labels), (same_images, same_labels, indices) in zip(plain, indexed, strict=True):
+        assert torch.equal(images, same_images)
+        assert torch.equal(labels, same_labels)
+        assert torch.equal(labels, data_of().train_labels[indices])
+        seen += indices.tolist()
+    assert sorted(seen) == list(range(len(data_of().train_labels)))
+    image, label, index = indexed.dataset[-1]
+    assert (label, index) == (data_of().train_labels[-1], len(seen) - 1)
+    assert torch.equal(image, plain.dataset[-1][0])

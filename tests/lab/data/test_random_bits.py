@@ -1,0 +1,78 @@
+"""Numbers by counter: SplitMix64 as published, and nothing but seed, epoch and index."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selective_backprop.lab.data.random_bits import below, key_of, random_bits
+
+WORD = (1 << 64) - 1
+INDICES = st.lists(st.integers(0, 2**40), min_size=1, max_size=20)
+
+
+def splitmix64(seed: int, count: int) -> list[int]:
+    """Return the generator's first outputs, written from the paper with Python's own integers."""
+    outputs = []
+    for _ in range(count):
+        seed = (seed + 0x9E3779B97F4A7C15) & WORD
+        word = ((seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD
+        outputs.append(word ^ (word >> 31))
+    return outputs
+
+
+def test_the_reference_gives_the_published_outputs_for_seed_1234567():
+    assert splitmix64(1234567, 3) == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+@given(key=st.integers(0, WORD), draws=st.integers(1, 5))
+def test_bits_are_the_upper_half_of_splitmix64_started_at_the_key(key, draws):
+    bits = random_bits(key, torch.arange(6), draws=draws)
+    expected = torch.tensor([word >> 32 for word in splitmix64(key, 6 * draws)])
+    assert torch.equal(bits.T.reshape(-1), expected)
+
+
+@given(indices=INDICES, key=st.integers(0, WORD))
+def test_an_examples_bits_do_not_depend_on_its_company(indices, key):
+    together = random_bits(key, torch.tensor(indices), draws=3)
+    alone = [random_bits(key, torch.tensor([index]), draws=3) for index in indices]
+    assert torch.equal(together, torch.cat(alone, dim=1))
+
+
+def test_bits_are_spread_evenly_and_bear_no_relation_to_the_index():
+    bits = random_bits(key_of(0, 0), torch.arange(100_000), draws=2).double() / 2**32
+    assert (bits.mean(dim=1) - 0.5).abs().max() < 0.005
+    assert (bits.var(dim=1) - 1 / 12).abs().max() < 0.002
+    neighbours = torch.stack([bits[0, :-1], bits[0, 1:], bits[1, :-1], torch.arange(99_999.0)])
+    assert (torch.corrcoef(neighbours) - torch.eye(4)).abs().max() < 0.015
+
+
+@given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=4))
+def test_a_key_has_64_bits_and_changes_with_every_number(numbers):
+    key = key_of(*numbers)
+    assert 0 <= key <= WORD
+    for position in range(len(numbers)):
+        other = [*numbers]
+        other[position] += 1
+        assert key_of(*other) != key
+
+
+def test_the_order_of_a_keys_numbers_counts():
+    assert len({key_of(1, 2), key_of(2, 1), key_of(0, 1, 2), key_of(1), key_of()}) == 5
+
+
+def test_below_reaches_every_value_equally_often_and_none_else():
+    bits = random_bits(key_of(3), torch.arange(90_000), draws=1)[0]
+    counts = below(bits, 9).bincount(minlength=9)
+    assert len(counts) == 9
+    assert (counts - 10_000).abs().max() < 400
+
+
+def test_below_handles_the_extreme_bits():
+    assert below(torch.tensor([0, 2**32 - 1]), 2**31 - 1).tolist() == [0, 2**31 - 2]
+
+
+def test_no_global_random_stream_is_moved():
+    before = torch.get_rng_state()
+    random_bits(key_of(1), torch.arange(10), draws=2)
+    assert torch.equal(before, torch.get_rng_state())

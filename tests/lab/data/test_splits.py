@@ -1,0 +1,73 @@
+"""A limited training set is balanced, and the same for everybody."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.data.splits import Splits, limited, stratified_order
+
+LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80)
+
+
+def splits_of(labels: list[int]) -> Splits:
+    count = len(labels)
+    return Splits(
+        train_images=torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2),
+        train_labels=torch.tensor(labels),
+        test_images=torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
+        test_labels=torch.zeros(3, dtype=torch.int64),
+        class_names=tuple("abcde"[: max(labels) + 1]),
+    )
+
+
+@given(LABELS)
+def test_every_prefix_has_each_classs_share_as_nearly_as_promised(labels):
+    labels = torch.tensor(labels)
+    order = stratified_order(labels)
+    assert sorted(order.tolist()) == list(range(len(labels)))
+    for length in range(1, len(labels) + 1):
+        for label in labels.unique():
+            share = (labels == label).double().mean()
+            found = (labels[order[:length]] == label).sum()
+            assert abs(found - share * length) <= (1 + share * len(labels.unique())) / 2 + 1e-9
+
+
+def test_classes_of_equal_size_are_exactly_equal_in_every_whole_round():
+    labels = torch.arange(60) % 6
+    order = stratified_order(labels)
+    assert labels[order[:24]].bincount().tolist() == [4] * 6
+
+
+def test_within_a_class_the_order_is_random():
+    order = stratified_order(torch.zeros(1000, dtype=torch.int64))
+    ranks = torch.stack([order.double(), torch.arange(1000.0)])
+    assert torch.corrcoef(ranks)[0, 1].abs() < 0.1
+
+
+def test_the_order_never_changes_between_versions():
+    assert stratified_order(torch.arange(12) % 3).tolist() == [0, 7, 8, 11, 9, 4, 2, 10, 6, 5, 3, 1]
+
+
+def test_limited_keeps_images_and_labels_together_and_the_test_split_whole():
+    labels = [0, 1, 2] * 20
+    whole = splits_of(labels)
+    part = limited(whole, 15)
+    assert part.train_labels.bincount().tolist() == [5, 5, 5]
+    kept = part.train_images[:, 0, 0, 0].tolist()
+    assert [labels[index] for index in kept] == part.train_labels.tolist()
+    assert part.test_images is whole.test_images
+    assert part.class_names == whole.class_names
+
+
+def test_a_smaller_limit_is_a_prefix_of_a_larger_one():
+    whole = splits_of([0, 1, 2, 2] * 15)
+    small, large = limited(whole, 10), limited(whole, 40)
+    assert torch.equal(small.train_images, large.train_images[:10])
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 2, 61])
+def test_a_limit_that_leaves_a_class_out_or_asks_for_too_many_is_refused(limit):
+    with pytest.raises(sb.ConfigurationError, match=rf"limit is {limit},.* between 3 .* and 60 "):
+        limited(splits_of([0, 1, 2] * 20), limit)

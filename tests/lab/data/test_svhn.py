@@ -1,0 +1,185 @@
+"""SVHN's MATLAB files: right, or refused with what is wrong and what to do."""
+
+import contextlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.io import savemat
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+
+TRAIN, EXTRA, TEST = 12, 5, 4
+TINY = replace(SVHN, train=(("train_32x32.mat", TRAIN),), test=("test_32x32.mat", TEST))
+TINY_EXTRA = replace(TINY, name="svhn-extra", train=(*TINY.train, ("extra_32x32.mat", EXTRA)))
+
+
+def digits(count: int, *, seed: int = 0) -> dict[str, Any]:
+    """Return a file's variables: pixels of height, width, channel and example; 10 for a 0."""
+    random = np.random.default_rng(seed)
+    return {
+        "X": random.integers(0, 256, (32, 32, 3, count), dtype=np.uint8),
+        "y": np.resize(np.arange(10, 0, -1, dtype=np.uint8), (count, 1)),
+    }
+
+
+def write(folder: Path, *, compressed: bool = True, **changed: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, (name, count) in enumerate({"train": TRAIN, "extra": EXTRA, "test": TEST}.items()):
+        savemat(
+            folder / f"{name}_32x32.mat",
+            changed.get(name, digits(count, seed=seed)),
+            do_compression=compressed,
+        )
+    return folder
+
+
+@pytest.mark.parametrize("folder", [".", "svhn", "SVHN"])
+def test_every_pixel_and_digit_comes_out_where_it_belongs(tmp_path, folder):
+    write(tmp_path / folder)
+    splits = read_svhn_splits(TINY, tmp_path)
+    for images, labels, variables in (
+        (splits.train_images, splits.train_labels, digits(TRAIN, seed=0)),
+        (splits.test_images, splits.test_labels, digits(TEST, seed=2)),
+    ):
+        assert images.shape == (len(labels), 3, 32, 32)
+        assert images.is_contiguous()
+        for example in range(len(labels)):
+            for channel in range(3):
+                expected = variables["X"][:, :, channel, example]
+                assert np.array_equal(images[example, channel], expected)
+            assert labels[example] == variables["y"][example, 0] % 10
+    assert splits.test_labels.tolist() == [0, 9, 8, 7]
+    assert splits.class_names == tuple("0123456789")
+
+
+def test_extra_examples_follow_those_of_the_training_set(tmp_path):
+    write(tmp_path)
+    plain, extra = read_svhn_splits(TINY, tmp_path), read_svhn_splits(TINY_EXTRA, tmp_path)
+    assert len(extra.train_labels) == TRAIN + EXTRA
+    assert torch.equal(extra.train_images[:TRAIN], plain.train_images)
+    assert np.array_equal(extra.train_images[TRAIN:].permute(2, 3, 1, 0), digits(5, seed=1)["X"])
+    assert torch.equal(extra.test_images, plain.test_images)
+
+
+def test_the_real_data_sets_are_as_large_as_published():
+    assert sum(count for _, count in SVHN.train) == 73_257
+    assert sum(count for _, count in SVHN_EXTRA.train) == 604_388
+    assert SVHN.test == SVHN_EXTRA.test == ("test_32x32.mat", 26_032)
+
+
+def test_labels_of_doubles_are_read_too(tmp_path):
+    variables = digits(TRAIN)
+    write(tmp_path, train=variables | {"y": variables["y"].astype(np.float64)})
+    expected = torch.from_numpy(variables["y"].reshape(-1) % 10)
+    assert torch.equal(read_svhn_splits(TINY, tmp_path).train_labels, expected.long())
+
+
+def test_other_variables_are_no_trouble(tmp_path):
+    write(tmp_path, train=digits(TRAIN) | {"note": "a text", "cells": np.array([1, "a"], object)})
+    assert len(read_svhn_splits(TINY, tmp_path).train_labels) == TRAIN
+
+
+@pytest.mark.parametrize("missing", ["extra", "test"])
+def test_a_missing_file_is_named(tmp_path, missing):
+    path = write(tmp_path) / f"{missing}_32x32.mat"
+    path.unlink()
+    message = rf"{path.name} is not in {re.escape(str(tmp_path))}.*Fetch it too.*--root"
+    with pytest.raises(sb.DataError, match=message):
+        read_svhn_splits(TINY_EXTRA, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["svhn", "svhn-extra"])
+def test_without_the_files_it_is_said_where_they_are_published(tmp_path, name):
+    with pytest.raises(sb.DataError, match=rf"{name} needs train_32x32\.mat.*--root.*http"):
+        load(name, root=tmp_path)
+
+
+GOOD = digits(TRAIN)
+DAMAGE = {
+    "no pixels": ({"y": GOOD["y"]}, r"holds nothing as its 'X', but uint8 of \(32, 32, 3, 12\)"),
+    "no labels": ({"X": GOOD["X"]}, r"nothing as its 'y', but double or uint8 of \(12, 1\)"),
+    "wide pixels": (GOOD | {"X": GOOD["X"].astype(np.uint16)}, r"uint16 of \(32, 32, 3, 12\)"),
+    "fractions": (GOOD | {"X": GOOD["X"] / 255}, r"double of \(32, 32, 3, 12\)"),
+    "grey": (GOOD | {"X": GOOD["X"][:, :, 0]}, r"uint8 of \(32, 32, 12\)"),
+    "turned": (GOOD | {"X": GOOD["X"].transpose(3, 2, 0, 1)}, r"uint8 of \(12, 3, 32, 32\)"),
+    "few images": (GOOD | {"X": GOOD["X"][..., :5]}, r"uint8 of \(32, 32, 3, 5\)"),
+    "few labels": (GOOD | {"y": GOOD["y"][:5]}, r"uint8 of \(5, 1\)"),
+    "one row": (GOOD | {"y": GOOD["y"].T}, r"uint8 of \(1, 12\)"),
+    "text": (GOOD | {"y": "labels"}, r"char of \(1,\) as its 'y'"),
+    "cells": (GOOD | {"X": np.array([[1, "a"]], object)}, r"cell of \(1, 2\) as its 'X'"),
+    "zero": (GOOD | {"y": GOOD["y"] - 1}, r"holds the label 0, but SVHN has the labels 1 to 10"),
+    "eleven": (GOOD | {"y": GOOD["y"] + 1}, r"holds the label 11, but"),
+    "halves": (GOOD | {"y": GOOD["y"] + 0.5}, r"holds the label 10\.5, but"),
+    "not a number": (GOOD | {"y": np.full((TRAIN, 1), np.nan)}, r"holds the label nan, but"),
+    "endless": (GOOD | {"y": np.full((TRAIN, 1), np.inf)}, r"holds the label inf, but"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_what_is_not_svhn_is_refused_by_name_with_what_was_found(tmp_path, kind):
+    variables, message = DAMAGE[kind]
+    write(tmp_path, train=variables)
+    with pytest.raises(sb.DataError, match=message) as refusal:
+        read_svhn_splits(TINY, tmp_path)
+    assert str(tmp_path / "train_32x32.mat") in str(refusal.value)
+    assert "--root" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<html>no such file</html>", b"\0" * 500, b"MATLAB 7.3 MAT-file" + b" " * 200],
+    ids=["empty", "page", "zeros", "other version"],
+)
+def test_what_is_no_matlab_file_is_refused_by_name(tmp_path, content):
+    path = write(tmp_path) / "test_32x32.mat"
+    path.write_bytes(content)
+    with pytest.raises(
+        sb.DataError, match=r"cannot be read as a MATLAB file|holds nothing|not compressed"
+    ) as no:
+        read_svhn_splits(TINY, tmp_path)
+    assert str(path) in str(no.value)
+    assert "--root" in str(no.value)
+
+
+def test_a_file_that_claims_more_than_there_is_is_refused_before_room_is_made(tmp_path):
+    layout = replace(TINY, train=(("train_32x32.mat", 10**9),))
+    write(tmp_path)
+    with pytest.raises(sb.DataError, match=r"uint8 of \(32, 32, 3, 1000000000\) was expected"):
+        read_svhn_splits(layout, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory) -> Path:
+    return write(tmp_path_factory.mktemp("svhn"))
+
+
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.none() | st.integers(0, 10**6))
+def test_no_damage_to_a_compressed_file_goes_unnoticed(fuzzed, place, bit, cut):
+    path, expected = fuzzed / "test_32x32.mat", digits(TEST, seed=2)
+    good = path.read_bytes()
+    damaged = bytearray(good)
+    damaged[place % len(good)] ^= 1 << bit
+    path.write_bytes(damaged[: None if cut is None else cut % len(good)])
+    try:
+        with contextlib.suppress(sb.DataError):
+            splits = read_svhn_splits(TINY, fuzzed)
+            # The text and names before the data may change, the data may not.
+            assert np.array_equal(splits.test_images.permute(2, 3, 1, 0), expected["X"])
+            assert splits.test_labels.tolist() == (expected["y"][:, 0] % 10).tolist()
+    finally:
+        path.write_bytes(good)
+
+
+def test_a_file_without_checksums_is_refused(tmp_path):
+    write(tmp_path, compressed=False)
+    with pytest.raises(sb.DataError, match="not compressed"):
+        read_svhn_splits(TINY, tmp_path)

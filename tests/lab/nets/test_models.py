@@ -1,0 +1,141 @@
+"""Networks by name: shapes, repeatable weights, and clear words about the user's own."""
+
+import pytest
+import torch
+from fixture_lab import blank_data
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.data.loader import make_loader, make_test_loader
+from selective_backprop.lab.nets.models import make_model, resnet9, small_cnn
+
+# The full nets are their narrow twins in everything but size, and slow.
+OWN = ["linear", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(("channels", "side", "classes"), [(1, 8, 10), (1, 28, 10), (3, 32, 100)])
+def test_every_net_of_the_labs_own_fits_every_data_set(name, channels, side, classes):
+    model = make_model(name, blank_data(channels, side, classes), seed=0)
+    logits = model(torch.randn(4, channels, side, side))
+    assert logits.shape == (4, classes)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.training
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "tiny_cnn", "resnet9", "resnet9_narrow"])
+def test_every_net_of_the_labs_own_has_batchnorm_and_channels_last_weights(name):
+    model = make_model(name, blank_data(3, 32), seed=0)
+    convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
+    norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    assert len(norms) == len(convolutions) == (3 if name.endswith("_cnn") else 8)
+    for part in convolutions:
+        assert part.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_channels_last_can_be_left():
+    model = make_model("resnet9_narrow", blank_data(3, 32), seed=0, channels_last=False)
+    assert all(parameter.is_contiguous() for parameter in model.parameters())
+
+
+def test_width_64_is_the_resnet9_of_6_6_million_parameters():
+    count = sum(parameter.numel() for parameter in resnet9(3, 10).parameters())
+    assert count == 6_573_120
+
+
+def test_the_width_scales_every_layer():
+    assert small_cnn(1, 10, 8, width=4)[-1].in_features == 8
+    narrow = make_model("resnet9_narrow", blank_data(3, 32), seed=0)
+    assert sum(parameter.numel() for parameter in narrow.parameters()) == 412_944
+
+
+def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
+    data = blank_data(1, 8)
+    before = torch.get_rng_state()
+    first = make_model("small_cnn", data, seed=1).state_dict()
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(99)
+    second = make_model("small_cnn", data, seed=1).state_dict()
+    other = make_model("small_cnn", data, seed=2).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["0.0.weight"], other["0.0.weight"])
+
+
+def test_the_small_net_learns_the_digits():
+    data = load("digits", limit=600)
+    model = make_model("small_cnn", data, seed=0)
+    loader = make_loader(data, batch_size=50, seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    for epoch in range(4):
+        loader.dataset.set_epoch(epoch)
+        for images, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        ((images, labels),) = make_test_loader(data, batch_size=360)
+        error = (model(images).argmax(1) != labels).double().mean()
+    assert error < 0.1
+
+
+@pytest.fixture
+def users_module(tmp_path, monkeypatch):
+    (tmp_path / "my_nets_for_tests.py").write_text(
+        "import torch\n"
+        "def factory(channels_in, classes, image_size):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "        torch.nn.Linear(channels_in * image_size**2, classes))\n"
+        "def of_two(channels_in, classes): ...\n"
+        "def of_nothing(*arguments): return 'a net'\n"
+        "number = 3\n"
+        "def of_seven(*_): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 10))\n"
+        "def of_one_class(*_):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1))\n"
+        "def of_no_weights(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "    torch.nn.AdaptiveAvgPool1d(10))\n"
+        "def of_norm(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
+        "    torch.nn.BatchNorm1d(64).eval(), torch.nn.Dropout(), torch.nn.Linear(64, 10))\n"
+    )
+    (tmp_path / "my_broken_nets_for_tests.py").write_text("import no_such_package_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("users_module")
+def test_the_users_own_net_is_made_by_its_import_path():
+    model = make_model("my_nets_for_tests:factory", blank_data(1, 8), seed=0)
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    again = make_model("my_nets_for_tests:factory", blank_data(1, 8), seed=0)
+    assert torch.equal(model[1].weight, again[1].weight)
+
+
+@pytest.mark.usefixtures("users_module")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet", r"no model 'resnet'\. Choose one of linear, .* package\.module:factory"),
+        ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
+        (":factory", r"no model ':factory'"),
+        (".nets:factory", r"no model '\.nets:factory'"),
+        ("no_such_module_at_all:net", r"cannot be imported: No module named .* PYTHONPATH"),
+        ("my_broken_nets_for_tests:net", r"No module named 'no_such_package_at_all'"),
+        ("my_nets_for_tests:missing", r"missing in my_nets_for_tests is None, .* function of"),
+        ("my_nets_for_tests:number", r"number in my_nets_for_tests is 3, .* function of"),
+        ("my_nets_for_tests:of_two", r"takes \(channels_in, classes\), but is called with"),
+        ("my_nets_for_tests:of_nothing", r"gave a str, but a torch\.nn\.Module"),
+        ("my_nets_for_tests:of_seven", r"cannot run on images of .*1, 8, 8\): RuntimeError: mat1"),
+        ("my_nets_for_tests:of_one_class", r"2 images into \(2, 1\), but .* shape \(2, 10\)"),
+        ("my_nets_for_tests:of_no_weights", r"no parameter that requires a gradient"),
+    ],
+)
+def test_a_name_that_makes_no_net_is_refused_with_the_reason(name, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
+        make_model(name, blank_data(1, 8), seed=0)
+
+
+@pytest.mark.usefixtures("users_module")
+def test_a_net_that_was_tried_out_is_as_it_was_made():
+    model = make_model("my_nets_for_tests:of_norm", blank_data(1, 8), seed=0)
+    assert [part.training for part in model] == [True, False, True, True]
+    assert model[1].num_batches_tracked == 0

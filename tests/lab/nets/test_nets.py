@@ -1,0 +1,244 @@
+"""The published nets: as many parameters as published, and every one of them learns."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import torch
+from fixture_lab import blank_data
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop.lab.nets.densenet import densenet
+from selective_backprop.lab.nets.models import MODELS, make_model
+from selective_backprop.lab.nets.resnet import resnet18, resnet20
+from selective_backprop.lab.nets.wide_resnet import wide_resnet
+
+# Of images with three channels and 10 and 100 classes. Published code of GoogLeNet has 7,904 more
+# for each: the biases of its convolutions.
+PUBLISHED = {
+    "resnet20": (269_722, 275_572),
+    "resnet18": (11_173_962, 11_220_132),
+    "wide_resnet_28_10": (36_479_194, 36_536_884),
+    "wide_resnet_16_8": (10_961_370, 11_007_540),
+    "densenet_121": (6_956_298, 7_048_548),
+    "densenet_bc_100_12": (769_162, 800_032),
+    "mobilenet_v2": (2_296_922, 2_412_212),
+    "googlenet": (6_166_250 - 7_904, 6_258_500 - 7_904),
+}
+SMALL = {
+    "resnet8": "resnet20",
+    "resnet18_narrow": "resnet18",
+    "wide_resnet_10_2": "wide_resnet_28_10",
+    "densenet_narrow": "densenet_121",
+    "mobilenet_v2_narrow": "mobilenet_v2",
+    "googlenet_narrow": "googlenet",
+}
+
+
+@cache
+def shapes_only(name: str, classes: int = 10) -> nn.Module:
+    """Return a net without weights: it knows the shapes of all that it would compute."""
+    with torch.device("meta"):
+        return MODELS[name](3, classes, 32)
+
+
+@cache
+def small_net(name: str) -> nn.Module:
+    return make_model(name, blank_data(3, 32), seed=0)
+
+
+def convolutions_of(net: nn.Module) -> list[nn.Conv2d]:
+    return [part for part in net.modules() if isinstance(part, nn.Conv2d)]
+
+
+def test_every_net_that_is_not_the_labs_own_is_tested_here():
+    convolutional = {"small_cnn", "tiny_cnn", "resnet9", "resnet9_narrow"}
+    own = convolutional | {"linear", "vit_small", "vit_narrow"}
+    assert {*PUBLISHED, *SMALL} == set(MODELS) - own
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_net_has_as_many_parameters_as_published(name):
+    counts = tuple(
+        sum(parameter.numel() for parameter in shapes_only(name, classes).parameters())
+        for classes in (10, 100)
+    )
+    assert counts == PUBLISHED[name]
+
+
+def test_googlenet_lacks_only_the_biases_that_batchnorm_takes_away():
+    net = shapes_only("googlenet")
+    assert sum(part.out_channels for part in convolutions_of(net)) == 7_904
+    norms = [part for part in net.modules() if isinstance(part, nn.BatchNorm2d)]
+    assert len(norms) == len(convolutions_of(net))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_sibling_is_far_smaller(name):
+    size = sum(parameter.numel() for parameter in shapes_only(name).parameters())
+    assert size < PUBLISHED[SMALL[name]][0] / 3
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 32)])
+def test_the_gradient_reaches_every_parameter(name, channels, side):
+    net = make_model(name, blank_data(channels, side), seed=0)
+    assert net.training
+    logits = net(torch.randn(4, channels, side, side))
+    assert logits.shape == (4, 10)
+    nn.functional.cross_entropy(logits, torch.arange(4)).backward()
+    for parameter_name, parameter in net.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.count_nonzero() > 0, parameter_name
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "channels"),
+    [
+        ("resnet20", 8, 64),
+        ("resnet18", 4, 512),
+        ("wide_resnet_28_10", 8, 640),
+        ("wide_resnet_16_8", 8, 512),
+        ("densenet_121", 4, 1024),
+        ("densenet_bc_100_12", 8, 342),
+        ("mobilenet_v2", 4, 1280),
+        ("googlenet", 8, 1024),
+    ],
+)
+def test_the_last_features_are_as_large_and_as_many_as_published(name, side, channels):
+    features = shapes_only(name).features(torch.empty(2, 3, 32, 32, device="meta"))
+    assert features.shape == (2, channels, side, side)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("resnet8", 8), ("resnet20", 20), ("densenet_121", 121), ("densenet_bc_100_12", 100)],
+)
+def test_a_net_has_as_many_layers_as_its_name_says(name, layers):
+    assert len(convolutions_of(shapes_only(name))) + 1 == layers
+
+
+def test_resnet18_has_18_layers_beside_its_projections():
+    sides = [part.kernel_size for part in convolutions_of(shapes_only("resnet18"))]
+    assert (sides.count((3, 3)), sides.count((1, 1))) == (17, 3)
+
+
+def test_wide_resnets_of_28_layers_have_28_convolutions():
+    assert len(convolutions_of(shapes_only("wide_resnet_28_10"))) == 28
+    assert len(convolutions_of(shapes_only("wide_resnet_16_8"))) == 16
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_weights_begin_as_he_has_them_and_biases_at_0(name):
+    net = small_net(name)
+    for part in convolutions_of(net):
+        height, width = part.kernel_size
+        leaving = part.out_channels // part.groups * height * width
+        wanted, count = math.sqrt(2 / leaving), part.weight.numel()
+        assert abs(part.weight.std(correction=0) / wanted - 1) < 5 / math.sqrt(2 * count)
+        assert abs(part.weight.mean() / wanted) < 5 / math.sqrt(count)
+    assert not net.head.bias.any()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_features_stay_in_the_memory_format_that_convolutions_are_fastest_in(name):
+    net = small_net(name)
+    found = []
+    hooks = [
+        part.register_forward_hook(lambda part, inputs, output: found.append(inputs[0]))
+        for part in convolutions_of(net)
+    ]
+    images = torch.randn(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    net(images)
+    for hook in hooks:
+        hook.remove()
+    assert len(found) == len(hooks)
+    assert all(each.is_contiguous(memory_format=torch.channels_last) for each in found)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_in_evaluation_an_image_is_judged_by_itself(name):
+    net = make_model(name, blank_data(3, 32), seed=0)
+    images = torch.randn(3, 3, 32, 32)
+    net(images)
+    net.eval()
+    with torch.no_grad():
+        together = net(images)
+        alone = torch.cat([net(image[None]) for image in images])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "blocks"),
+    [("wide_resnet_28_10", 0.3, 12), ("wide_resnet_16_8", 0.4, 6), ("wide_resnet_10_2", 0.3, 3)],
+)
+def test_wide_resnets_drop_features_once_in_each_block(name, share, blocks):
+    net = shapes_only(name)
+    dropouts = [part for part in net.modules() if isinstance(part, nn.Dropout)]
+    assert [part.p for part in dropouts] == [share] * blocks
+
+
+def test_without_dropout_a_wide_resnet_draws_nothing():
+    torch.manual_seed(0)
+    net = wide_resnet(3, 10, depth=10, width=1, dropout=0.0)
+    before = torch.get_rng_state()
+    net(torch.randn(2, 3, 8, 8, generator=torch.Generator()))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def silenced(net: nn.Module, last: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    """Return the net with nothing coming out of its blocks but what goes past them."""
+    for block in net.features:
+        if hasattr(block, "inner"):
+            nn.init.zeros_(last(block).weight)
+    return net
+
+
+def rectified_stem(net: nn.Module, images: Tensor) -> Tensor:
+    convolution, norm = net.features[0], net.features[1]
+    return norm(convolution(images)).relu()
+
+
+def test_shortcuts_of_resnet20_take_every_other_pixel_and_add_channels_of_zeros():
+    torch.manual_seed(0)
+    net = silenced(resnet20(3, 10, depth=8, width=4), lambda block: block.inner[-1])
+    images = torch.randn(2, 3, 9, 9)
+    stem = rectified_stem(net, images)
+    expected = torch.zeros(2, 16, 3, 3)
+    expected[:, 6:10] = stem[:, :, ::4, ::4]  # 2 new channels on either side, then 4
+    torch.testing.assert_close(net.features(images), expected)
+
+
+def test_a_block_that_keeps_the_shape_lets_its_input_past_as_it_is():
+    torch.manual_seed(0)
+    net = silenced(resnet18(3, 10, width=4), lambda block: block.inner[-1])
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(net.features[:5](images), rectified_stem(net, images))
+    wide = silenced(wide_resnet(3, 10, depth=10, width=1), lambda block: block.inner[-1])
+    torch.testing.assert_close(wide.features[:2](images), wide.features[0](images))
+
+
+def test_every_layer_of_a_dense_block_keeps_what_comes_before_it():
+    torch.manual_seed(0)
+    net = densenet(3, 10, width=2, depth=(3,))
+    images = torch.randn(2, 3, 8, 8)
+    seen = [net.features[: number + 1](images) for number in range(4)]
+    for number, (before, after) in enumerate(pairwise(seen)):
+        assert before.shape[1] == 4 + 2 * number
+        torch.testing.assert_close(after[:, : before.shape[1]], before)
+
+
+@pytest.mark.parametrize("depth", [4, 9, 27, 0, -2])
+def test_a_depth_that_no_wide_resnet_has_is_refused(depth):
+    with pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* 6 n \+ 4 layers"):
+        wide_resnet(3, 10, depth=depth)
+
+
+@pytest.mark.parametrize("depth", [2, 9, 18, 0, -4])
+def test_a_depth_that_no_resnet_for_small_images_has_is_refused(depth):
+    with pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* 6 n \+ 2 layers"):
+        resnet20(3, 10, depth=depth)

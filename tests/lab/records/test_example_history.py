@@ -1,0 +1,157 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fixture_examples import fixture_history
+from fixture_lab import blank_data, few_digits, fixture_plan
+
+import selective_backprop as sb
+from selective_backprop.lab.data.thumbnails import portraits
+from selective_backprop.lab.records import example_history as module
+from selective_backprop.lab.records.example_history import (
+    examples_path,
+    read_examples,
+    write_examples,
+)
+from selective_backprop.lab.runner.interleaved import run_plans
+from selective_backprop.lab.training.example_summary import EXTREMES, extremes
+
+
+def same(one, other):
+    for name, value in vars(one).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
+            assert getattr(other, name).dtype == value.dtype
+        else:
+            assert getattr(other, name) == value
+    return True
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        fixture_history(),
+        fixture_history(portrait_image=None, portrait_text=tuple("abcdefghijkl")),
+        fixture_history(portrait_image=None, label_clean=np.zeros(12, np.int64)),
+    ],
+    ids=["images", "texts", "neither"],
+)
+def test_a_history_is_read_as_it_was_written(tmp_path, history):
+    record = tmp_path / "arm-seed0-0123.jsonl"
+    path = write_examples(history, record)
+    assert path == examples_path(record) == tmp_path / "arm-seed0-0123.examples.npz"
+    assert same(history, read_examples(record))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_where_nothing_was_written_nothing_is_read(tmp_path):
+    assert read_examples(tmp_path / "arm-seed0-0123.jsonl") is None
+
+
+def test_the_modules_docstring_names_every_array(tmp_path):
+    path = write_examples(fixture_history(label_clean=np.zeros(12, np.int64)), tmp_path / "a.jsonl")
+    with np.load(path, allow_pickle=False) as file:
+        written = set(file.files) | {"portrait_text"}
+    assert set(re.findall(r"^    ([a-z_]+) {2,}", module.__doc__, re.MULTILINE)) == written
+
+
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 30):
+        path.write_bytes(whole[:size])
+        with pytest.raises(sb.RecordError, match=r"a\.examples\.npz: damaged"):
+            read_examples(tmp_path / "a.jsonl")
+
+
+def test_a_file_that_holds_code_is_refused(tmp_path):
+    np.savez(tmp_path / "a.examples.npz", version=np.array([print], dtype=object))
+    with pytest.raises(sb.RecordError, match="damaged"):
+        read_examples(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": np.int64(7)}, "version 7, this code reads version 1"),
+        ({"version": None}, "version None"),
+        ({"scored": None}, "scored is missing, expected int32 of 1"),
+        ({"scored": np.zeros(12)}, "scored is float64 of 1 axes, expected int32"),
+        ({"scored": np.zeros((12, 1), np.int32)}, "scored is int32 of 2 axes"),
+        ({"scored": np.zeros(11, np.int32)}, "length 11 where others have 12"),
+        ({"life_loss": np.zeros((4, 3), np.float32)}, "life_loss has length 3"),
+        ({"portrait_index": np.arange(1, 13)}, "portrait_index reaches from 1 to 12; 0 to 11"),
+        ({"label": np.full(12, 3)}, "label reaches from 3 to 3; 0 to 2"),
+        ({"prediction": np.full(12, -2)}, "prediction reaches from -2 to -2; -1 to 2"),
+    ],
+    ids=range(10),
+)
+def test_what_does_not_fit_together_is_refused(tmp_path, changes, words):
+    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files} | changes
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(sb.RecordError, match=words):
+        read_examples(tmp_path / "a.jsonl")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
+    before = path.read_bytes()
+
+    def full(file, **arrays):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space"):
+        write_examples(fixture_history(6), tmp_path / "a.jsonl")
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_examples_are_ordered_by_selections_and_then_by_loss():
+    selected = np.array([2, 0, 2, 5, 0, 0])
+    loss = np.array([0.1, 0.3, 0.9, 0.2, 0.4, np.nan])
+    orders = extremes(selected, loss)
+    assert orders["most"].tolist() == [3, 2, 0, 4, 1, 5]
+    assert orders["least"].tolist() == [1, 4, 5, 0, 2, 3]
+    assert orders["hardest"].tolist() == [2, 4, 1, 3, 0, 5]
+
+
+def test_a_large_image_is_shown_small_and_a_small_one_as_it_is():
+    data = few_digits()
+    small = portraits(data, np.array([3, 0]))
+    assert small.shape == (2, 8, 8, 1)
+    assert small[0, :, :, 0].tolist() == data.train_images[3, 0].tolist()
+    images = torch.zeros(2, 3, 64, 64, dtype=torch.uint8)
+    images[1, 2, :2, :2] = torch.tensor([[10, 20], [30, 40]], dtype=torch.uint8)
+    two = replace(blank_data(3, 64), train_images=images)
+    large = portraits(two, np.array([1]))
+    assert large.shape == (1, 32, 32, 3)
+    assert large[0, 0, 0].tolist() == [0, 0, 25]
+    assert large.sum() == 25
+
+
+def test_a_finished_run_has_its_examples_beside_its_record(tmp_path):
+    plans = [fixture_plan(arm, epochs=2, evaluations=2) for arm in ("traditional", "top-k")]
+    runs = run_plans(plans, few_digits(), tmp_path, command="", watch=lambda *_: None, follows=True)
+    one, other = (read_examples(run.path) for run in runs)
+    assert one.class_name == few_digits().class_names
+    assert len(one.cdf_progress) == 2
+    assert set(one.life_index) <= set(one.portrait_index)
+    assert len(set(one.life_index) & set(other.life_index)) >= 32
+    for name in ("most", "least"):
+        first = extremes(other.selected, other.loss_mean)[name][:EXTREMES]
+        assert set(first) <= set(other.portrait_index)
+    sizes = [examples_path(run.path).stat().st_size for run in runs]
+    assert max(sizes) < 40_000
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_examples_are_followed_only_where_that_is_asked_for(tmp_path):
+    plan = fixture_plan("traditional", epochs=1, evaluations=1)
+    [run] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
+    assert read_examples(run.path) is None

@@ -1,0 +1,57 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.records.lines import decode, encode
+
+SPELT = {"NaN", "Infinity", "-Infinity"}
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text().filter(lambda s: s not in SPELT),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES))
+def test_whatever_is_written_is_one_line_of_strict_json_and_read_back(entry):
+    line = encode(entry)
+    assert line.index(b"\n") == len(line) - 1
+    json.loads(line, parse_constant=pytest.fail)
+    assert repr(decode(line)) == repr(entry)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    entry = {"a": np.float32(0.5), "b": np.int64(3), "c": torch.tensor(2.0), "d": np.float64("nan")}
+    read = decode(encode(entry))
+    assert (read["a"], read["b"], read["c"]) == (0.5, 3, 2.0)
+    assert math.isnan(read["d"])
+
+
+def test_sorted_lines_do_not_depend_on_the_order_of_keys():
+    assert encode({"a": 1, "b": {"x": 1, "y": 2}}, sort=True) == encode(
+        {"b": {"y": 2, "x": 1}, "a": 1}, sort=True
+    )
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", np.zeros(2), torch.zeros(2)])
+def test_what_json_cannot_hold_is_refused_by_name(value):
+    with pytest.raises(sb.RecordError, match=type(value).__name__):
+        encode({"a": [value]})
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[1]", b"3", b'{"a": NaN}', b"\xff\xfe", b"[" * 100_000, b"\0\0\0"]
+)
+def test_what_is_no_line_is_refused(line):
+    with pytest.raises(ValueError, match=r"."):
+        decode(line)

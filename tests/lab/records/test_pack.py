@@ -1,0 +1,102 @@
+"""Records in one compressed file."""
+
+import lzma
+
+import pytest
+from fixture_runs import fixture_header, fixture_point
+
+import selective_backprop as sb
+from selective_backprop.lab.records.pack import PACK, pack, unpack_into
+from selective_backprop.lab.records.schema import (
+    is_recorded,
+    pack_finished,
+    read_run,
+    read_runs,
+    record_path,
+    record_paths,
+)
+from selective_backprop.lab.records.writer import RunWriter
+
+
+def record(folder, arm="traditional", seed=0, error=5.0, **options):
+    with RunWriter.open(folder, fixture_header(arm, seed), **options) as writer:
+        writer.point(fixture_point(error=error))
+        writer.end({"updates": 1})
+    return writer.path
+
+
+@pytest.fixture
+def packed(tmp_path):
+    files = [record(tmp_path, seed=seed) for seed in range(3)]
+    contents = {file.name: file.read_bytes() for file in files}
+    pack(files)
+    return tmp_path, contents
+
+
+def test_what_is_packed_is_read_as_before_and_has_no_files_of_its_own(tmp_path):
+    paths = [record(tmp_path, seed=seed) for seed in range(3)]
+    before = read_runs(tmp_path)
+    pack(record_paths(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [PACK]
+    assert read_runs(tmp_path) == before
+    assert all(is_recorded(path) for path in paths)
+    assert read_run(paths[1]).header.seed == 1
+
+
+def test_unpacked_records_are_the_same_byte_for_byte(packed, tmp_path):
+    folder, contents = packed
+    files = unpack_into(tmp_path / "out", folder / PACK)
+    assert {file.name: file.read_bytes() for file in files} == contents
+    assert (folder / PACK).exists()
+
+
+def test_nothing_that_is_there_is_overwritten(packed, tmp_path):
+    folder, contents = packed
+    (tmp_path / "out").mkdir()
+    there = tmp_path / "out" / min(contents)
+    there.write_text("mine")
+    with pytest.raises(sb.RecordError, match=there.name):
+        unpack_into(tmp_path / "out", folder / PACK)
+    assert [each.read_text() for each in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_a_pack_grows_and_a_run_again_takes_the_place_of_the_old(packed):
+    folder, _ = packed
+    with pytest.raises(sb.RecordError, match="already holds this run"):
+        record(folder, seed=1)
+    again = record(folder, seed=1, error=3.0, replace=True)
+    assert read_run(again).points[-1].test_error == 3.0
+    pack([again, record(folder, seed=7)])
+    assert [run.header.seed for run in read_runs(folder)] == [0, 1, 2, 7]
+    assert read_run(again).points[-1].test_error == 3.0
+
+
+def test_a_pack_that_is_damaged_is_named_and_left_alone(packed):
+    folder, _ = packed
+    path = folder / PACK
+    path.write_bytes(path.read_bytes()[:-20])
+    fresh = folder / "elsewhere"
+    with pytest.raises(sb.RecordError, match=PACK):
+        read_runs(folder)
+    loose = record(fresh).rename(folder / record_path(folder, fixture_header(seed=9)).name)
+    before = path.read_bytes()
+    with pytest.raises(sb.RecordError, match=PACK):
+        pack([loose])
+    assert loose.exists()
+    assert path.read_bytes() == before
+
+
+def test_only_what_is_finished_is_packed(tmp_path):
+    record(tmp_path, seed=0)
+    with RunWriter.open(tmp_path, fixture_header(seed=1)) as unfinished:
+        unfinished.point(fixture_point())
+    assert pack_finished(tmp_path) == 1
+    assert unfinished.path.exists()
+    assert [run.finished for run in read_runs(tmp_path)] == [True, False]
+    assert pack_finished(tmp_path) == 0
+
+
+def test_any_tool_that_knows_xz_reads_a_pack(packed):
+    folder, contents = packed
+    lines = lzma.decompress((folder / PACK).read_bytes())
+    assert lines == b"".join(contents[name] for name in sorted(contents))

@@ -1,0 +1,120 @@
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from selective_backprop.lab.records import provenance
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A git checkout that holds a package; `code_version` believes it runs from there."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    package = tmp_path / "checkout" / "src" / "package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
+    monkeypatch.setattr(provenance, "_package_version", lambda: "1.2.3")
+    provenance.code_version.cache_clear()
+    yield package
+    provenance.code_version.cache_clear()
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=fixture", "-c", "user.email=fixture@example.com"]
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def commit(package):
+    git(package, "init", "--quiet")
+    git(package, "add", ".")
+    git(package, "commit", "--quiet", "--no-verify", "-m", "fixture")
+    return git(package, "rev-parse", "HEAD")
+
+
+def test_a_clean_checkout_is_its_commit(checkout):
+    head = commit(checkout)
+    assert provenance.code_version() == f"git {head[:12]}"
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "novel.py"])
+def test_changed_and_new_files_are_uncommitted_changes(checkout, name):
+    head = commit(checkout)
+    (checkout / name).write_text("x = 1\n")
+    assert provenance.code_version() == f"git {head[:12]} + uncommitted changes"
+
+
+def test_changes_outside_the_package_are_none_of_its_business(checkout):
+    head = commit(checkout)
+    (checkout.parent / "notes.txt").write_text("x")
+    assert provenance.code_version() == f"git {head[:12]}"
+
+
+def test_a_package_installed_inside_somebodys_checkout_has_its_own_version(checkout):
+    outer = checkout.parents[1]
+    (outer / ".gitignore").write_text("src\n")
+    git(outer, "init", "--quiet")
+    git(outer, "add", ".gitignore")
+    git(outer, "commit", "--quiet", "--no-verify", "-m", "fixture")
+    assert provenance.code_version() == "1.2.3"
+
+
+def test_a_git_hooks_environment_does_not_mislead(checkout, monkeypatch, tmp_path):
+    head = commit(checkout)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert provenance.code_version() == f"git {head[:12]}"
+
+
+def test_without_git_it_is_the_packages_version(checkout, monkeypatch):
+    commit(checkout)
+    monkeypatch.setenv("PATH", "")
+    assert provenance.code_version() == "1.2.3"
+
+
+def test_a_package_that_is_not_installed_has_an_unknown_version(monkeypatch):
+    monkeypatch.setattr(provenance, "DISTRIBUTION", "no-such-distribution")
+    assert provenance.versions()["selective_backprop"] == "unknown"
+
+
+def test_versions_are_those_of_what_is_running():
+    found = provenance.versions()
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["torch"] == torch.__version__
+
+
+def test_hardware_says_what_decides_speed_and_names_no_machine():
+    found = provenance.hardware()
+    assert found["threads"] == torch.get_num_threads()
+    assert found["cores"] >= 1
+    assert found["cpu"]
+    assert found["memory_gib"] is None or found["memory_gib"] > 0
+    text = str(found)
+    assert socket.gethostname() not in text
+    assert str(Path.home()) not in text
+
+
+def test_a_machine_that_tells_nothing_is_described_all_the_same(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("os.sysconf", refuse)
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "")
+    monkeypatch.setattr(sys, "platform", "linux")
+    found = provenance.hardware()
+    assert (found["cpu"], found["memory_gib"]) == ("unknown", None)
+
+
+def test_a_mac_is_asked_for_its_processor(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(provenance, "_ask", lambda *command: f"told by {command[0]}")
+    assert provenance.hardware()["cpu"] == "told by sysctl"

@@ -1,0 +1,203 @@
+import math
+from dataclasses import MISSING, asdict, fields, replace
+
+import pytest
+from fixture_runs import fixture_header, fixture_point
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.records.lines import encode
+from selective_backprop.lab.records.schema import (
+    SCHEMA,
+    Header,
+    Point,
+    read_run,
+    read_runs,
+    record_path,
+)
+
+KINDS = {float: st.floats(), int: st.integers(0, 2**62)}
+POINTS = st.builds(
+    Point,
+    phases=st.dictionaries(st.text(), st.floats()).filter(
+        lambda phases: not {"NaN", "Infinity", "-Infinity"} & set(phases)
+    ),
+    **{field.name: KINDS[field.type] for field in fields(Point) if field.name != "phases"},
+)
+
+
+def lines_of(header=None, points=(), end=True):
+    header = header or fixture_header()
+    lines = [encode({"kind": "run", "schema": SCHEMA, **vars(header)})]
+    lines += [encode({"kind": "point", **asdict(point)}) for point in points]
+    return [*lines, encode({"kind": "end", "status": "finished", "meters": {}})] if end else lines
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(*lines, name="a.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(b"".join(lines))
+        return path
+
+    return to_file
+
+
+@given(points=st.lists(POINTS, max_size=3))
+def test_points_are_read_as_they_were_written(points, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "points.jsonl"
+    path.write_bytes(b"".join(lines_of(points=points)))
+    assert repr(list(read_run(path).points)) == repr(points)
+
+
+def test_numbers_that_are_not_finite_are_read_back_as_such(write):
+    lost = fixture_point(test_loss=math.nan, train_loss=math.inf, rate=-math.inf)
+    (point,) = read_run(write(*lines_of(points=[lost]))).points
+    assert math.isnan(point.test_loss)
+    assert (point.train_loss, point.rate) == (math.inf, -math.inf)
+
+
+def test_a_whole_number_where_a_float_belongs_is_a_float(write):
+    line = encode({"kind": "point", **asdict(fixture_point()), "cost": 3})
+    (point,) = read_run(write(lines_of()[0], line)).points
+    assert isinstance(point.cost, float)
+
+
+def test_header_end_and_path_are_read(write):
+    header = fixture_header("some arm", 7)
+    path = write(*lines_of(header))
+    run = read_run(path)
+    assert run.header == header
+    assert run.end == {"status": "finished", "meters": {}}
+    assert (run.finished, run.path, run.name) == (True, path, "a.jsonl")
+
+
+def test_a_header_may_say_of_what_file_the_model_is_and_need_not(write):
+    header = fixture_header(model_file="0123456789abcdef")
+    assert read_run(write(*lines_of(header))).header == header
+    told = encode({"kind": "run", "schema": SCHEMA, **vars(header), "model_file": 7})
+    with pytest.raises(sb.RecordError, match="model_file is 7, expected str"):
+        read_run(write(told))
+
+
+def test_a_run_without_end_or_with_another_status_is_unfinished(write):
+    assert not read_run(write(*lines_of(end=False))).finished
+    failed = encode({"kind": "end", "status": "interrupted"})
+    assert not read_run(write(lines_of()[0], failed)).finished
+
+
+@given(data=st.data())
+def test_a_file_cut_anywhere_after_its_header_is_read_up_to_its_last_whole_line(
+    data, tmp_path_factory
+):
+    points = [fixture_point(0.5), fixture_point(1.0)]
+    lines = lines_of(points=points)
+    content = b"".join(lines)
+    cut = data.draw(st.integers(len(lines[0]), len(content) - 1))
+    path = tmp_path_factory.getbasetemp() / "cut.jsonl"
+    path.write_bytes(content[:cut])
+    run = read_run(path)
+    whole = content[:cut].count(b"\n") - 1
+    assert run.points == tuple(points[:whole])
+    assert not run.finished
+
+
+def test_zeros_that_a_power_cut_leaves_behind_are_a_line_cut_off(write):
+    assert read_run(write(*lines_of(end=False), b"\0" * 512)).points == ()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind": "run", "sch'])
+def test_a_file_without_header_is_refused_by_name(write, content):
+    with pytest.raises(sb.RecordError, match=r"a\.jsonl: no header"):
+        read_run(write(content))
+
+
+@pytest.mark.parametrize("garbage", [b"garbage\n", b"\n", b"[]\n", b"\xff\n", b'{"kind": NaN}\n'])
+def test_garbage_before_the_last_line_is_refused_with_file_and_line(write, garbage):
+    header, *rest = lines_of(points=[fixture_point()])
+    with pytest.raises(sb.RecordError, match=r"a\.jsonl, line 2"):
+        read_run(write(header, garbage, *rest))
+
+
+def test_another_schema_is_refused(write):
+    line = encode({"kind": "run", "schema": 1, **vars(fixture_header())})
+    with pytest.raises(sb.RecordError, match="line 1: schema 1, this version reads schema 2"):
+        read_run(write(line))
+
+
+def test_a_first_line_of_another_kind_is_refused(write):
+    with pytest.raises(sb.RecordError, match="line 1: kind is 'point', expected 'run'"):
+        read_run(write(encode({"kind": "point"})))
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Header) if field.default is MISSING]
+)
+def test_a_header_that_lacks_something_is_refused(write, name):
+    entry = {"kind": "run", "schema": SCHEMA, **vars(fixture_header())}
+    del entry[name]
+    with pytest.raises(sb.RecordError, match=f"line 1: {name} is None"):
+        read_run(write(encode(entry)))
+
+
+@pytest.mark.parametrize("value", ["five", None, True, [1.0], 10**400])
+@pytest.mark.parametrize("name", [field.name for field in fields(Point)])
+def test_a_point_that_holds_something_else_is_refused(write, name, value):
+    line = encode({"kind": "point", **asdict(fixture_point()), name: value})
+    with pytest.raises(sb.RecordError, match=f"line 2: {name} is"):
+        read_run(write(lines_of()[0], line))
+
+
+def test_a_counter_counts_in_whole_numbers(write):
+    line = encode({"kind": "point", **asdict(fixture_point()), "updates": 1.5})
+    with pytest.raises(sb.RecordError, match=r"updates is 1\.5"):
+        read_run(write(lines_of()[0], line))
+
+
+def test_lines_of_another_kind_or_after_the_end_are_refused(write):
+    lines = lines_of()
+    with pytest.raises(sb.RecordError, match="kind is 'pint'"):
+        read_run(write(lines[0], encode({"kind": "pint"})))
+    with pytest.raises(sb.RecordError, match="line 3: something follows the end"):
+        read_run(write(*lines, encode({"kind": "point", **asdict(fixture_point())})))
+
+
+def test_a_missing_record_or_folder_is_refused_by_name(tmp_path):
+    with pytest.raises(sb.RecordError, match=r"nowhere\.jsonl: there is no such record"):
+        read_run(tmp_path / "nowhere.jsonl")
+    with pytest.raises(sb.RecordError, match="nowhere: no such folder"):
+        read_runs(tmp_path / "nowhere")
+
+
+def test_a_folder_gives_its_records_in_order_of_name_and_nothing_else(write, tmp_path):
+    for seed, name in enumerate(["b.jsonl", "a.jsonl"]):
+        write(*lines_of(fixture_header(seed=seed)), name=name)
+    for other in ["c.jsonl.partial", "c.jsonl.new", "notes.txt"]:
+        write(b"no record", name=other)
+    assert [run.header.seed for run in read_runs(tmp_path)] == [1, 0]
+    assert read_runs(str(tmp_path)) == read_runs(tmp_path)
+
+
+def test_a_run_has_one_file_and_another_run_another(tmp_path):
+    header = fixture_header("stale sb/2", 3)
+    path = record_path(tmp_path, header)
+    assert path.parent == tmp_path
+    assert path.name.startswith("stale_sb_2-seed3-")
+    assert path == record_path(tmp_path, replace(header, started="later", code_version="other"))
+    others = [
+        fixture_header("stale sb/2", 4),
+        fixture_header("stale sb_2", 3),
+        replace(header, identity=header.identity | {"evaluations": 5}),
+    ]
+    assert len({path, *(record_path(tmp_path, other) for other in others)}) == 4
+
+
+def test_a_header_made_here_says_what_ran(tmp_path):
+    identity = {"strategy": {"name": "a"}, "seed": 1}
+    header = Header.here(identity, {"data": "d"}, device="cpu", command="c")
+    assert (header.config, header.arm, header.seed, header.command) == ({"data": "d"}, "a", 1, "c")
+    assert set(header.versions) >= {"python", "torch", "numpy", "selective_backprop"}
+    assert header.hardware["cores"] >= 1
+    assert header.code_version
+    assert header.started.endswith("+00:00")

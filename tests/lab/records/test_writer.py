@@ -1,0 +1,133 @@
+import os
+
+import pytest
+from fixture_runs import fixture_header, fixture_point
+
+import selective_backprop as sb
+from selective_backprop.lab.records.schema import read_run, read_runs
+from selective_backprop.lab.records.writer import RunWriter
+
+HEADER = fixture_header()
+
+
+def record(folder, points, *, end, **options):
+    with RunWriter.open(folder, HEADER, **options) as writer:
+        for point in points:
+            writer.point(point)
+        if end:
+            writer.end({"peak_memory": 1.5})
+    return writer.path
+
+
+def test_what_is_recorded_is_read_back(tmp_path):
+    points = [fixture_point(0.5), fixture_point(1.0)]
+    run = read_run(record(tmp_path / "deep" / "er", points, end=True))
+    assert run.header == HEADER
+    assert run.points == tuple(points)
+    assert run.finished
+    assert run.end["meters"] == {"peak_memory": 1.5}
+
+
+def test_every_line_is_on_the_disk_when_the_writer_returns(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with RunWriter.open(tmp_path, HEADER) as writer:
+        for number in range(3):
+            before = len(synced)
+            writer.point(fixture_point())
+            assert len(synced) == before + 1
+            assert len(read_run(writer.path).points) == number + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
+def test_a_process_that_dies_leaves_a_record_that_can_be_read(tmp_path):
+    child = os.fork()
+    if child == 0:
+        RunWriter.open(tmp_path, HEADER).point(fixture_point(0.5))
+        os._exit(9)  # nothing is flushed, closed or cleaned up
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    (run,) = read_runs(tmp_path)
+    assert run.points == (fixture_point(0.5),)
+    assert not run.finished
+
+
+def test_leaving_by_an_error_leaves_the_run_unfinished(tmp_path):
+    def interrupted():
+        with RunWriter.open(tmp_path, HEADER) as writer:
+            writer.point(fixture_point())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    (run,) = read_runs(tmp_path)
+    assert not run.finished
+    assert len(run.points) == 1
+
+
+def test_a_finished_record_is_not_overwritten(tmp_path):
+    path = record(tmp_path, [fixture_point()], end=True)
+    before = path.read_bytes()
+    with pytest.raises(sb.RecordError, match="already holds this run, finished"):
+        RunWriter.open(tmp_path, HEADER)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_finished_record_that_is_replaced_on_request_is_kept_aside(tmp_path):
+    path = record(tmp_path, [fixture_point()], end=True)
+    before = path.read_bytes()
+    record(tmp_path, [], end=True, replace=True)
+    assert path.with_name(path.name + ".replaced").read_bytes() == before
+    assert read_run(path).points == ()
+
+
+def test_unfinished_records_make_room_and_are_all_kept(tmp_path):
+    contents = []
+    for count in range(3):
+        path = record(tmp_path, [fixture_point()] * count, end=False)
+        contents.append(path.read_bytes())
+    path = record(tmp_path, [], end=True)
+    kept = [path.with_name(path.name + suffix) for suffix in (".partial", ".partial2", ".partial3")]
+    assert [file.read_bytes() for file in kept] == contents
+    assert [run.finished for run in read_runs(tmp_path)] == [True]
+
+
+def test_a_record_that_cannot_be_read_is_kept_aside_too(tmp_path):
+    path = record(tmp_path, [], end=False)
+    path.write_bytes(b"garbage\n")
+    record(tmp_path, [], end=True)
+    assert path.with_name(path.name + ".partial").read_bytes() == b"garbage\n"
+
+
+def test_a_record_never_exists_without_its_header(tmp_path, monkeypatch):
+    def die(*_):
+        raise OSError("died")
+
+    # The header is written, but the machine dies before the file has its name.
+    monkeypatch.setattr("pathlib.Path.replace", die)
+    with pytest.raises(OSError, match="died"):
+        RunWriter.open(tmp_path, HEADER)
+    monkeypatch.undo()
+    assert read_runs(tmp_path) == []
+    assert read_run(record(tmp_path, [], end=True)).finished
+
+
+def test_a_full_disk_leaves_no_half_line_in_front_of_the_next(tmp_path, monkeypatch):
+    with RunWriter.open(tmp_path, HEADER) as writer:
+
+        def fail(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space"):
+            writer.point(fixture_point(0.25))
+        monkeypatch.undo()
+        writer.point(fixture_point(0.5))
+    assert read_run(writer.path).points == (fixture_point(0.5),)
+
+
+def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(tmp_path):
+    with pytest.raises(sb.RecordError, match="object"):
+        RunWriter.open(tmp_path, fixture_header(config={"strategy": object()}))
+    assert list(tmp_path.iterdir()) == []

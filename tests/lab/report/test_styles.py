@@ -1,0 +1,91 @@
+import math
+from itertools import combinations
+
+from fixture_runs import fixture_run
+
+from selective_backprop.lab.analysis.grouping import gather
+from selective_backprop.lab.report.styles import (
+    PHASE_COLOURS,
+    PHASES,
+    aside,
+    phases_of,
+    span,
+    styles,
+)
+from selective_backprop.lab.strategies import ARMS
+
+
+def look(*names):
+    return styles(gather([fixture_run(name) for name in names]).arms)
+
+
+def test_an_arm_has_its_colour_whoever_else_is_there():
+    alone, among = look("selective-backprop"), look("traditional", "auto", "selective-backprop")
+    assert alone["selective-backprop"].colour == among["selective-backprop"].colour
+
+
+def test_arms_are_told_apart_by_colour():
+    arms = look("traditional", "random-backprop", "random-scored", "selective-backprop", "a", "b")
+    for one, other in combinations(arms.values(), 2):
+        assert one.colour != other.colour
+
+
+def test_every_arm_there_is_has_a_colour_of_its_own():
+    alone = {name: look(name)[name].colour for name in ARMS}
+    together = {name: style.colour for name, style in look(*ARMS).items()}
+    assert alone.items() <= {**together}.items()
+    assert len(set(together.values())) == len(ARMS)
+
+
+def test_more_arms_than_colours_are_drawn_all_the_same():
+    assert len(look(*(f"arm{i}" for i in range(20)))) == 20
+
+
+def test_lengths_of_an_arm_share_its_colour_and_differ_in_dashes():
+    runs = [fixture_run(config={"epochs": epochs}, cost=float(epochs)) for epochs in (3, 10)]
+    long, short = styles(gather(runs).arms).values()
+    assert long.colour == short.colour
+    assert (long.dash, short.dash) == ("solid", "dash")
+
+
+def test_a_faded_colour_is_the_same_colour():
+    style = look("traditional")["traditional"]
+    red, green, blue = (int(style.colour[i : i + 2], 16) for i in (1, 3, 5))
+    assert style.faded(0.5) == f"rgba({red},{green},{blue},0.5)"
+
+
+def test_phases_come_in_the_order_of_the_work_and_none_is_lost():
+    assert phases_of([{"step": 1.0, "novel": 1.0}, {"load": 1.0}]) == ("load", "step", "novel")
+    assert set(PHASES) == set(PHASE_COLOURS)
+
+
+def test_phases_that_took_no_time_are_left_out():
+    assert phases_of([{"load": 1.0, "score": 0.0}, {"score": 0.0}]) == ("load",)
+
+
+def test_points_of_equal_cost_stand_beside_each_other_in_the_order_of_arms():
+    places = [aside([5.0, 10.0], position, 3) for position in range(3)]
+    assert places[1] == [5.0, 10.0]
+    assert places[0][1] < places[1][1] < places[2][1]
+    assert places[2][1] - places[0][1] < 0.5
+
+
+def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():
+    assert span([9.0, 5.0, math.nan]).linear == (4.76, 9.24)
+    shown = span([9.0, 5.0], [1.0, 12.0])
+    assert (shown.low, shown.high) == (2.5, 12.0)
+    assert span([math.nan]) is None
+
+
+def test_an_axis_is_logarithmic_by_the_means_where_it_can_be():
+    assert span([50.0, 5.0]).wide
+    assert not span([9.0, 5.0], [0.1, 100.0]).wide
+    assert span([9.0, 5.0]).positive
+    assert not span([9.0, 0.0]).positive
+    assert not span([9.0, 0.0]).wide
+
+
+def test_an_axis_of_equal_errors_has_a_height():
+    for error in (0.0, 5.0):
+        low, high = span([error, error]).linear
+        assert 0 <= low <= error < high

@@ -1,0 +1,144 @@
+import resource
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fixture_lab import Clock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selective_backprop.lab import meter as metering
+from selective_backprop.lab.meter import PHASES, Meter, Price
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@given(
+    examples=st.integers(1, 10**6),
+    batches=st.lists(st.integers(0, 1000), max_size=20),
+    scored=st.integers(0, 10**9),
+)
+def test_cost_counts_scoring_once_and_training_three_times_in_passes_over_the_data(
+    examples, batches, scored
+):
+    meter = Meter(examples, CPU)
+    for rows in batches:
+        meter.updated(rows)
+    assert (meter.updates, meter.trained) == (len(batches), sum(batches))
+    assert meter.cost(scored) * 3 * examples == pytest.approx(scored + 3 * sum(batches))
+
+
+def test_a_pass_of_traditional_training_costs_one():
+    meter = Meter(100, CPU)
+    for _ in range(4):
+        meter.updated(25)
+    assert meter.cost(scored=0) == 1.0
+
+
+@given(
+    rows=st.integers(0, 1000),
+    scored=st.integers(0, 1000),
+    checked=st.integers(0, 1000),
+    score=st.floats(0.0, 2.0),
+    learn=st.floats(0.0, 6.0),
+    prepared=st.floats(0.0, 10.0),
+)
+def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost(
+    rows, scored, checked, score, learn, prepared
+):
+    meter = Meter(100, CPU)
+    assert (meter.prepared, meter.price) == (0.0, Price(score=1.0, learn=0.0))
+    meter.updated(rows)
+    meter.prepared, meter.price = prepared, Price(score, learn)
+    expected = prepared + (scored * score + 3 * rows + learn * rows) / 300
+    assert meter.cost(scored) == pytest.approx(expected)
+    # a check is a forward of the model itself, whatever the scorer costs
+    assert meter.cost(scored, checked) == pytest.approx(expected + checked / 300)
+
+
+def test_every_phase_is_told_and_together_they_are_all_the_seconds(clock):
+    meter = Meter(1, CPU)
+    assert meter.phases == dict.fromkeys(PHASES, 0.0)
+    meter.start()
+    clock.tick()
+    with meter.stopwatch.phase("forward"):
+        clock.tick()
+        with meter.stopwatch.phase("score"):
+            clock.tick()
+            clock.tick()
+    meter.stop()
+    expected = dict.fromkeys(PHASES, 0.0) | {"other": 1.0, "forward": 1.0, "score": 2.0}
+    assert meter.phases == expected
+    assert meter.seconds == 4.0
+
+
+def test_nothing_is_counted_between_stop_and_start(clock):
+    meter = Meter(1, CPU)
+    for _ in range(3):
+        clock.now += 100.0
+        meter.start()
+        clock.tick()
+        meter.stop()
+    clock.now += 100.0
+    assert meter.seconds == 3.0
+
+
+def test_cpu_seconds_are_this_process_s_and_stand_still_with_the_meter(monkeypatch):
+    process = SimpleNamespace(now=5.0)
+    monkeypatch.setattr(metering, "time", SimpleNamespace(process_time=lambda: process.now))
+    meter = Meter(1, CPU)
+    process.now += 1.0
+    assert meter.cpu_seconds == 0.0
+    meter.start()
+    process.now += 2.0
+    assert meter.cpu_seconds == 2.0
+    meter.stop()
+    process.now += 4.0
+    meter.stop()
+    assert meter.cpu_seconds == 2.0
+    meter.start()
+    process.now += 8.0
+    assert meter.cpu_seconds == 10.0
+
+
+@pytest.mark.parametrize(("system", "bytes_"), [("linux", 3 * 1024), ("darwin", 3)])
+def test_peak_memory_is_in_bytes_whatever_the_system_counts_in(monkeypatch, system, bytes_):
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=3))
+    meter = Meter(1, CPU)
+    meter.start()
+    meter.stop()
+    assert meter.peak_memory == bytes_
+
+
+def test_a_system_without_a_resource_module_is_metered_all_the_same(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    meter = Meter(1, CPU)
+    meter.start()
+    meter.stop()
+    assert meter.peak_memory == 0
+
+
+def test_on_a_gpu_the_peak_is_the_highest_of_a_run_s_own_turns(monkeypatch):
+    gpu = torch.device("cuda", 0)
+    allocated = SimpleNamespace(peak=0)
+    for name, stand_in in {
+        "synchronize": lambda device: None,
+        "reset_peak_memory_stats": lambda device: setattr(allocated, "peak", 0),
+        "max_memory_allocated": lambda device: allocated.peak,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    meter = Meter(1, gpu)
+    for own in (30, 70, 50):
+        meter.start()
+        allocated.peak = max(allocated.peak, own)
+        meter.stop()
+        allocated.peak = max(allocated.peak, 99)  # another run's turn
+    assert meter.peak_memory == 70

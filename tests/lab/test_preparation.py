@@ -1,0 +1,181 @@
+"""What some arms need before they train: made as said, and from the right examples."""
+
+import pytest
+import torch
+from fixture_lab import EXAMPLES, few_digits, fixture_plan, name_model
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import selective_backprop as sb
+from selective_backprop.lab import preparation as outfits
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.preparation import (
+    Task,
+    forward_operations,
+    proxy_outfit,
+    pruned_outfit,
+    reference_outfit,
+)
+
+CPU = torch.device("cpu")
+PLAIN = {"augmentation": Augmentation()}
+
+
+def task(*, epochs=2.0, seed=0, data=None, **plan):
+    recipe = fixture_plan(**plan).recipe
+    return Task(recipe, few_digits() if data is None else data, seed, epochs, CPU)
+
+
+class Memory(nn.Module):
+    """A net that learns nothing, but remembers every image that it trained on."""
+
+    def __init__(self, channels, classes, side):
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(()))
+        self.seen = set()
+
+    def forward(self, images):
+        pixels = images.flatten(1)
+        keys = [tuple(row) for row in pixels.tolist()]
+        if self.training:
+            self.seen.update(keys)
+        logits = pixels[:, 24:34].clone()
+        logits[[key in self.seen for key in keys], 0] += 1000.0
+        return logits + 0.0 * self.scale
+
+
+def plain_images(data):
+    return torch.cat(
+        [images for images, _ in make_loader(data, batch_size=64, seed=0, shuffle=False)]
+    )
+
+
+def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(monkeypatch):
+    data, models = few_digits(), []
+
+    def memory(*shape):
+        models.append(Memory(*shape))
+        return models[-1]
+
+    model = name_model(monkeypatch, "memory", memory)
+    outfit = reference_outfit(task(model=model, recipe=PLAIN), share=1 / 2)
+    unseen = cross_entropy(
+        plain_images(data).flatten(1)[:, 24:34], data.train_labels, reduction="none"
+    )
+    assert torch.allclose(outfit.reference.losses, unseen)
+    # though the two models together trained on all of them
+    assert len(models) == 2
+    assert [len(model.seen) for model in models] == [EXAMPLES / 2, EXAMPLES / 2]
+    assert len(models[0].seen | models[1].seen) == EXAMPLES
+
+
+def test_which_half_an_example_is_in_follows_the_seed():
+    one, again, other = (
+        reference_outfit(task(seed=seed, model="tiny_cnn"), share=1 / 2) for seed in (0, 0, 1)
+    )
+    assert one.reference == again.reference != other.reference
+
+
+# Two epochs; of the halves, each of two batches, a quarter of a run is one batch of 64.
+@pytest.mark.parametrize(("share", "passes"), [(1 / 2, 1.0), (1 / 4, 1 / 2), (1e-6, 1 / 2)])
+def test_a_reference_costs_what_both_halves_trained_and_a_look_at_everything(share, passes):
+    assert reference_outfit(task(), share=share).cost == pytest.approx(passes + 1 / 3)
+
+
+@pytest.mark.parametrize("keep", [0.8, 0.9, 1.0])
+def test_pruning_keeps_the_share_that_scores_highest(keep):
+    outfit = pruned_outfit(task(), keep=keep, models=2, share=1 / 2)
+    subset = outfit.subset
+    assert len(subset) == round(keep * EXAMPLES)
+    kept = subset.scores[subset.mask()]
+    left = subset.scores[~subset.mask()]
+    assert not len(left) or kept.min() >= left.max()
+    assert outfit.price == outfits.Price()
+
+
+@pytest.mark.parametrize(("models", "share"), [(1, 1 / 2), (3, 1 / 2), (2, 1 / 4)])
+@pytest.mark.parametrize(("gradients", "look"), [(False, 1 / 3), (True, 1.0)])
+def test_pruning_costs_what_the_young_models_trained_and_a_look_by_each(
+    models, share, gradients, look
+):
+    outfit = pruned_outfit(task(), keep=0.9, models=models, share=share, gradients=gradients)
+    assert outfit.cost == pytest.approx(models * (2 * share + look))
+    assert outfit.cost == outfit.subset.cost
+    assert ("GraNd" if gradients else "EL2N") in outfit.subset.source
+
+
+def test_young_models_are_trained_and_differ_from_one_another_and_from_the_run_s_own():
+    made = task()
+    run = make_model(made.recipe.model, made.data, seed=0)
+    young = [made.model(0), made.model(1), task(seed=1).model(0)]
+    firsts = [next(model.parameters()) for model in (run, *young)]
+    pairs = [(one, other) for n, one in enumerate(firsts) for other in firsts[n + 1 :]]
+    assert not any(torch.equal(*pair) for pair in pairs)
+    before = firsts[1].detach().clone()
+    assert made.train(young[0], 0, epochs=1.0) == 1.0
+    assert not torch.equal(before, firsts[1])
+
+
+def test_el2n_scores_fall_as_the_young_models_learn():
+    young, old = (
+        pruned_outfit(task(epochs=epochs), keep=1.0, models=1, share=1 / 2).subset.scores.mean()
+        for epochs in (1.0, 30.0)
+    )
+    assert old < 0.6 * young
+
+
+def test_training_for_a_part_of_an_epoch_counts_the_rows_of_its_batches():
+    made = task(data=few_digits(200))  # three batches of 64, and one of 8
+    trained = [made.train(made.model(0), 0, epochs=epochs) for epochs in (1e-9, 0.5, 1.0, 1.25)]
+    assert trained == [64 / 200, 128 / 200, 1.0, 264 / 200]
+
+
+def test_a_young_model_goes_through_the_whole_schedule_of_learning_rates(monkeypatch):
+    made, asked = task(), []
+    recipe = type(made.recipe)
+    answer = recipe.learning_rate_at
+    monkeypatch.setattr(
+        recipe, "learning_rate_at", lambda self, at: asked.append(at) or answer(self, at)
+    )
+    made.train(made.model(0), 0, epochs=1.5)
+    assert asked == [step / 6 for step in range(1, 7)]
+
+
+def by_hand(width, channels, classes, side):
+    """Multiplications and additions of the small convolutional net, biases left out."""
+    areas = side**2, (side // 2) ** 2, (side // 4) ** 2
+    convolutions = (
+        areas[0] * width * 9 * channels
+        + areas[1] * 2 * width * 9 * width
+        + areas[2] * 2 * width * 9 * 2 * width
+    )
+    return 2 * (convolutions + 2 * width * classes)
+
+
+def test_a_proxy_is_priced_at_its_operations_over_the_model_s():
+    data = few_digits()
+    tiny, small = (by_hand(width, 1, 10, 8) for width in (8, 32))
+    for name, operations in (("tiny_cnn", tiny), ("small_cnn", small)):
+        assert forward_operations(make_model(name, data, seed=0), data) == operations
+    price = proxy_outfit(task(model="small_cnn")).price
+    assert price.score == pytest.approx(tiny / small)
+    assert price.learn == pytest.approx(3 * tiny / small)
+    assert price.score < 0.1
+
+
+def test_a_proxy_begins_anew_each_time_with_the_recipe_s_optimiser_at_a_fifth_of_its_rate():
+    outfit = proxy_outfit(task(recipe={"learning_rate": 0.5, "momentum": 0.3}))
+    one, other = outfit.make_proxy(), outfit.make_proxy()
+    assert one is not other
+    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+    [group] = outfit.make_optimizer(one.parameters()).param_groups
+    assert (group["lr"], group["momentum"]) == (pytest.approx(0.1), 0.3)
+    assert outfit.cost == 0.0
+
+
+def test_what_a_class_loses_by_pruning_is_warned_of():
+    data = few_digits()
+    with pytest.warns(sb.SelectionWarning, match="is kept"):
+        pruned_outfit(task(data=data), keep=0.01, models=1, share=1 / 2)

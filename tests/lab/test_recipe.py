@@ -1,0 +1,134 @@
+import math
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import DATASETS
+from selective_backprop.lab.nets.models import MODELS
+from selective_backprop.lab.recipe import (
+    RECIPES,
+    Rates,
+    Recipe,
+    find_recipe,
+    rate_factor,
+)
+
+
+def fixture_recipe(**changes):
+    return replace(Recipe("digits", "small_cnn", epochs=2, learning_rate=0.5), **changes)
+
+
+def test_every_data_set_has_a_recipe_of_its_own_name():
+    assert set(RECIPES) == set(DATASETS)
+    assert all(find_recipe(name).data == name for name in DATASETS)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_every_recipe_names_a_model_that_there_is(recipe):
+    assert recipe.model in MODELS
+
+
+def test_there_is_no_recipe_for_unknown_data_and_the_known_is_listed():
+    with pytest.raises(sb.ConfigurationError, match="'imagenet'") as refusal:
+        find_recipe("imagenet")
+    assert all(name in str(refusal.value) for name in RECIPES)
+
+
+@pytest.mark.parametrize(
+    ("rates", "shape"),
+    [
+        (Rates.CYCLE, {0.0: 0.0, 0.1: 0.5, 0.2: 1.0, 0.6: 0.5, 0.8: 0.25, 1.0: 0.0}),
+        (Rates.COSINE, {0.0: 1.0, 1 / 3: 0.75, 0.5: 0.5, 2 / 3: 0.25, 1.0: 0.0}),
+        (Rates.CONSTANT, {0.0: 1.0, 0.5: 1.0, 1.0: 1.0}),
+        (
+            Rates.STEPS,
+            {0.0: 1.0, 0.39: 1.0, 0.4: 0.2, 0.59: 0.2, 0.6: 0.04, 0.79: 0.04, 0.8: 0.008, 1: 0.008},
+        ),
+    ],
+)
+def test_the_learning_rate_follows_its_shape(rates, shape):
+    recipe = fixture_recipe(rates=rates)
+    for progress, share in shape.items():
+        assert recipe.learning_rate_at(progress) == pytest.approx(0.5 * share, abs=1e-12)
+
+
+def test_the_learning_rate_falls_at_the_steps_that_the_recipe_names():
+    recipe = fixture_recipe(rates=Rates.STEPS, steps=(60 / 200, 120 / 200), decay=0.1)
+    shape = {0.0: 1.0, 0.299: 1.0, 0.3: 0.1, 0.599: 0.1, 0.6: 0.01, 1.0: 0.01}
+    for progress, share in shape.items():
+        assert recipe.learning_rate_at(progress) == pytest.approx(0.5 * share, abs=1e-12)
+
+
+@pytest.mark.parametrize("epochs", [160, 200])
+@pytest.mark.parametrize("batches", [12, 391])
+def test_a_step_given_as_epochs_of_all_is_taken_with_the_first_batch_after_them(epochs, batches):
+    for step in (48, 60, 96, 120, 128):
+        recipe = fixture_recipe(rates=Rates.STEPS, steps=(step / epochs,))
+        last, first = step * batches - 1, step * batches
+        assert recipe.learning_rate_at(last / (epochs * batches)) == 0.5
+        assert recipe.learning_rate_at(first / (epochs * batches)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "steps", [(), (0.0,), (1.0,), (0.6, 0.3), (0.3, 0.3), (0.5, 1.5), (-0.1, 0.5), (math.nan,)]
+)
+def test_steps_that_do_not_rise_between_0_and_1_are_refused(steps):
+    with pytest.raises(sb.ConfigurationError, match=r"^steps=\(.*rise between 0 and 1"):
+        fixture_recipe(steps=steps)
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0, 5.0, -0.2, math.nan])
+def test_a_decay_that_is_no_share_is_refused(decay):
+    with pytest.raises(sb.ConfigurationError, match=rf"^decay={decay}: .* between 0 and 1"):
+        fixture_recipe(decay=decay)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.9, True), (0.9, False), (0.0, True)])
+def test_the_momentum_is_nesterovs_unless_the_recipe_says_otherwise(momentum, nesterov):
+    recipe = fixture_recipe(momentum=momentum, nesterov=nesterov)
+    (group,) = recipe.make_optimizer([torch.nn.Parameter(torch.zeros(1))]).param_groups
+    assert (group["momentum"], group["nesterov"]) == (momentum, nesterov and momentum > 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "left_out"),
+    [
+        ({}, {"steps", "decay"}),
+        ({"rates": Rates.STEPS}, set()),
+        ({"momentum": 0.0}, {"steps", "decay", "nesterov"}),
+    ],
+)
+def test_a_description_leaves_out_what_has_no_effect(changes, left_out):
+    recipe = fixture_recipe(**changes)
+    assert {field.name for field in fields(Recipe)} - recipe.config().keys() == left_out
+
+
+@given(st.sampled_from(Rates), st.floats(0.0, 1.0))
+def test_no_learning_rate_is_negative_or_above_the_highest(rates, progress):
+    assert 0.0 <= rate_factor(rates, progress) <= 1.0
+
+
+@given(st.sampled_from(Rates), st.floats(-10.0, 10.0))
+def test_before_its_start_and_after_its_end_a_run_has_the_learning_rate_of_that_moment(
+    rates, progress
+):
+    recipe = fixture_recipe(rates=rates)
+    clamped = min(1.0, max(0.0, progress))
+    assert recipe.learning_rate_at(progress) == recipe.learning_rate_at(clamped)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "learning_rate"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_what_must_be_positive_is_refused_by_name_otherwise(name, value):
+    with pytest.raises(sb.ConfigurationError, match=f"^{name}={value}: it must be positive"):
+        fixture_recipe(**{name: value})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.1])
+def test_a_learning_rate_that_is_no_positive_number_is_refused(value):
+    with pytest.raises(sb.ConfigurationError, match=r"^learning_rate="):
+        fixture_recipe(learning_rate=value)

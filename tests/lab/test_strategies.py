@@ -1,0 +1,261 @@
+import math
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from fixture_lab import fixture_plan
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import selective_backprop as sb
+from selective_backprop.lab.preparation import Outfit
+from selective_backprop.lab.strategies import (
+    ALIASES,
+    ARMS,
+    DEFAULT_ARMS,
+    Settings,
+    find_arm,
+    parse_arms,
+)
+
+CHOSEN = Settings(rate=1 / 4, draw=sb.selectors.Draw.BERNOULLI, warmup=0.3, history=77)
+FITTED = Outfit(
+    subset=sb.Subset(torch.arange(3), 8),
+    reference=sb.scorers.ReferenceLosses(torch.ones(8)),
+    make_proxy=lambda: nn.Linear(2, 2),
+    make_optimizer=torch.optim.SGD,
+)
+PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
+UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
+OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
+
+
+def strategy(name, chosen=CHOSEN):
+    return find_arm(name).make(chosen, FITTED)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_an_arm_is_called_after_its_strategy(name):
+    assert name.startswith(strategy(name).name)
+    if name in PRUNED:
+        assert strategy(name).name == name
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_what_pruning_leaves_is_what_the_pruned_arms_train_on_and_no_other(name):
+    assert strategy(name).subset == (FITTED.subset if name in PRUNED else None)
+
+
+def test_random_k_is_another_name_of_an_arm_that_is_run_once():
+    assert ALIASES == {"random-k": "random-scored"}
+    assert find_arm("random-k") is find_arm("random-scored")
+    assert parse_arms("random-k,top-k,random-scored") == ("random-scored", "top-k")
+    exact = Settings(draw=sb.selectors.Draw.EXACT)
+    alike = replace(sb.random_k(exact.rate), name="random-scored")
+    assert strategy("random-scored", exact) == alike
+
+
+def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
+    controls = {"traditional", "random-backprop", "random-scored"}
+    assert set(DEFAULT_ARMS) == controls | {"selective-backprop", "auto"}
+    assert DEFAULT_ARMS[0] == "traditional"
+
+
+@pytest.mark.parametrize(
+    ("name", "scorer", "selector"),
+    [
+        ("traditional", None, sb.selectors.Everything()),
+        ("random-backprop", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
+        (
+            "random-scored",
+            sb.scorers.Forward(),
+            sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI),
+        ),
+        (
+            "selective-backprop",
+            sb.scorers.Forward(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        ("top-k", sb.scorers.Forward(), sb.selectors.Top(1 / 4)),
+        ("low-k", sb.scorers.Forward(), sb.selectors.Bottom(1 / 4)),
+        (
+            "stale-sb",
+            sb.scorers.Stale(sb.scorers.Forward(), 5),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        (
+            "stale-sb-spread",
+            sb.scorers.Stale(sb.scorers.Forward(), 5, True),
+            sb.selectors.Percentile(3.0, "bernoulli", 77),
+        ),
+        (
+            "predicted-sb-crossing",
+            sb.scorers.Predicted(sb.scorers.Forward(), sb.scorers.Crossing(1 / 4), 5),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        (
+            "recorded-sb",
+            sb.scorers.Recorded(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI),
+        ),
+        ("el2n", None, sb.selectors.Everything()),
+        ("el2n-random", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
+        (
+            "diet-sb",
+            sb.scorers.Forward(),
+            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
+        ),
+        (
+            "rho-loss",
+            sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(8)), sb.scorers.Forward()),
+            sb.selectors.Top(1 / 4),
+        ),
+    ],
+)
+def test_an_arm_scores_and_selects_as_its_settings_say(name, scorer, selector):
+    made = strategy(name, replace(CHOSEN, stale=5))
+    assert (made.scorer, made.selector) == (scorer, selector)
+
+
+@pytest.mark.parametrize("name", [name for name in ARMS if name not in OWN_SCHEDULE])
+def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_else_does(name):
+    expected = sb.Schedule(warmup_epochs=0, start=0.0 if name in UNWARMED else 0.3)
+    assert strategy(name).schedule == expected
+
+
+@pytest.mark.parametrize("name", sorted(OWN_SCHEDULE))
+def test_a_method_with_a_schedule_of_its_own_keeps_it_whatever_the_warm_up(name):
+    made = strategy(name).schedule
+    assert made == strategy(name, replace(CHOSEN, warmup=0.4)).schedule
+    assert made.gate is not None or made.end < 1.0 or made.warmup_epochs > 0
+
+
+def test_auto_can_be_tried_for_an_epoch_in_which_it_knows_nothing_yet():
+    assert strategy("auto", replace(CHOSEN, warmup=0.5)).schedule == sb.Schedule()
+
+
+@given(st.floats(allow_nan=True).filter(lambda rate: not 0.0 < rate <= 1.0))
+@example(0.0)
+@example(math.nextafter(1.0, 2.0))
+def test_a_rate_out_of_range_is_refused_whatever_the_arm(rate):
+    with pytest.raises(sb.ConfigurationError, match=r"^rate=.*\(0, 1\]"):
+        Settings(rate=rate)
+
+
+@given(st.floats(allow_nan=True).filter(lambda warmup: not 0.0 <= warmup < 1.0))
+@example(1.0)
+@example(math.nextafter(0.0, -1.0))
+def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
+    with pytest.raises(sb.ConfigurationError, match=r"^warmup=.*\[0, 1\)"):
+        Settings(warmup=warmup)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("keep", 0.0, r"^keep=0.*pruning leaves must be in \(0, 1\]"),
+        ("keep", 1.5, r"^keep=1\.5.*\(0, 1\]"),
+        ("keep", math.nan, r"^keep=nan.*\(0, 1\]"),
+        ("young", 0.0, r"^young=0.*\(0, 1\)"),
+        ("young", 1.0, r"^young=1.*\(0, 1\)"),
+        ("young", math.nan, r"^young=nan.*\(0, 1\)"),
+        ("stale", 1, r"^stale=1: a whole number is needed, at least 2"),
+        ("stale", -3, r"^stale=-3: .* at least 2"),
+        ("models", 0, r"^models=0: a whole number is needed, at least 1"),
+    ],
+)
+def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):
+    with pytest.raises(sb.ConfigurationError, match=said):
+        Settings(**{name: wrong})
+
+
+@given(
+    st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), st.floats(0.0, 1.0, exclude_max=True)
+)
+@settings(max_examples=20)
+def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
+    chosen = Settings(rate=rate, warmup=warmup)
+    if math.isinf(1.0 / rate):
+        return  # the smallest floats have no selectivity
+    assert all(strategy(name, chosen) for name in ARMS)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than_a_batch(name):
+    if name in ("kath18", "kath18-loss", "kath18-loss-gated"):
+        with pytest.raises(sb.ConfigurationError, match=r"presample=1\.0"):
+            fixture_plan(name, rate=1.0)
+    else:
+        assert strategy(name, Settings(rate=1.0))
+
+
+BY_LOSS = {name for name in ARMS if name not in UNWARMED | OWN_SCHEDULE}
+STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp", "predicted-sb-crossing"}
+RANKED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
+DRAWN = RANKED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}
+RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "concerned"),
+    [
+        ("rate", 1 / 3 + 1e-12, RATED),
+        ("draw", sb.selectors.Draw.BERNOULLI, DRAWN),
+        ("warmup", 0.1 + 1e-12, BY_LOSS),
+        ("history", 1025, RANKED),
+        ("stale", 4, STALE),
+        ("keep", 0.7 + 1e-12, PRUNED),
+        ("models", 3, PRUNED),
+        ("young", 0.1 + 1e-12, PRUNED | {"rho-loss"}),
+    ],
+)
+def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
+    name, value, concerned
+):
+    one, other = Settings(), Settings(**{name: value})
+    named = {
+        arm
+        for arm in ARMS
+        if replace(fixture_plan(arm), settings=one).record_name
+        != replace(fixture_plan(arm), settings=other).record_name
+    }
+    assert named == concerned
+    made = {arm for arm in ARMS if repr(strategy(arm, one)) != repr(strategy(arm, other))}
+    if name not in {"keep", "models", "young"}:  # which show in what is prepared
+        assert made == concerned
+
+
+def test_every_setting_is_looked_at_above():
+    looked_at = {"rate", "draw", "warmup", "history", "stale", "keep", "models", "young"}
+    assert {each.name for each in fields(Settings)} == looked_at
+
+
+def test_an_unknown_arm_is_refused_with_the_names_of_those_there_are():
+    with pytest.raises(sb.ConfigurationError, match="'selective'") as refusal:
+        find_arm("selective")
+    assert all(name in str(refusal.value) for name in ARMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "arms"),
+    [
+        ("traditional", ("traditional",)),
+        ("top-k,traditional", ("top-k", "traditional")),
+        (" top-k , ,traditional,top-k,", ("top-k", "traditional")),
+        (" all ", tuple(ARMS)),
+    ],
+)
+def test_a_list_of_arms_is_read_in_its_order_without_repetition(text, arms):
+    assert parse_arms(text) == arms
+
+
+@pytest.mark.parametrize("text", ["", " ", ",,"])
+def test_a_list_that_names_no_arm_is_refused(text):
+    with pytest.raises(sb.ConfigurationError, match="no strategy is named"):
+        parse_arms(text)
+
+
+def test_a_list_with_one_unknown_arm_is_refused_by_that_name():
+    with pytest.raises(sb.ConfigurationError, match="'topk'"):
+        parse_arms("traditional,topk,all")

@@ -1,0 +1,255 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, same_runs
+from reference_audit import doubt, mean_doubt
+
+from reproductions.jiang2019.example_probes import Selections
+from reproductions.jiang2019.packing import unpack
+from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.training import example_log as following
+from selective_backprop.lab.training.example_log import LEVELS, Follower
+from selective_backprop.lab.training.run import TrainingRun
+
+CLASSES = 4
+
+
+def sights(count=40, examples=12, seed=0):
+    """Made-up batches: epoch, whether trained, indices and logits; examples come several times."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (
+            i // 10,
+            i % 3 == 0,
+            torch.randint(examples, (5,), generator=generator),
+            torch.randn(5, CLASSES, generator=generator) if i % 7 else None,
+        )
+        for i in range(count)
+    ]
+
+
+def follow(labels, batches, *, settle_each=False, epochs=10.0):
+    follower = Follower(labels, epochs=epochs)
+    for epoch, trained, indices, logits in batches:
+        follower.begin(epoch)
+        if trained and logits is not None:
+            follower.train(indices, logits)
+        else:
+            follower.score(indices, logits)
+        if settle_each:
+            follower.settle()
+    follower.settle()
+    return follower
+
+
+def plainly(labels, batches):
+    """What a follower keeps, one example of one batch after the other."""
+    found = [
+        {"prediction": -1, "confidence": math.nan, "selected": 0, "scored": 0, "losses": []}
+        | {"epoch_last": -1, "doubts": [], "lives": {}}
+        for _ in labels
+    ]
+    for epoch, trained, indices, logits in batches:
+        for row, index in enumerate(indices.tolist()):
+            example, life = found[index], None
+            if trained and logits is not None:
+                example["selected"] += 1
+            else:
+                example["scored"] += 1
+            if logits is None:
+                continue
+            powers = [math.exp(value) for value in logits[row].tolist()]
+            odds = [power / sum(powers) for power in powers]
+            example["prediction"] = odds.index(max(odds))
+            example["confidence"] = max(odds)
+            example["losses"].append(-math.log(odds[labels[index]]))
+            example["doubts"].append(doubt(logits[row].tolist(), labels[index]))
+            example["epoch_last"] = epoch
+            life = example["lives"].setdefault(epoch, {"selected": 0})
+            life["loss"] = example["losses"][-1]
+            life["selected"] += trained
+    return found
+
+
+@pytest.mark.parametrize("settle_each", [False, True])
+def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_each):
+    labels = torch.arange(12) % CLASSES
+    follower = follow(labels, sights(), settle_each=settle_each)
+    expected = plainly(labels.tolist(), sights())
+    for name in ("prediction", "selected", "scored", "epoch_last"):
+        assert getattr(follower, name).tolist() == [example[name] for example in expected]
+    assert follower.looks.tolist() == [len(example["losses"]) for example in expected]
+    means = [np.mean(example["losses"]) for example in expected]
+    assert follower.loss_mean == pytest.approx(means, rel=1e-5)
+    doubts = [mean_doubt(example["doubts"]) for example in expected]
+    assert follower.doubt == pytest.approx(doubts, abs=1e-5)
+    assert follower.loss_max == pytest.approx([max(e["losses"]) for e in expected], rel=1e-5)
+    assert follower.loss_last == pytest.approx([e["losses"][-1] for e in expected], rel=1e-5)
+    assert follower.confidence == pytest.approx([e["confidence"] for e in expected], rel=1e-5)
+    lives = follower.lives(np.arange(12))
+    for index, example in enumerate(expected):
+        for place, epoch in enumerate(lives["life_epoch"].tolist()):
+            life = example["lives"].get(epoch, {"loss": math.nan, "selected": 0})
+            loss = lives["life_loss"][index, place]
+            assert loss == pytest.approx(life["loss"], rel=1e-5, nan_ok=True)
+            assert lives["life_selected"][index, place] == life["selected"]
+            odds = lives["life_probability"][index, place]
+            assert odds == pytest.approx(math.exp(-life["loss"]), rel=1e-5, nan_ok=True)
+
+
+def test_an_example_that_was_never_seen_says_so():
+    follower = Follower(torch.zeros(3, dtype=torch.int64), epochs=1.0)
+    follower.begin(0)
+    follower.train(torch.tensor([1]), torch.zeros(1, 2))
+    follower.evaluate(1.0)
+    assert follower.prediction.tolist() == [-1, 0, -1]
+    for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt"):
+        assert np.isnan(getattr(follower, name)).tolist() == [True, False, True]
+    assert follower.epoch_last.tolist() == [-1, 0, -1]
+    assert follower.spread()["cdf_known"].tolist() == [1]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
+    labels = torch.arange(12) % CLASSES
+    follower, plain = follow(labels, sights()), follow(labels, sights())
+    follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
+    follower.settle()
+    for name in ("prediction", "confidence", "looks", "loss_mean", "loss_max", "doubt"):
+        np.testing.assert_array_equal(getattr(follower, name), getattr(plain, name))
+    assert np.isnan(follower.loss_last).all()
+    assert (follower.selected == plain.selected + 1).all()
+
+
+def test_the_spread_of_losses_is_that_of_what_was_last_seen_of_each_example():
+    labels = torch.arange(12) % CLASSES
+    follower = Follower(labels, epochs=4.0)
+    for part in (sights()[:20], sights()[20:]):
+        for epoch, _, indices, logits in part:
+            follower.begin(epoch)
+            follower.score(indices, logits)
+        follower.evaluate(0.5 if part[0][0] == 0 else 1.0)
+    spread = follower.spread()
+    assert spread["cdf_progress"].tolist() == [0.5, 1.0]
+    for row, count in ((0, 20), (1, 40)):
+        last = sorted(e["losses"][-1] for e in plainly(labels.tolist(), sights()[:count]))
+        places = [share * (len(last) - 1) for share in np.linspace(0, 1, LEVELS)]
+        expected = [
+            last[int(at)] + (at % 1) * (last[min(len(last) - 1, int(at) + 1)] - last[int(at)])
+            for at in places
+        ]
+        assert spread["cdf_loss"][row] == pytest.approx(expected, rel=1e-5)
+        assert spread["cdf_known"][row] == len(last)
+
+
+def test_of_a_long_run_fewer_lives_are_followed_and_the_same_in_every_run(monkeypatch):
+    monkeypatch.setattr(following, "_CELLS", 600)
+    monkeypatch.setattr(following, "_FEWEST", 2)
+    labels = torch.zeros(100, dtype=torch.int64)
+    short, long, endless = (
+        Follower(labels, epochs=epochs) for epochs in (10.0, 100.0, float("inf"))
+    )
+    assert [len(each.followed) for each in (short, long, endless)] == [60, 6, 2]
+    assert short.followed[:6].tolist() == long.followed.tolist()
+    assert len(set(short.followed.tolist())) == 60
+
+
+def test_what_waits_to_be_counted_is_bounded(monkeypatch):
+    monkeypatch.setattr(following, "_HELD", 100)
+    follower = Follower(torch.zeros(10, dtype=torch.int64), epochs=1.0)
+    for _ in range(4):
+        assert not follower.is_full
+        follower.train(torch.arange(5), torch.zeros(5, 5))
+    assert follower.is_full
+    follower.settle()
+    assert not follower.is_full
+    assert follower.selected.tolist() == [4] * 5 + [0] * 5
+
+
+@pytest.mark.parametrize(
+    "arm",
+    [
+        "traditional",
+        "selective-backprop",
+        "stale-sb",
+        "kath18-loss",
+        "proxy-sb",
+        "el2n",
+        "rho-loss",
+    ],
+)
+def test_counts_add_up_to_those_of_the_run(arm):
+    plan = replace(fixture_plan(arm, young=0.5), probes=(Selections(),))
+    run = TrainingRun(plan, few_digits(), follows=True)
+    while not run.finished:
+        run.advance()
+        run.look()
+    history, last = run.history(), run.points[-1]
+    assert history.selected.sum() == last.trained
+    assert history.scored.sum() == last.scored
+    counts = unpack(run.observations[-1].seen["counts"])
+    assert history.selected.tolist() == counts.tolist()
+    assert history.passes == pytest.approx(3.0)
+
+
+def test_following_changes_nothing_of_a_run():
+    plan = fixture_plan()
+    followed = finish(TrainingRun(plan, few_digits(), follows=True))
+    plain = carry_out(plan)
+    assert plain.history() is None
+    assert same_runs(followed, plain)
+
+
+def test_losses_and_predictions_are_those_of_the_model():
+    # A learning rate of next to nothing leaves the model as it is, so that every pass agrees.
+    plan = fixture_plan(
+        "traditional",
+        model="fixture_lab:linear_net",
+        recipe={"learning_rate": 1e-12, "augmentation": fixture_plan().recipe.augmentation},
+    )
+    plan = replace(plan, recipe=replace(plan.recipe, augmentation=type(plan.recipe.augmentation)()))
+    data = UniformFlip(0.1)(few_digits())
+    run = finish(TrainingRun(plan, data, follows=True))
+    history = run.history()
+    images = data.train_images.float() / 255
+    mean, std = (torch.tensor(v)[:, None, None] for v in (data.mean, data.std))
+    with torch.no_grad():
+        logits = run.model.eval()((images - mean) / std)
+    losses = torch.nn.functional.cross_entropy(logits, data.train_labels, reduction="none")
+    for found in (history.loss_last, history.loss_mean, history.loss_max):
+        assert found == pytest.approx(losses.numpy(), rel=1e-4, abs=1e-6)
+    assert history.prediction.tolist() == logits.argmax(1).tolist()
+    assert history.confidence == pytest.approx(logits.softmax(1).amax(1).numpy(), rel=1e-4)
+    assert history.label.tolist() == data.train_labels.tolist()
+    assert (history.label != history.label_clean).sum() == round(0.1 * EXAMPLES)
+    assert history.selected.tolist() == [3] * EXAMPLES
+
+
+def test_a_run_that_was_interrupted_keeps_what_became_of_its_examples():
+    plan = fixture_plan("selective-backprop")
+    whole = finish(TrainingRun(plan, few_digits(), follows=True)).history()
+    first = TrainingRun(plan, few_digits(), follows=True)
+    first.advance()
+    batches = iter([False, True])
+    first.advance(lambda: next(batches))
+    second = TrainingRun(plan, few_digits(), follows=True)
+    second.load_state_dict(first.state_dict())
+    history = finish(second).history()
+    for name, expected in vars(whole).items():
+        found = getattr(history, name)
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+        else:
+            assert found == expected
+
+
+def test_half_a_history_is_none():
+    plan = fixture_plan("traditional")
+    first = TrainingRun(plan, few_digits())
+    first.advance()
+    second = TrainingRun(plan, few_digits(), follows=True)
+    second.load_state_dict(first.state_dict())
+    assert finish(second).history() is None

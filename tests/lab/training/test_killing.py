@@ -1,0 +1,98 @@
+"""A run that is killed at any moment, and run again, ends as if nothing had happened."""
+
+import os
+import random
+import signal
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixture_lab import few_digits, fixture_plan, same_runs, untimed
+from fixture_sittings import sit
+
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.training.callbacks import Probe, RunningProbe
+from selective_backprop.lab.training.run import TrainingRun
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of forking beside threads
+]
+
+
+@dataclass(frozen=True)
+class Telling(Probe):
+    """Writes a byte for each update that a process begins."""
+
+    line: int
+
+    def start(self, scene: Any) -> RunningProbe:
+        return RunningTelling(self.line)
+
+    @property
+    def words(self) -> str:
+        return "Telling()"
+
+
+class RunningTelling(RunningProbe):
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+    def selected(self, indices: Any) -> None:
+        os.write(self.line, b".")
+
+    def look(self, progress: float) -> Mapping[str, Any] | None:
+        return {"seen": progress}
+
+
+def start_and_kill(plan: Any, folder: Path, updates: int) -> None:
+    """Run in a process of its own, and kill that when so many updates have begun."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reads)
+        try:
+            sit(replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writes)
+    for _ in range(updates):
+        os.read(reads, 1)
+    os.kill(child, signal.SIGKILL)
+    os.close(reads)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
+    plan = fixture_plan("stale-sb", epochs=8, evaluations=4)
+    line = os.open(os.devnull, os.O_WRONLY)
+    told = replace(plan, probes=(Telling(line),))
+    whole = sit(told, few_digits(), tmp_path / "whole", every=float("inf"))
+    moments = random.Random(0)
+    for _ in range(3):
+        start_and_kill(plan, tmp_path / "killed", moments.randint(2, 6))
+    resumed = sit(told, few_digits(), tmp_path / "killed", every=1e-6)
+    os.close(line)
+    assert same_runs(resumed, whole)
+    (record,), (expected,) = read_runs(tmp_path / "killed"), read_runs(tmp_path / "whole")
+    assert record.finished
+    assert repr(untimed(record.points)) == repr(untimed(expected.points))
+    assert record.observations == expected.observations
+    assert (record.end["sittings"], expected.end["sittings"]) == (4, 1)
+    assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".jsonl"]
+
+
+def test_a_run_that_is_not_to_go_on_begins_anew(tmp_path):
+    plan = fixture_plan(evaluations=2)
+    first = TrainingRun(plan, few_digits())
+    sit(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
+    again = sit(plan, few_digits(), tmp_path, every=1e-6, resume=False)
+    (record,) = read_runs(tmp_path)
+    assert record.end["sittings"] == 1
+    assert again.meter.updates == record.points[-1].updates
+    assert len(list(tmp_path.glob("*.partial"))) == 1

@@ -1,0 +1,156 @@
+"""What the learning rate follows: each rule's rates against those worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from fixture_lab import Clock, carry_out, few_digits, fixture_plan, name_watched, untimed
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import selective_backprop as sb
+from selective_backprop.lab.budget import Length
+from selective_backprop.lab.recipe import Rates
+from selective_backprop.lab.training.lr_schedule import Follows, followed, remark
+
+THIRD = ("random-scored", "random-backprop")
+
+
+@pytest.fixture
+def learning_rates():
+    """The learning rate of each step that an optimiser takes."""
+    taken = []
+    handle = register_optimizer_step_pre_hook(
+        lambda optimizer, *_: taken.append(optimizer.param_groups[0]["lr"])
+    )
+    yield taken
+    handle.remove()
+
+
+def paced(arm, follows, **length):
+    """A plan whose learning rate falls along half a cosine, so that it tells how far it is."""
+    recipe = {"rates": Rates.COSINE, "learning_rate": 0.1}
+    plan = fixture_plan(arm, rate=1 / 3, recipe=recipe, evaluations=2, **length)
+    return replace(plan, lr_follows=follows)
+
+
+def along_the_cosine(shares):
+    return pytest.approx([0.05 * (1 + math.cos(math.pi * share)) for share in shares], abs=1e-12)
+
+
+# 200 examples in batches of 64: three full ones an epoch, and one of 8.
+@pytest.mark.parametrize(
+    ("follows", "shares"),
+    [
+        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (Follows.EPOCHS, [1 / 4] * 4 + [3 / 4] * 4),
+        (Follows.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
+        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+    ],
+)
+def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
+    carry_out(paced("traditional", follows, epochs=2), few_digits(200))
+    assert learning_rates == along_the_cosine(shares)
+
+
+# Windows of 192: with what the epochs before left over, each epoch's third batch fills one.
+@pytest.mark.parametrize("arm", THIRD)
+@pytest.mark.parametrize(
+    ("follows", "shares"),
+    [
+        (Follows.RUN, [3 / 12, 7 / 12, 11 / 12]),
+        (Follows.EPOCHS, [1 / 6, 3 / 6, 5 / 6]),
+        (Follows.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
+        (Follows.UPDATES, [1 / 12, 2 / 12, 3 / 12]),
+    ],
+)
+def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows, shares):
+    carry_out(paced(arm, follows, epochs=3), few_digits(200))
+    assert learning_rates == along_the_cosine(shares)
+
+
+# 256 examples: four batches an epoch.
+@pytest.mark.parametrize(
+    ("follows", "shares"),
+    [
+        (Follows.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        # the second epoch is half of one, and its middle at 1 1/4 of 1 1/2
+        (Follows.EPOCHS, [1 / 3] * 4 + [5 / 6] * 2),
+        (Follows.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (Follows.UPDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+    ],
+)
+def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates, follows, shares):
+    carry_out(paced("traditional", follows, cost=1.5))
+    assert learning_rates == along_the_cosine(shares)
+
+
+# 64 trained of 192 candidates cost a quarter of an epoch: two epochs pay for 8 updates in 6 epochs.
+@pytest.mark.parametrize(
+    ("follows", "shares"),
+    [
+        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (Follows.EPOCHS, [1 / 4, 3 / 4, 1, 1, 1, 1, 1, 1]),
+        (Follows.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
+        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+    ],
+)
+def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, follows, shares):
+    carry_out(paced("random-backprop", follows, cost=2.0))
+    assert learning_rates == along_the_cosine(shares)
+
+
+@pytest.mark.parametrize("follows", [Follows.RUN, Follows.SECONDS])
+@pytest.mark.parametrize(
+    ("arm", "shares"),
+    [
+        # A second for each forward pass: the update's own lies ahead, the scoring before it not.
+        ("traditional", [n / 12 for n in range(12)]),
+        ("random-scored", [3 / 12, 7 / 12, 11 / 12]),
+    ],
+)
+def test_twelve_seconds(monkeypatch, learning_rates, follows, arm, shares):
+    clock = Clock(monkeypatch)
+    model = name_watched(monkeypatch, clock.tick)
+    carry_out(paced(arm, follows, seconds=12.0, model=model))
+    assert learning_rates == along_the_cosine(shares)
+
+
+def test_selection_follows_the_run_whatever_the_learning_rate_does():
+    counts = set()
+    for follows in (Follows.RUN, Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES):
+        points = untimed(carry_out(paced("selective-backprop", follows, epochs=3)).points)
+        counts.add(tuple((p["progress"], p["scored"], p["trained"]) for p in points))
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("follows", "length"),
+    [
+        (Follows.SECONDS, {"epochs": 3}),
+        (Follows.SECONDS, {"cost": 3.0}),
+        (Follows.EPOCHS, {"seconds": 3.0}),
+        (Follows.CANDIDATES, {"seconds": 3.0}),
+        (Follows.UPDATES, {"seconds": 3.0}),
+    ],
+)
+def test_what_has_no_end_to_count_against_is_refused_with_the_plan(follows, length):
+    with pytest.raises(sb.ConfigurationError, match=rf"^--lr-follows {follows} needs .* is .*3 "):
+        paced("traditional", follows, **length)
+
+
+def test_a_record_says_what_the_learning_rate_followed():
+    def said(follows, **length):
+        return paced("traditional", follows, **length).config()["schedules_follow"]
+
+    for length, by_default in {"epochs": "candidates seen", "cost": "cost spent"}.items():
+        words = [said(follows, **{length: 3.0}) for follows in Follows if follows != "seconds"]
+        assert words[0] == by_default
+        assert len(set(words)) == 4
+    # to follow seconds is to follow a run of seconds, so both are one record
+    assert said(Follows.RUN, seconds=3.0) == said(Follows.SECONDS, seconds=3.0) == "seconds spent"
+
+
+def test_only_what_may_leave_a_schedule_unfinished_is_remarked_on():
+    length = Length("cost", 2.0)
+    remarked = {follows for follows in Follows if remark(followed(follows, length))}
+    assert remarked == {Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES}

@@ -1,0 +1,124 @@
+"""A run that goes on from its state is the run that was never interrupted, bit for bit."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from fixture_damage import refuse_all
+from fixture_doors import bits
+from fixture_lab import few_digits, fixture_plan, same_runs
+
+import selective_backprop as sb
+from reproductions.jiang2019.example_probes import El2nRanks, LossRanks, Selections
+from reproductions.jiang2019.net_probes import GradientAgreement
+from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.training.run import TrainingRun
+
+
+def states_of(plan, data, every=1):
+    """Carry out a run, and return it with its states after every so many updates, as files."""
+    run, states, updates = TrainingRun(plan, data), [], iter(range(10_000))
+
+    def pause():
+        if next(updates) % every == 0:
+            file = io.BytesIO()
+            torch.save(run.state_dict(), file)
+            states.append(file.getvalue())
+        return False
+
+    while not run.finished:
+        run.advance(pause)
+        run.look()
+    return run, states
+
+
+def gone_on(plan, data, state):
+    run = TrainingRun(plan, data)
+    run.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+    while not run.finished:
+        run.advance()
+        run.look()
+    return run
+
+
+DIFFERENT = (
+    "traditional",
+    "random-backprop",
+    "selective-backprop",
+    "predicted-sb-gp",
+    "proxy-sb",
+    "kath18-loss-gated",
+    "kakurenbo",
+    "easy-skip",
+)
+"""Arms that differ in what they must remember; those that prepare something are below."""
+
+
+@pytest.mark.parametrize("arm", DIFFERENT)
+def test_it_is_so_of_arms_of_every_kind(arm):
+    plan, data = fixture_plan(arm), few_digits()
+    whole, states = states_of(plan, data, every=3)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
+
+
+def test_weights_that_do_not_fit_are_refused_by_the_model_s_name():
+    state = TrainingRun(fixture_plan(), few_digits()).state_dict()
+    other = TrainingRun(fixture_plan(model="fixture_lab:linear_net"), few_digits())
+    with pytest.raises(sb.RecordError, match=r"'fixture_lab:linear_net' as it is made now.*anew"):
+        other.load_state_dict(state)
+
+
+def test_a_run_that_refused_damaged_states_begins_as_if_never_asked():
+    plan, data = fixture_plan("selective-backprop", epochs=1), few_digits()
+    _, states = states_of(plan, data)
+    state = torch.load(io.BytesIO(states[-1]), weights_only=True)
+    for name in ("loader", "model", "optimizer"):
+        state[name] = {"damaged": 1}
+        run = TrainingRun(plan, data)
+        before = bits(run.state_dict())
+        with pytest.raises(sb.RecordError):
+            run.load_state_dict(state)
+        assert bits(run.state_dict()) == before
+        state = torch.load(io.BytesIO(states[-1]), weights_only=True)
+    run = TrainingRun(plan, data)
+    run.load_state_dict(state)
+    beside = ("loader", "model", "optimizer", "outfit")
+    assert refuse_all(run, state, beside=beside, error=sb.RecordError) > 100
+
+
+PROBES = (
+    LossRanks(examples=100),
+    Selections(),
+    El2nRanks(examples=100),
+    GradientAgreement(examples=100, batch_size=32, batches=2),
+)
+
+
+def test_probes_go_on_with_what_they_have_seen():
+    plan = replace(fixture_plan("stale-sb", epochs=4, evaluations=4), probes=PROBES)
+    whole, states = states_of(plan, few_digits(), every=9)
+    assert len({observation.probe for observation in whole.observations}) == len(PROBES)
+    assert same_runs(gone_on(plan, few_digits(), states[-1]), whole)
+
+
+@pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
+def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
+    plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
+    whole, states = states_of(plan, data, every=5)
+
+    def refuse(task, settings):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setitem(ARMS, arm, replace(ARMS[arm], outfit=refuse))
+    resumed = gone_on(plan, data, states[-1])
+    assert same_runs(resumed, whole)
+    assert resumed.meter.prepared == whole.meter.prepared > 0.0
+    assert resumed.meter.price == whole.meter.price
+
+
+@pytest.mark.parametrize("length", [{"cost": 3.0}, {"epochs": 3, "recipe": {"batch_size": 48}}])
+def test_a_budget_and_windows_that_cut_batches_go_on_too(length):
+    plan, data = fixture_plan("selective-backprop", rate=1 / 3, **length), few_digits()
+    whole, states = states_of(plan, data)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)

@@ -1,0 +1,331 @@
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import same_tensors
+from fixture_lab import (
+    EXAMPLES,
+    TESTED,
+    carry_out,
+    count_rows,
+    few_digits,
+    finish,
+    fixture_plan,
+    name_watched,
+    same_runs,
+    untimed,
+)
+from torch import nn
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.loader import ImageDataset
+from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS
+from selective_backprop.lab.training.lr_schedule import Follows
+from selective_backprop.lab.training.run import TrainingRun, evaluate
+
+RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
+
+
+@pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 2.0}], ids=["epochs", "budget"])
+def test_runs_that_take_turns_end_as_if_each_had_been_alone(length):
+    plans = [fixture_plan(arm, **length) for arm in RIVALS]
+    alone = [carry_out(plan) for plan in plans]
+    together = [TrainingRun(plan, few_digits()) for plan in plans]
+    while not all(run.finished for run in together):
+        for run in together:
+            run.advance()
+    assert all(same_runs(*pair) for pair in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("arm", ["kath18", "kath18-loss-gated"])
+def test_a_gate_that_stays_shut_costs_what_traditional_training_does(arm):
+    gated, plain = (carry_out(fixture_plan(name, rate=1 / 20)) for name in (arm, "traditional"))
+    assert [point.cost for point in gated.points] == [point.cost for point in plain.points]
+    assert same_tensors(gated.model.state_dict(), plain.model.state_dict())
+    assert gated.loader.stats.scored == 0
+    assert gated.loader.stats.observed == plain.loader.stats.kept
+
+
+@pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
+def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
+    streams = (torch.get_rng_state, random.getstate, lambda: np.random.get_state()[1].tolist())
+    before = [stream() for stream in streams]
+    with unhooked():  # the checks of annotations draw from Python's stream themselves
+        carry_out(fixture_plan(arm))
+    after = [stream() for stream in streams]
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def test_a_run_does_not_depend_on_where_the_global_random_streams_are():
+    plan = fixture_plan()
+    first = carry_out(plan)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1234)
+        assert same_runs(first, carry_out(plan))
+
+
+@pytest.mark.parametrize("arm", DEFAULT_ARMS)
+def test_the_same_seed_is_the_same_run_and_another_seed_another(arm):
+    first, again, other = (carry_out(fixture_plan(arm, seed=seed)) for seed in (3, 3, 4))
+    assert same_runs(first, again)
+    assert untimed(first.points) != untimed(other.points)
+
+
+def test_arms_of_one_seed_start_from_the_same_weights_and_seeds_from_others():
+    one, arm, seed = (
+        TrainingRun(fixture_plan(*plan[:1], seed=plan[1]), few_digits()).model.state_dict()
+        for plan in (("traditional", 0), ("low-k", 0), ("traditional", 1))
+    )
+    assert same_tensors(one, arm)
+    assert not same_tensors(one, seed)
+
+
+def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
+    read = []
+    getitems = ImageDataset.__getitems__
+
+    def noted(dataset, indices):
+        if dataset.augmentation is not None:
+            read.extend(map(int, indices))
+        return getitems(dataset, indices)
+
+    def reads_of(arm, seed):
+        read.clear()
+        carry_out(fixture_plan(arm, seed=seed, epochs=2))
+        epoch = len(read) // 2
+        return read[:epoch], read[epoch:]
+
+    monkeypatch.setattr(ImageDataset, "__getitems__", noted)
+    # what random-backprop loads, by its place in the order in which traditional training goes
+    orders = {seed: reads_of("traditional", seed) for seed in (0, 1)}
+    places = {
+        seed: [
+            tuple(map(order.index, chosen))
+            for order, chosen in zip(orders[seed], reads_of("random-backprop", seed), strict=True)
+        ]
+        for seed in (0, 1)
+    }
+    assert len({tuple(order) for seed in (0, 1) for order in orders[seed]}) == 4
+    assert len({chosen for seed in (0, 1) for chosen in places[seed]}) == 4
+    assert all(sorted(order) == list(range(EXAMPLES)) for order in orders[0])
+    assert orders[0] == reads_of("random-scored", 0)
+
+
+def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
+    seldom, often = (carry_out(fixture_plan(evaluations=count)) for count in (1, 7))
+    assert same_tensors(seldom.model.state_dict(), often.model.state_dict())
+    assert untimed(seldom.points)[-1]["test_loss"] == untimed(often.points)[-1]["test_loss"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_runs_take_turns_without_a_trace_too():
+    streams = [torch.cuda.get_rng_state()]
+    run = TrainingRun(fixture_plan("traditional"), few_digits())
+    finish(run)
+    streams.append(torch.cuda.get_rng_state())
+    assert torch.equal(*streams)
+
+
+# 256 examples in batches of 64 make 4 updates an epoch; at a rate of 1/2, windows of 128 make 2.
+# Arms that choose by score train on all of the first epoch, and check the losses of its first.
+@pytest.mark.parametrize(
+    ("arm", "updates", "trained", "scored", "loaded"),
+    [
+        ("traditional", 12, 768, 0, 768),
+        ("random-backprop", 6, 384, 0, 384),
+        ("random-scored", 6, 384, 768, 768),
+        ("selective-backprop", 8, 512, 64 + 512, 768),
+        ("top-k", 8, 512, 64 + 512, 768),
+        ("low-k", 8, 512, 64 + 512, 768),
+    ],
+)
+def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, trained, scored, loaded):
+    rows = {"trained": 0, "looked at": 0}
+    read = {"training": 0, "test": 0}
+    getitems = ImageDataset.__getitems__
+
+    def counted(dataset, indices):
+        read["test" if dataset.augmentation is None else "training"] += len(indices)
+        return getitems(dataset, indices)
+
+    monkeypatch.setattr(ImageDataset, "__getitems__", counted)
+    run = carry_out(fixture_plan(arm, model=name_watched(monkeypatch, count_rows(rows))))
+    last = run.points[-1]
+    assert (last.updates, last.trained) == (updates, trained)
+    assert (last.scored, last.loaded, last.candidates) == (scored, loaded, 3 * EXAMPLES)
+    assert last.cost == pytest.approx((scored + 3 * trained) / (3 * EXAMPLES))
+    assert last.epoch == 3.0
+    # and what the net and the data set saw, whatever the meters say
+    assert rows == {"trained": trained, "looked at": scored + 3 * TESTED}
+    assert read == {"training": loaded, "test": 3 * TESTED}
+
+
+@pytest.mark.parametrize("arm", ["random-backprop", "random-scored", "selective-backprop"])
+def test_with_coins_the_meters_agree_with_one_another(arm):
+    points = carry_out(fixture_plan(arm, draw=sb.selectors.Draw.BERNOULLI, epochs=4)).points
+    last = points[-1]
+    assert last.trained == 64 * last.updates
+    assert last.candidates == 4 * EXAMPLES
+    assert last.loaded == (last.trained if arm == "random-backprop" else last.candidates)
+    assert 0.3 * EXAMPLES < last.trained < 0.8 * 4 * EXAMPLES
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_point_is_consistent_and_counts_from_the_start(arm):
+    # half of the data is one window, so that every epoch of what pruning leaves has its third
+    run = carry_out(fixture_plan(arm, evaluations=3, keep=1 / 2, young=1 / 3))
+    points, price = run.points, run.meter.price
+    for point in points:
+        assert sum(point.phases.values()) == pytest.approx(point.seconds, abs=1e-6)
+        passes = price.score * point.scored + (3 + price.learn) * point.trained
+        assert point.cost == pytest.approx(run.meter.prepared + passes / (3 * EXAMPLES))
+        assert point.epoch == point.candidates / EXAMPLES
+    for name in ("progress", "cost", "seconds", "cpu_seconds", "updates", "candidates", "trained"):
+        values = [getattr(point, name) for point in points]
+        assert values == sorted(values)
+    assert [round(3 * point.progress) for point in points] == [1, 2, 3]
+    assert points[-1].cpu_seconds > 0.0
+    assert points[-1].phases["backward"] > 0.0
+    assert points[-1].scored == 0 or points[-1].phases["score"] > 0.0
+
+
+def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
+    synced = sb.scorers.Synced(sb.scorers.Forward(), 2, sb.scorers.Check(3, least=0))
+    cheap = sb.Strategy("cheap", synced, sb.selectors.Percentile(1.0))
+    monkeypatch.setitem(ARMS, "cheap", replace(ARMS["traditional"], make=lambda *_: cheap))
+    run = carry_out(fixture_plan("cheap"))
+    last, stats = run.points[-1], run.loader.stats
+    assert (stats.scored, stats.checked) == (3 * EXAMPLES, 3 * 64)
+    assert last.scored == stats.scored + stats.checked
+    assert last.cost == pytest.approx((last.scored + 3 * last.trained) / (3 * EXAMPLES))
+    assert run.meters()["checked"] == stats.checked
+
+
+def test_rate_and_training_loss_are_those_since_the_last_point():
+    selective = carry_out(fixture_plan("selective-backprop")).points
+    assert [point.rate for point in selective] == [1.0, 0.5, 0.5]
+    # The hardest half has a higher loss than the easiest half of the same nets' candidates.
+    hard, easy = (carry_out(fixture_plan(arm)).points[1].train_loss for arm in ("top-k", "low-k"))
+    assert easy < hard
+    assert selective[-1].train_loss < selective[0].train_loss
+
+
+def test_a_run_that_is_evaluated_more_often_than_it_takes_steps_says_nothing_false():
+    points = carry_out(fixture_plan("random-backprop", epochs=1, evaluations=8)).points
+    assert len(points) == 8
+    assert points[-1].updates == 2
+    assert points[-1].progress == 1.0
+    assert any(math.isnan(point.train_loss) for point in points)
+
+
+def test_the_last_evaluation_comes_when_the_last_row_is_trained_on():
+    # 200 examples end in a short batch, which traditional training takes as it is
+    last = carry_out(fixture_plan("traditional", epochs=2), few_digits(200)).points[-1]
+    assert (last.updates, last.trained, last.progress) == (8, 400, 1.0)
+
+
+def test_what_a_run_ends_with_are_the_loader_s_own_counts():
+    run = carry_out(fixture_plan("selective-backprop", rate=1 / 3))
+    ended, last = run.meters(), run.points[-1]
+    for name in ("candidates", "loaded", "scored"):
+        assert ended[name] == getattr(last, name)
+    assert ended["kept"] == last.trained
+    assert ended["batches"] == last.updates
+    assert ended["candidates"] == 3 * EXAMPLES
+    assert ended["waiting"] == (3 * EXAMPLES - EXAMPLES) % 192
+    assert ended["peak_memory_bytes"] > 0
+
+
+def test_another_learning_rate_or_augmentation_trains_another_net():
+    nets = [
+        carry_out(fixture_plan("traditional", recipe=recipe)).model.state_dict()
+        for recipe in (
+            {},
+            {"learning_rate": 0.05},
+            {"weight_decay": 0.0},
+            {"momentum": 0.5},
+            {"augmentation": Augmentation()},
+        )
+    ]
+    assert not any(same_tensors(nets[0], other) for other in nets[1:])
+
+
+def test_an_evaluation_looks_at_every_example_once_and_in_evaluation_mode():
+    modes = []
+
+    class Fixed(nn.Module):
+        def forward(self, images):
+            modes.append((self.training, torch.is_grad_enabled()))
+            return images
+
+    logits = torch.tensor([[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
+    labels = torch.tensor([0, 1, 1, 1, 0])
+    batches = [(logits[:3], labels[:3]), (logits[3:], labels[3:])]
+    error, loss = evaluate(Fixed().train(), batches, torch.device("cpu"))
+    assert error == 20.0
+    right, wrong = math.log1p(math.exp(-4.0)), 4.0 + math.log1p(math.exp(-4.0))
+    assert loss == pytest.approx((4 * right + wrong) / 5)
+    assert modes == [(False, False)] * 2
+
+
+def test_training_goes_on_in_training_mode_after_an_evaluation(monkeypatch):
+    modes = []
+    plan = fixture_plan("traditional", model=name_watched(monkeypatch, lambda images: None))
+    run = TrainingRun(plan, few_digits())
+    run.model.watch = lambda images: modes.append((torch.is_grad_enabled(), run.model.training))
+    finish(run)
+    assert set(modes) == {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize(
+    "length",
+    [{"epochs": 0}, {"epochs": -2}, {"cost": 0.0}, {"cost": math.inf}, {"seconds": math.nan}],
+)
+def test_a_length_that_is_not_positive_and_finite_is_refused(length):
+    with pytest.raises(sb.ConfigurationError, match="must be positive and finite"):
+        fixture_plan(**length)
+
+
+def test_a_fraction_of_an_epoch_is_refused():
+    with pytest.raises(sb.ConfigurationError, match=r"2\.5 epochs: runs have whole epochs"):
+        fixture_plan(epochs=2.5)
+
+
+def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
+    with pytest.raises(sb.ConfigurationError, match="evaluations=0: a run is judged by"):
+        fixture_plan(evaluations=0)
+    with pytest.raises(sb.ConfigurationError, match="there is no strategy 'best'"):
+        fixture_plan("best")
+
+
+def test_whatever_changes_a_run_changes_the_name_of_its_record():
+    plans = [
+        fixture_plan(),
+        fixture_plan("low-k"),
+        fixture_plan(seed=1),
+        fixture_plan(epochs=4),
+        fixture_plan(cost=3.0),
+        fixture_plan(seconds=3.0),
+        fixture_plan(model="resnet9_narrow"),
+        fixture_plan(evaluations=4),
+        fixture_plan(rate=1 / 4),
+        fixture_plan(draw=sb.selectors.Draw.BERNOULLI),
+        fixture_plan(warmup=0.25),
+        fixture_plan(history=2048),
+        fixture_plan(recipe={"batch_size": 32}),
+        fixture_plan(recipe={"learning_rate": 0.2}),
+        fixture_plan(recipe={"augmentation": Augmentation(shift=2)}),
+        *(replace(fixture_plan(), noise=noise) for noise in (0.1, 0.2)),
+        *(
+            replace(fixture_plan(), lr_follows=follows)
+            for follows in (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
+        ),
+    ]
+    names = {plan.record_name for plan in plans}
+    assert len(names) == len(plans)

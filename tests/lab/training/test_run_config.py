@@ -1,0 +1,65 @@
+"""What a run is known by."""
+
+from dataclasses import replace
+
+import pytest
+from fixture_lab import fixture_plan
+from fixture_records import RECORDS
+
+from selective_backprop.lab.budget import Length
+from selective_backprop.lab.recipe import Recipe, find_recipe
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.strategies import ARMS, Settings
+from selective_backprop.lab.training.run_config import Plan
+
+
+def as_by_default(arm="auto"):
+    return Plan(find_recipe("digits"), arm, Settings(), seed=3, length=Length("cost", 8.0))
+
+
+def test_what_is_as_by_default_is_not_named():
+    identity = as_by_default().identity()
+    assert identity["strategy"] == {"name": "auto"}
+    assert identity["length"] == {"cost": 8.0}
+    assert identity["recipe"] == {"batch_size": 64, "augmentation": {"shift": 1}}
+    assert identity.keys().isdisjoint({"limit", "noise", "schedules_follow", "device", "threads"})
+
+
+def test_what_was_chosen_is_named():
+    plan = replace(
+        as_by_default("stale-sb"), limit=100, noise=0.2, settings=Settings(rate=0.5, keep=0.5)
+    )
+    identity = plan.identity()
+    assert identity["strategy"] == {"name": "stale-sb", "rate": 0.5}
+    assert (identity["limit"], identity["noise"], identity["seed"]) == (100, 0.2, 3)
+
+
+@pytest.mark.parametrize("changed", [{"device": "cuda:1"}, {"probes": ()}])
+def test_where_a_run_trains_is_no_part_of_what_it_is(changed):
+    plan = fixture_plan()
+    assert replace(plan, **changed).record_name == plan.record_name
+
+
+def test_an_option_that_is_added_leaves_the_runs_of_before_as_they_are(monkeypatch):
+    before = fixture_plan().record_name
+    config = Recipe.config
+    monkeypatch.setattr(Recipe, "config", lambda self: {**config(self), "label_smoothing": 0.0})
+    assert fixture_plan().record_name == before
+
+
+def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch):
+    before = fixture_plan("auto").record_name
+    monkeypatch.setitem(ARMS, "auto", replace(ARMS["auto"], revision=2))
+    assert fixture_plan("auto").record_name != before
+
+
+def test_committed_runs_are_found_by_what_their_command_asked_for():
+    runs = {run.name: run for run in read_runs(RECORDS / "demo")}
+    assert len(runs) == 24
+    for arm in ("traditional", "random-backprop", "selective-backprop", "auto"):
+        for seed in range(3):
+            for cost in (8.0, 16.0):
+                plan = replace(
+                    as_by_default(arm), seed=seed, length=Length("cost", cost), evaluations=16
+                )
+                assert runs[plan.record_name].header.identity == plan.identity()

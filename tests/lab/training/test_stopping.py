@@ -1,0 +1,206 @@
+"""Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
+
+import math
+import os
+import signal
+import threading
+from multiprocessing import Pipe
+
+import pytest
+from fixture_command import run_command
+from fixture_lab import untimed
+from fixture_papers import fixture_scale, fixture_setting
+
+from reproductions.jiang2019.meeting import Meeting
+from reproductions.jiang2019.needs import needs_of
+from reproductions.jiang2019.registry import find_items
+from reproductions.jiang2019.scales import ScaleName
+from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.cli import write as presenting
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.runner import worker_pool as crew
+from selective_backprop.lab.runner.run_store import Place
+from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop.lab.training.stopping import asked_to_stop
+
+pytestmark = pytest.mark.usefixtures("signals_as_usual")
+
+SMALL = "--limit 256 --epochs 2 --evaluations 2 --rate 1/2 --out out"
+TRAIN = f"train {SMALL} --strategy selective-backprop"
+COMPARE = f"compare {SMALL} --seeds 1 --strategies traditional,low-k"
+
+
+@pytest.fixture
+def at_update(monkeypatch):
+    """Makes something happen during a certain update, counted over all runs."""
+
+    def make(number, happens):
+        step, updates = TrainingRun._step, iter(range(1, 10_000))
+
+        def stepped(run, *batch):
+            if next(updates) == number:
+                happens()
+            step(run, *batch)
+
+        monkeypatch.setattr(TrainingRun, "_step", stepped)
+
+    return make
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Nothing is drawn, which takes a second."""
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
+
+
+def curves(folder):
+    return {run.path.name: untimed(list(run.points)) for run in read_runs(folder)}
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (signal.SIGTERM, 143, "ended by SIGTERM; what was recorded is kept"),
+        (signal.SIGINT, 130, "interrupted; what was recorded is kept"),
+    ],
+)
+def test_train_ends_with_a_checkpoint_and_resume_goes_on(
+    tmp_path, at_update, number, status, words
+):
+    (tmp_path / "whole").mkdir()
+    run_command(TRAIN, tmp_path / "whole")
+    at_update(3, lambda: signal.raise_signal(number))
+    outcome = run_command(TRAIN, tmp_path)
+    assert outcome.status == status
+    assert words in outcome.err
+    assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 1
+    outcome = run_command(f"{TRAIN} --resume", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert curves(tmp_path / "out") == curves(tmp_path / "whole" / "out")
+    (run,) = read_runs(tmp_path / "out")
+    assert run.end["sittings"] == 2
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".jsonl", ".npz"}
+
+
+def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_update, undrawn):
+    # the first epoch of both is over, 4 updates each, and the second has begun
+    at_update(9, lambda: signal.raise_signal(signal.SIGTERM))
+    assert run_command(COMPARE, tmp_path).status == 143
+    assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 2
+    outcome = run_command(COMPARE, tmp_path)
+    assert outcome.status == 0
+    assert outcome.out.count("seed 0: error") == 2
+    assert [run.end["sittings"] for run in read_runs(tmp_path / "out")] == [2, 2]
+
+
+def test_reproduce_goes_on_by_itself(tmp_path, at_update, monkeypatch):
+    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
+    monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
+    line = "reproduce fig-1 --seeds 1 --jobs 1 --out out"
+    at_update(3, lambda: signal.raise_signal(signal.SIGTERM))
+    assert run_command(line, tmp_path).status == 143
+    assert run_command(line, tmp_path).status == 0
+    sittings = [run.end["sittings"] for run in read_runs(tmp_path / "out" / "runs" / scale.name)]
+    assert sorted(sittings)[-2:] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("option", "every"),
+    [("", None), ("--checkpoint-every 12.5", 12.5), ("--checkpoint-every never", math.inf)],
+)
+def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, every):
+    told = []
+
+    class Told(Exception):
+        pass
+
+    def run_plans(*_, **options):
+        told.append((options["every"], options.get("resume", True)))
+        raise Told
+
+    monkeypatch.setattr("selective_backprop.lab.runner.grid.run_plans", run_plans)
+    monkeypatch.setattr("reproductions.jiang2019.needs.run_plans", run_plans)
+    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
+    monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
+    lines = (TRAIN, f"{TRAIN} --resume", COMPARE, "reproduce fig-1 --seeds 1 --jobs 1 --out out")
+    for line in lines:
+        with pytest.raises(Told):
+            run_command(f"{line} {option}", tmp_path)
+    assert told == [(every, False), (every, True), (every, True), (every, True)]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "often", "nan"])
+def test_a_time_between_checkpoints_that_is_none_is_refused(tmp_path, text):
+    outcome = run_command(f"{TRAIN} --checkpoint-every {text}", tmp_path)
+    assert outcome.status == 2
+    assert "write a positive number of seconds, or never" in outcome.text
+
+
+def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_update, undrawn):
+    def fail():
+        raise OSError("the data are gone")
+
+    at_update(9, fail)
+    with pytest.raises(OSError, match="gone"):
+        run_command(COMPARE, tmp_path)
+    (kept,) = (tmp_path / "out").glob("*.checkpoint")
+    assert kept.name.startswith("low-k")
+
+
+def test_a_second_ctrl_c_leaves_at_once():
+    with asked_to_stop() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_signals_are_taken_as_before_when_it_is_over():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with asked_to_stop():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, at_update, number):
+    signal.signal(number, signal.SIG_IGN)
+    at_update(3, lambda: signal.raise_signal(number))
+    outcome = run_command(TRAIN, tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_in_another_thread_nothing_is_noted_and_nothing_breaks():
+    found = []
+
+    def work():
+        with asked_to_stop() as stop:
+            found.append(stop.asked)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
+def test_a_process_of_several_that_is_told_to_end_keeps_what_it_has_begun(tmp_path):
+    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
+    (need,) = needs_of(find_items(["fig-1"]), scale, seeds=1, device="cpu")[:1]
+    ours, theirs = Pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            crew._work(theirs, 1)
+        except SystemExit as leaving:
+            os._exit(leaving.code)
+        os._exit(0)
+    ours.send(Meeting(need, Place(tmp_path, None, "typed")))
+    kind, _ = ours.recv()
+    os.kill(child, signal.SIGTERM)
+    assert kind == "step"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    assert need.file(tmp_path).with_suffix(".checkpoint").exists()

@@ -1,0 +1,56 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reproductions.jiang2019.packing import pack, unpack
+from reproductions.jiang2019.rankings import by_class, lowest, overlap, standing
+
+NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
+SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
+
+
+@given(st.lists(st.integers(0, 65535)))
+def test_numbers_come_back_as_they_were_packed(numbers):
+    assert unpack(pack(torch.tensor(numbers, dtype=torch.int64))).tolist() == numbers
+
+
+def test_packed_numbers_are_the_same_text_on_every_machine():
+    assert pack(torch.tensor([1, 256, 65535])) == "AQAAAf//"
+
+
+@given(NUMBERS, SHARES)
+def test_the_lowest_fill_their_share_and_those_that_tie_divide_what_is_left(numbers, share):
+    found = lowest(torch.tensor(numbers), share).tolist()
+    room = max(1, round(share * len(numbers)))
+    assert sum(found) == pytest.approx(room)
+    for number, part in zip(numbers, found, strict=True):
+        lower, equal = sum(n < number for n in numbers), numbers.count(number)
+        assert part == pytest.approx(min(1.0, max(0.0, (room - lower) / equal)))
+
+
+@given(NUMBERS, SHARES, st.randoms(use_true_random=False))
+def test_overlap_does_not_hang_on_the_order_of_the_examples(numbers, share, random):
+    other = [random.randint(0, 9) for _ in numbers]
+    order = random.sample(range(len(numbers)), len(numbers))
+    one, two = torch.tensor(numbers), torch.tensor(other)
+    there, back = overlap(one, two, share), overlap(two, one, share)
+    assert overlap(one[order], two[order], share) == pytest.approx(there) == pytest.approx(back)
+
+
+def test_overlap_is_all_nothing_or_what_chance_gives():
+    rising = torch.arange(8)
+    assert overlap(rising, 2 * rising, 0.25) == 100
+    assert overlap(rising, -rising, 0.25) == 0
+    assert overlap(rising, torch.zeros(8), 0.25) == 25
+
+
+@given(NUMBERS)
+def test_a_standing_counts_what_is_lower_and_half_of_what_is_equal(numbers):
+    expected = [sum(n < m for n in numbers) + numbers.count(m) / 2 for m in numbers]
+    assert standing(torch.tensor(numbers)).tolist() == expected
+
+
+def test_values_are_averaged_by_class_and_an_empty_class_has_none():
+    values, labels = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([2, 0, 2])
+    assert by_class(values, labels, 3) == [2.0, 0.0, 3.5]
