@@ -165,7 +165,11 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on `device`; the batch itself if they already are."""
     structure = flatten(batch, leaves := [])
-    moved = [_move(leaf, device) for leaf in leaves]
+    # Most leaves are plain tensors that are there already, in every batch: they cost no call.
+    moved = [
+        leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
+        for leaf in leaves
+    ]
     unmoved = all(map(operator.is_, moved, leaves))
     return batch if unmoved else structure.rebuild(batch, iter(moved))
 
@@ -354,10 +358,15 @@ def _kind(leaf: Any) -> str:
 
 def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> list[int | None]:
     """Return each leaf's number of rows; None for scalars and for leaves in `whole`."""
-    return [
-        None if path in layout.whole else _length(path, leaf)
-        for path, leaf in zip(structure.paths, leaves, strict=True)
-    ]
+    sizes: list[int | None] = []
+    for path, leaf in zip(structure.paths, leaves, strict=True):
+        if path in layout.whole:
+            sizes.append(None)
+        elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
+            sizes.append(leaf.shape[0] if leaf.ndim else None)  # as most leaves are, without a call
+        else:
+            sizes.append(_length(path, leaf))
+    return sizes
 
 
 def _length(path: str, leaf: Any) -> int | None:
