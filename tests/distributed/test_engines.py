@@ -20,6 +20,7 @@ STARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", STARTS)
 def test_an_engine_s_two_workers_take_equally_many_steps_and_learn(engine, tmp_path):
     if find_spec(engine) is None:

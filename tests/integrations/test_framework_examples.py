@@ -51,6 +51,7 @@ def run(name, folder):
     return int(steps), float(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", EXAMPLES)
 def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(framework, tmp_path):
     if find_spec(framework) is None:

@@ -40,6 +40,7 @@ def train(strategy, *args, model=None, options=None, **fit):
     return trainer, history.history, steps.counts
 
 
+@pytest.mark.slow
 def test_selection_reaches_the_error_of_plain_training_in_fewer_steps():
     images, classes = digits(1797)
     trained, held_out = (images[:1400], classes[:1400]), (images[1400:], classes[1400:])

@@ -24,6 +24,7 @@ def test_three_lines_of_a_plain_program_change():
     assert sum(line.startswith("- ") for line in changes) == 2
 
 
+@pytest.mark.slow
 def test_both_examples_learn_and_the_selective_one_takes_fewer_steps():
     if find_spec("lightning") is None:
         pytest.skip("lightning is not installed")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("lightning")
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -37,6 +37,7 @@ def run(task, folder):
     return said
 
 
+@pytest.mark.slow
 def test_the_trainer_s_processes_take_equal_steps_and_go_on_from_a_checkpoint(tmp_path):
     if find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
@@ -48,6 +49,7 @@ def test_the_trainer_s_processes_take_equal_steps_and_go_on_from_a_checkpoint(tm
     assert said["weighed"] == {"0": ["True"], "1": ["True"]}
 
 
+@pytest.mark.slow
 def test_a_loop_under_accelerate_does_so_too(tmp_path):
     if find_spec("accelerate") is None:
         pytest.skip("accelerate is not installed")
