@@ -216,7 +216,7 @@ REFUSED = {
     "empty": (lambda hub: hub.found["test"].rows.clear(), r"a split without examples"),
     "other size to test on": (
         lambda hub: setattr(hub.found["test"], "rows", split_of(2, size=(6, 6)).rows),
-        r"images of 3 x 4 x 4 to train on and of 3 x 6 x 6 to test on",
+        r"\(3, 4, 4\) to train on and of \(3, 6, 6\)",
     ),
 }
 
