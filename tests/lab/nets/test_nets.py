@@ -13,8 +13,7 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.lab.nets.densenet import densenet
 from selective_backprop.lab.nets.models import MODELS, make_model
-from selective_backprop.lab.nets.resnet import resnet18, resnet20
-from selective_backprop.lab.nets.wide_resnet import wide_resnet
+from selective_backprop.lab.nets.resnet import resnet18, resnet20, wide_resnet
 
 # Of images with three channels and 10 and 100 classes. Published code of GoogLeNet has 7,904 more
 # for each: the biases of its convolutions.

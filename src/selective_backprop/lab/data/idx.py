@@ -119,8 +119,8 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
     header = content[:start]
     if header[:4] != magic:
         raise sb.DataError(
-            f"{path} begins with {header[:4].hex(' ') or 'nothing'}, but IDX bytes in {len(shape)} dimensions "
-            f"begin with {magic.hex(' ')}. {FETCH_AGAIN}"
+            f"{path} begins with {header[:4].hex(' ') or 'nothing'}, but IDX bytes in {len(shape)} "
+            f"dimensions begin with {magic.hex(' ')}. {FETCH_AGAIN}"
         )
     found = tuple(np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist())
     if found != shape:
