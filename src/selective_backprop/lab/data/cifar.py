@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-import selective_backprop as sb
-from selective_backprop.lab.data.folders import FETCH_AGAIN, find_file, find_folder
+from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Splits
 
 _SHAPE = (3, 32, 32)
@@ -89,9 +88,7 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
         names = names_file.read_text("latin1").split()
     names = [_text(name) for name in names] if isinstance(names, list) else []
     if len(names) != layout.classes or not all(isinstance(name, str) for name in names):
-        raise sb.DataError(
-            f"{names_file} does not hold the names of {layout.classes} classes. {FETCH_AGAIN}"
-        )
+        raise damaged(names_file, f"does not hold the names of {layout.classes} classes")
     read = _read_pickled if pickled else _read_binary
     train = [read(folder, file, layout.train_rows, layout) for file in layout.train_files]
     test_images, test_labels = read(folder, layout.test_file, layout.test_rows, layout)
@@ -111,13 +108,9 @@ def _read_pickled(
         ) if found == shape and len(raw) == rows * _PIXELS:
             pixels = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
         case _:
-            raise sb.DataError(
-                f"{path} holds no array of {rows} x {_PIXELS} bytes as its 'data'. {FETCH_AGAIN}"
-            )
+            raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
     if not isinstance(labels, list) or len(labels) != rows:
-        raise sb.DataError(
-            f"{path} holds no list of {rows} labels as its '{layout.labels_key}'. {FETCH_AGAIN}"
-        )
+        raise damaged(path, f"holds no list of {rows} labels as its {layout.labels_key!r}")
     return _tensors(pixels, labels, path, layout)
 
 
@@ -128,10 +121,8 @@ def _read_binary(
     shape = rows, layout.label_bytes + _PIXELS
     content = np.fromfile(path, np.uint8)
     if len(content) != math.prod(shape):
-        raise sb.DataError(
-            f"{path} holds {len(content)} bytes, but {rows} images of {shape[1]} were expected. "
-            f"{FETCH_AGAIN}"
-        )
+        verdict = f"holds {len(content)} bytes, but {rows} images of {shape[1]} were expected"
+        raise damaged(path, verdict)
     labels, pixels = np.split(content.reshape(shape), [layout.label_bytes], axis=1)
     return _tensors(pixels, labels[:, -1].tolist(), path, layout)
 
@@ -142,10 +133,8 @@ def _tensors(
     for place, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < layout.classes:
             # It is not shown, since what a pickle has for a label may be endless.
-            raise sb.DataError(
-                f"{path} holds as label {place} no whole number from 0 to {layout.classes - 1}. "
-                f"{FETCH_AGAIN}"
-            )
+            verdict = f"holds as label {place} no whole number from 0 to {layout.classes - 1}"
+            raise damaged(path, verdict)
     return torch.from_numpy(pixels.reshape(-1, *_SHAPE).copy()), torch.tensor(labels)
 
 
@@ -161,9 +150,9 @@ def unpickle(path: Path) -> dict[Any, Any]:
         record = _ArraysOnly(file, encoding="bytes").load()
     except Exception as error:
         # A damaged pickle may raise nearly anything: the bytes are a program.
-        raise sb.DataError(f"{path} cannot be read as a pickle: {error}. {FETCH_AGAIN}") from error
+        raise damaged(path, f"cannot be read as a pickle: {error}") from error
     if not isinstance(record, dict) or file.read(1):
-        raise sb.DataError(f"{path} is not one pickled dict and nothing else. {FETCH_AGAIN}")
+        raise damaged(path, "is not one pickled dict and nothing else")
     return {_text(key): value for key, value in record.items()}
 
 

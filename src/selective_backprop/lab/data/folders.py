@@ -6,8 +6,13 @@ from pathlib import Path
 
 import selective_backprop as sb
 
-# How a message about a damaged or foreign file ends.
-FETCH_AGAIN = "This is not the publisher's file: fetch it again, or pass another folder with --root"
+
+def damaged(path: Path, verdict: str) -> sb.DataError:
+    """Return the error of a file that is damaged, or not the publisher's."""
+    return sb.DataError(
+        f"{path} {verdict}. This is not the publisher's file: fetch it again, or pass another "
+        "folder with --root"
+    )
 
 
 def find_folder(

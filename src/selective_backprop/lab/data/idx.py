@@ -12,7 +12,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop.lab.data.folders import FETCH_AGAIN, find_file, find_folder
+from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Splits
 
 
@@ -75,10 +75,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
         found = read_idx(path, (count,)).to(torch.int64)
         highest, last = int(found.max()), len(layout.class_names) - 1
         if highest > last:
-            raise sb.DataError(
-                f"{path} holds the label {highest}, but {layout.name} has the labels 0 to {last}. "
-                f"{FETCH_AGAIN}"
-            )
+            raise damaged(path, f"holds the label {highest}, but they are from 0 to {last}")
         return found
 
     train_labels = labels("train-labels-idx1-ubyte", layout.train)
@@ -115,19 +112,15 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
             # One byte more, which also makes gzip verify its checksum.
             content = bytearray(file.read(length + 1))
     except (OSError, EOFError, zlib.error) as error:
-        raise sb.DataError(f"{path} cannot be read: {error}. {FETCH_AGAIN}") from error
+        raise damaged(path, f"cannot be read: {error}") from error
     header = content[:start]
     if header[:4] != magic:
-        raise sb.DataError(
-            f"{path} begins with {header[:4].hex(' ') or 'nothing'}, but IDX bytes in {len(shape)} "
-            f"dimensions begin with {magic.hex(' ')}. {FETCH_AGAIN}"
-        )
+        begins, expected = header[:4].hex(" ") or "nothing", magic.hex(" ")
+        raise damaged(path, f"begins with {begins}, but {expected} was expected")
     found = tuple(np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist())
     if found != shape:
-        raise sb.DataError(
-            f"{path} holds bytes of {found}, but {shape} was expected. {FETCH_AGAIN}"
-        )
+        raise damaged(path, f"holds bytes of shape {found}, but {shape} was expected")
     if len(content) != length:
         verdict = "is truncated" if len(content) < length else "goes on after its end"
-        raise sb.DataError(f"{path} {verdict}: {length} bytes were expected. {FETCH_AGAIN}")
+        raise damaged(path, f"{verdict}: {length} bytes were expected")
     return torch.frombuffer(content, dtype=torch.uint8, offset=start).reshape(shape)

@@ -12,8 +12,7 @@ from jaxtyping import Int64, UInt8
 from scipy.io import loadmat
 from torch import Tensor
 
-import selective_backprop as sb
-from selective_backprop.lab.data.folders import FETCH_AGAIN, find_file, find_folder
+from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
@@ -62,27 +61,19 @@ def _read(
 ) -> tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]:
     if not _is_compressed(path):
         # Without the publisher's compression there is no checksum, and damage crashes SciPy.
-        raise sb.DataError(
-            f"{path} holds variables that are not compressed, as the publisher's are, or is "
-            f"damaged. {FETCH_AGAIN}"
-        )
+        raise damaged(path, "holds variables that are not compressed, or is damaged")
     try:
         with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
             found = loadmat(path, appendmat=False, variable_names=["X", "y"])
     except Exception as error:
         # A damaged file may make SciPy raise nearly anything.
-        raise sb.DataError(
-            f"{path} cannot be read as a MATLAB file: {error}. {FETCH_AGAIN}"
-        ) from error
+        raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
     shape = (_SIDE, _SIDE, _CHANNELS, count)
     pixels = _variable(found, "X", shape, ("uint8",), path)
     labels = _variable(found, "y", (count, 1), ("uint8", "float64"), path).reshape(-1)
     wrong = labels[~np.isin(labels, np.arange(1, _CLASSES + 1))]
     if len(wrong):
-        raise sb.DataError(
-            f"{path} holds the label {wrong[0]}, but SVHN has the labels 1 to {_CLASSES}. "
-            f"{FETCH_AGAIN}"
-        )
+        raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
     images = torch.from_numpy(pixels).permute(3, 2, 0, 1).contiguous()
     return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)
 
@@ -96,10 +87,8 @@ def _variable(
         if value.shape == shape and value.dtype.name in kinds:
             return value
         found = f"{value.dtype} of {value.shape}"
-    raise sb.DataError(
-        f"{path} holds {found} as its {name!r}, but {' or '.join(kinds)} of {shape} was expected. "
-        f"{FETCH_AGAIN}"
-    )
+    wanted = f"{' or '.join(kinds)} of {shape}"
+    raise damaged(path, f"holds {found} as its {name!r}, but {wanted} was expected")
 
 
 def _is_compressed(path: Path) -> bool:
