@@ -49,7 +49,7 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
         files=(layout.train[0][0],),
         source="http://ufldl.stanford.edu/housenumbers",
     )
-    # All files are found before the first is read, since reading takes its time.
+    # All are found before the first is read, which takes its time.
     *train, test = [(find_file(folder, file), n) for file, n in (*layout.train, layout.test)]
     parts = [_read(path, count) for path, count in train]
     train_images, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
