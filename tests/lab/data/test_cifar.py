@@ -7,6 +7,7 @@ import re
 import struct
 import tracemalloc
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -35,47 +36,25 @@ def meta() -> dict:
     return {"num_cases_per_batch": ROWS, "label_names": list("abcdefghij"), "num_vis": 3072}
 
 
-def dump_python2(value: object, *, module: str = "numpy.core.multiarray") -> bytes:
-    """Write what Python 2's cPickle wrote, protocol 2: strings are bytes, keys too."""
-    return b"\x80\x02" + _python2(value, module) + b"."
+class Python2Pickler(pickle._Pickler):
+    """Writes what Python 2's cPickle wrote, protocol 2: strings are bytes, keys too."""
+
+    def save_string(self, value: str | bytes) -> None:
+        raw = value.encode() if isinstance(value, str) else value
+        self.write(b"T" + struct.pack("<I", len(raw)) + raw)
+        self.memoize(value)
+
+    dispatch = {**pickle._Pickler.dispatch, str: save_string, bytes: save_string}  # noqa: RUF012
 
 
-def _python2(value: object, module: str) -> bytes:
-    match value:
-        case None:
-            return b"N"
-        case bool():
-            return b"\x88" if value else b"\x89"
-        case int():
-            return b"J" + struct.pack("<i", value)
-        case str():
-            return _python2(value.encode(), module)
-        case bytes():
-            short = len(value) < 256
-            return (
-                b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<I", len(value))
-            ) + value
-        case list():
-            return b"](" + b"".join(_python2(part, module) for part in value) + b"e"
-        case tuple():
-            return b"(" + b"".join(_python2(part, module) for part in value) + b"t"
-        case dict():
-            flat = (part for pair in value.items() for part in pair)
-            return b"}(" + b"".join(_python2(part, module) for part in flat) + b"u"
-        case np.ndarray():
-            dtype = b"cnumpy\ndtype\n" + _python2((value.dtype.str[1:], 0, 1), module) + b"R"
-            dtype += _python2((3, "|", None, None, None, -1, -1, 0), module) + b"b"
-            empty = f"c{module}\n_reconstruct\n(cnumpy\nndarray\n".encode()
-            empty += _python2((0,), module) + _python2("b", module) + b"tR"
-            state = _python2(1, module) + _python2(value.shape, module) + dtype
-            state += _python2(False, module) + _python2(value.tobytes(), module)
-            return empty + b"(" + state + b"tb"
-    raise TypeError(value)
+def dump_python2(value: object, numpy: bytes = b"numpy.core") -> bytes:
+    Python2Pickler(file := BytesIO(), protocol=2).dump(value)
+    return file.getvalue().replace(b"numpy._core", b"numpy.core").replace(b"numpy.core", numpy)
 
 
 WRITERS = {
     "python 2": dump_python2,
-    "python 2, numpy 2": lambda record: dump_python2(record, module="numpy._core.multiarray"),
+    "python 2, numpy 2": lambda record: dump_python2(record, b"numpy._core"),
     "protocol 2": lambda record: pickle.dumps(record, protocol=2),
     "protocol 3": lambda record: pickle.dumps(record, protocol=3),
     "protocol 4": lambda record: pickle.dumps(record, protocol=4),
@@ -121,33 +100,24 @@ def test_cifar10_is_read_from_the_binary_layout(tmp_path):
     check10(read_cifar_splits(TINY10, folder))
 
 
-NAMES100 = [f"class_{number}" for number in range(100)]
-
-
-def check100(splits: Splits) -> None:
+@pytest.mark.parametrize("binary", [False, True])
+def test_cifar100_is_read_with_its_fine_labels(tmp_path, binary):
+    names = [f"class_{number}" for number in range(100)]
+    record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 2, 3], "data": pixels(0)}
+    folder = tmp_path / ("cifar-100-binary" if binary else "cifar-100-python")
+    folder.mkdir()
+    for name in ("train", "test"):
+        if binary:
+            labels = np.array([[1, 99], [2, 0], [3, 50]], np.uint8)
+            np.hstack([labels, pixels(0)]).tofile(folder / f"{name}.bin")
+            (folder / "fine_label_names.txt").write_text("\n".join(names))
+        else:
+            (folder / name).write_bytes(dump_python2(record))
+            (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
+    splits = read_cifar_splits(TINY100, tmp_path)
     assert splits.train_labels.tolist() == splits.test_labels.tolist() == [99, 0, 50]
     assert np.array_equal(splits.train_images, pixels(0).reshape(-1, 3, 32, 32))
-    assert splits.class_names == tuple(NAMES100)
-
-
-def test_cifar100_is_read_with_its_fine_labels(tmp_path):
-    folder = tmp_path / "cifar-100-python"
-    folder.mkdir()
-    record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 1, 1], "data": pixels(0)}
-    for name in ("train", "test"):
-        (folder / name).write_bytes(dump_python2(record))
-    (folder / "meta").write_bytes(dump_python2({"fine_label_names": NAMES100}))
-    check100(read_cifar_splits(TINY100, tmp_path))
-
-
-def test_cifar100_is_read_with_its_fine_labels_from_the_binary_layout(tmp_path):
-    folder = tmp_path / "cifar-100-binary"
-    folder.mkdir()
-    labels = np.array([[1, 99], [1, 0], [1, 50]], np.uint8)
-    for name in ("train", "test"):
-        np.hstack([labels, pixels(0)]).tofile(folder / f"{name}.bin")
-    (folder / "fine_label_names.txt").write_text("\n".join(NAMES100))
-    check100(read_cifar_splits(TINY100, tmp_path))
+    assert splits.class_names == tuple(names)
 
 
 @pytest.mark.parametrize(

@@ -119,10 +119,6 @@ def test_name_configuration_and_folder_reach_the_package(hub, tmp_path, name, pa
     ]
 
 
-def test_a_limit_keeps_a_part_as_of_any_data_set(hub):
-    assert len(load("hub:pets", limit=3).train_labels) == 3
-
-
 @pytest.mark.parametrize("mode", ["L", "1"])
 def test_grey_pictures_have_one_channel(hub, mode):
     hub.found = {"train": split_of(6, mode=mode), "test": split_of(3, 6, mode=mode)}
@@ -212,7 +208,6 @@ REFUSED = {
     ),
     "unlabelled": (lambda hub: with_row(hub, label=-1), r"example 4: the label -1, but .* 0 to 2"),
     "beyond": (lambda hub: with_row(hub, label=3), r"example 4: the label 3, but .* 0 to 2"),
-    "nameless": (lambda hub: with_row(hub, label=None), r"example 4: the label None"),
     "empty": (lambda hub: hub.found["test"].rows.clear(), r"a split without examples"),
     "other size to test on": (
         lambda hub: setattr(hub.found["test"], "rows", split_of(2, size=(6, 6)).rows),
