@@ -87,9 +87,10 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
     """Load a data set by name.
 
     `digits` is embedded in scikit-learn. The others are read from disk in their publishers'
-    layouts, which torchvision's root folder also has; nothing is fetched. Every file is checked:
-    magic numbers, dimensions, exact lengths, the range of the labels. `hub:NAME` is one of the
-    Hugging Face hub, which the package `datasets` fetches, where it is installed.
+    layouts, which torchvision's root folder also has; CIFAR's may be pickled or binary. Nothing is
+    fetched. Every file is checked: magic numbers, dimensions, exact lengths, the range of the
+    labels. `hub:NAME` is one of the Hugging Face hub, which the package `datasets` fetches, where
+    it is installed.
 
     Args:
         name: a key of `DATASETS`, or `hub:NAME`, or `hub:NAME:CONFIGURATION`.
