@@ -288,14 +288,6 @@ def test_a_missing_batch_is_named(tmp_path, missing):
         read_cifar_splits(TINY10, tmp_path)
 
 
-def test_a_folder_without_the_files_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(sb.DataError, match=r"cifar10 needs batches\.meta .*--root") as refusal:
-        read_cifar_splits(TINY10, tmp_path)
-    assert str(tmp_path / "cifar-10-batches-py") in str(refusal.value)
-    with pytest.raises(sb.DataError, match=r"cifar100 needs meta "):
-        read_cifar_splits(TINY100, tmp_path)
-
-
 def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path):
     write10(tmp_path)
     path = tmp_path / "test_batch"

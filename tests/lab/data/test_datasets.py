@@ -1,5 +1,6 @@
 """Data sets by name: whole or limited, with the statistics of what is trained on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,13 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
 def test_what_is_on_disk_needs_a_folder(name, tmp_path):
-    with pytest.raises(sb.DataError, match=rf"{name} is read from disk, .*--root"):
-        load(name)
-    with pytest.raises(sb.DataError, match=rf"{name} needs .*--root"):
-        load(name, root=tmp_path)
+    for root, problem in (
+        (None, "no folder"),
+        (tmp_path / "nowhere", "nowhere is not a folder"),
+        (tmp_path, re.escape(str(tmp_path))),
+    ):
+        with pytest.raises(sb.DataError, match=rf"{name} .*{problem}.*--root.*http"):
+            load(name, root=root)
 
 
 @given(

@@ -90,21 +90,6 @@ def test_a_missing_file_is_named(tmp_path, missing):
         read_idx_splits(TINY, tmp_path)
 
 
-def test_a_folder_without_the_files_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(sb.DataError) as refusal:
-        read_idx_splits(TINY, tmp_path)
-    message = str(refusal.value)
-    for part in (FILES[0], f"{FILES[0]}.gz", str(tmp_path / "MNIST/raw"), "--root", "https://"):
-        assert part in message
-
-
-def test_a_root_that_is_none_or_no_folder_is_refused(tmp_path):
-    with pytest.raises(sb.DataError, match=r"mnist .*no folder.*--root"):
-        read_idx_splits(TINY, None)
-    with pytest.raises(sb.DataError, match=r"nowhere is not a folder.*--root"):
-        read_idx_splits(TINY, tmp_path / "nowhere")
-
-
 DAMAGE = {
     "empty": (lambda good: b"", "begins with nothing"),
     "half a header": (lambda good: good[:9], r"\(6,\), but \(6, 3, 3\)"),
