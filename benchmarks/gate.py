@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Ratio
-from selective_backprop.lab.nets.models import resnet9
+from selective_backprop.lab.nets.small import resnet9
 
 BATCH = 128
 RATE = 1 / 3

@@ -30,7 +30,7 @@ import selective_backprop as sb
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status
 from selective_backprop._memory.history import SharedHistory
-from selective_backprop.lab.nets.models import resnet9
+from selective_backprop.lab.nets.small import resnet9
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 RANKS = 2

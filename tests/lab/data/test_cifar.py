@@ -1,20 +1,23 @@
 """CIFAR's pickles: every honest writer is read, and nothing that a pickle names is run."""
 
+import contextlib
 import os
 import pickle
 import re
 import struct
+import tracemalloc
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits, unpickle
+from selective_backprop.lab.data.splits import Splits
 
 ROWS = 3
 TINY10 = replace(CIFAR10, train_rows=ROWS, test_rows=ROWS)
@@ -33,47 +36,25 @@ def meta() -> dict:
     return {"num_cases_per_batch": ROWS, "label_names": list("abcdefghij"), "num_vis": 3072}
 
 
-def dump_python2(value: object, *, module: str = "numpy.core.multiarray") -> bytes:
-    """Write what Python 2's cPickle wrote, protocol 2: strings are bytes, keys too."""
-    return b"\x80\x02" + _python2(value, module) + b"."
+class Python2Pickler(pickle._Pickler):
+    """Writes what Python 2's cPickle wrote, protocol 2: strings are bytes, keys too."""
+
+    def save_string(self, value: str | bytes) -> None:
+        raw = value.encode() if isinstance(value, str) else value
+        self.write(b"T" + struct.pack("<I", len(raw)) + raw)
+        self.memoize(value)
+
+    dispatch = {**pickle._Pickler.dispatch, str: save_string, bytes: save_string}  # noqa: RUF012
 
 
-def _python2(value: object, module: str) -> bytes:
-    match value:
-        case None:
-            return b"N"
-        case bool():
-            return b"\x88" if value else b"\x89"
-        case int():
-            return b"J" + struct.pack("<i", value)
-        case str():
-            return _python2(value.encode(), module)
-        case bytes():
-            short = len(value) < 256
-            return (
-                b"U" + bytes([len(value)]) if short else b"T" + struct.pack("<I", len(value))
-            ) + value
-        case list():
-            return b"](" + b"".join(_python2(part, module) for part in value) + b"e"
-        case tuple():
-            return b"(" + b"".join(_python2(part, module) for part in value) + b"t"
-        case dict():
-            flat = (part for pair in value.items() for part in pair)
-            return b"}(" + b"".join(_python2(part, module) for part in flat) + b"u"
-        case np.ndarray():
-            dtype = b"cnumpy\ndtype\n" + _python2((value.dtype.str[1:], 0, 1), module) + b"R"
-            dtype += _python2((3, "|", None, None, None, -1, -1, 0), module) + b"b"
-            empty = f"c{module}\n_reconstruct\n(cnumpy\nndarray\n".encode()
-            empty += _python2((0,), module) + _python2("b", module) + b"tR"
-            state = _python2(1, module) + _python2(value.shape, module) + dtype
-            state += _python2(False, module) + _python2(value.tobytes(), module)
-            return empty + b"(" + state + b"tb"
-    raise TypeError(value)
+def dump_python2(value: object, numpy: bytes = b"numpy.core") -> bytes:
+    Python2Pickler(file := BytesIO(), protocol=2).dump(value)
+    return file.getvalue().replace(b"numpy._core", b"numpy.core").replace(b"numpy.core", numpy)
 
 
 WRITERS = {
     "python 2": dump_python2,
-    "python 2, numpy 2": lambda record: dump_python2(record, module="numpy._core.multiarray"),
+    "python 2, numpy 2": lambda record: dump_python2(record, b"numpy._core"),
     "protocol 2": lambda record: pickle.dumps(record, protocol=2),
     "protocol 3": lambda record: pickle.dumps(record, protocol=3),
     "protocol 4": lambda record: pickle.dumps(record, protocol=4),
@@ -88,10 +69,16 @@ def write10(folder: Path, dump=WRITERS["protocol 4"]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer):
-    write10(tmp_path / "cifar-10-batches-py", WRITERS[writer])
-    splits = read_cifar_splits(TINY10, tmp_path)
+def write10_binary(folder: Path) -> Path:
+    folder.mkdir()
+    for number, name in enumerate((*CIFAR10.train_files, "test_batch")):
+        labels = np.array([[label] for label in batch(number)["labels"]], np.uint8)
+        np.hstack([labels, pixels(number)]).tofile(folder / f"{name}.bin")
+    (folder / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
+    return folder
+
+
+def check10(splits: Splits) -> None:
     expected = np.concatenate([pixels(number) for number in range(5)]).reshape(-1, 3, 32, 32)
     assert np.array_equal(splits.train_images, expected)
     assert splits.train_labels.tolist() == [label for n in range(5) for label in (n, 1, 9)]
@@ -100,28 +87,59 @@ def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer):
     assert splits.class_names == tuple("abcdefghij")
 
 
-def test_the_root_may_be_the_folder_itself(tmp_path):
-    write10(tmp_path)
-    assert len(read_cifar_splits(TINY10, tmp_path).train_labels) == 15
+@pytest.mark.parametrize("place", [".", "cifar-10-batches-py"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer, place):
+    write10(tmp_path / place, WRITERS[writer])
+    check10(read_cifar_splits(TINY10, tmp_path))
 
 
-def test_cifar100_is_read_with_its_fine_labels(tmp_path):
-    folder = tmp_path / "cifar-100-python"
+def test_cifar10_is_read_from_the_binary_layout(tmp_path):
+    folder = write10_binary(tmp_path / "cifar-10-batches-bin")
+    check10(read_cifar_splits(TINY10, tmp_path))
+    check10(read_cifar_splits(TINY10, folder))
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_cifar100_is_read_with_its_fine_labels(tmp_path, binary):
+    names = [f"class_{number}" for number in range(100)]
+    record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 2, 3], "data": pixels(0)}
+    folder = tmp_path / ("cifar-100-binary" if binary else "cifar-100-python")
     folder.mkdir()
-    names = [f"class {number}" for number in range(100)]
-    record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 1, 1], "data": pixels(0)}
     for name in ("train", "test"):
-        (folder / name).write_bytes(dump_python2(record))
-    (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
+        if binary:
+            labels = np.array([[1, 99], [2, 0], [3, 50]], np.uint8)
+            np.hstack([labels, pixels(0)]).tofile(folder / f"{name}.bin")
+            (folder / "fine_label_names.txt").write_text("\n".join(names))
+        else:
+            (folder / name).write_bytes(dump_python2(record))
+            (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
     splits = read_cifar_splits(TINY100, tmp_path)
     assert splits.train_labels.tolist() == splits.test_labels.tolist() == [99, 0, 50]
+    assert np.array_equal(splits.train_images, pixels(0).reshape(-1, 3, 32, 32))
     assert splits.class_names == tuple(names)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda content: content[:-1], "9218 bytes, but 3 images of 3073"),
+        (lambda content: content + b"x", "9220 bytes, but 3 images of 3073"),
+        (lambda content: b"\x0a" + content[1:], "label 0 no whole number from 0 to 9"),
+    ],
+)
+def test_a_damaged_binary_file_is_refused_by_name(tmp_path, spoil, message):
+    path = write10_binary(tmp_path / "cifar-10-batches-bin") / "data_batch_2.bin"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(sb.DataError, match=message) as refusal:
+        read_cifar_splits(TINY10, tmp_path)
+    assert str(path) in str(refusal.value)
 
 
 def test_an_array_in_fortran_order_has_the_same_pixels(tmp_path):
     write10(tmp_path)
     record = batch(0) | {"data": np.asfortranarray(pixels(0))}
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(record))
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(record, protocol=4))
     found = read_cifar_splits(TINY10, tmp_path).test_images
     assert np.array_equal(found, pixels(0).reshape(-1, 3, 32, 32))
 
@@ -150,7 +168,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_not_run(tmp_path, prot
     }[where]
     path = tmp_path / "data_batch_3"
     path.write_bytes(pickle.dumps(record, protocol=protocol))
-    with pytest.raises(sb.DataError, match=r"asks for \w+\.mkdir,.* was not run") as refusal:
+    with pytest.raises(sb.DataError, match=r"asks for \w+\.mkdir,") as refusal:
         read_cifar_splits(TINY10, tmp_path)
     assert str(path) in str(refusal.value)
     assert not marker.exists()
@@ -187,7 +205,7 @@ def test_no_other_name_is_admitted(tmp_path, module, name):
 
 @given(module=st.text(max_size=20), name=st.text(max_size=20))
 def test_no_invented_name_is_admitted(tmp_path_factory, module, name):
-    path = tmp_path_factory.mktemp("pickle") / "batch"
+    path = tmp_path_factory.getbasetemp() / "invented"
     path.write_bytes(b"\x80\x04" + _text(module) + _text(name) + b"\x93.")
     with pytest.raises(sb.DataError):
         unpickle(path)
@@ -201,93 +219,64 @@ def _text(value: str) -> bytes:
 def test_no_codec_but_latin1_is_admitted(tmp_path):
     path = tmp_path / "batch"
     path.write_bytes(b"\x80\x02c_codecs\nencode\n" + _text("a") + _text("rot13") + b"\x86R.")
-    with pytest.raises(sb.DataError, match=r"codec 'rot13', where only latin1"):
+    with pytest.raises(sb.DataError, match="codec"):
         unpickle(path)
 
 
-def test_a_pickle_that_asks_for_a_huge_memo_is_refused_before_it_gets_one(tmp_path):
+def test_a_pickle_that_asks_for_a_huge_memo_does_not_get_one(tmp_path):
     path = tmp_path / "batch"
     path.write_bytes(b"\x80\x02}r\xff\xff\xff\x7f.")
-    with pytest.raises(sb.DataError, match=r"more than 9 places to remember"):
-        unpickle(path)
+    tracemalloc.start()
+    assert unpickle(path) == {}
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
 
 
-def test_a_label_that_cannot_be_printed_is_refused_all_the_same(tmp_path):
-    write10(tmp_path)
-    path = tmp_path / "data_batch_1"
-    nested: list = []
-    for _ in range(60):
-        nested = [nested, nested]  # 2**60 brackets if printed
-    for label in (nested, 10**5000):
-        path.write_bytes(pickle.dumps(batch(0) | {"labels": [1, label, 2]}, protocol=4))
-        with pytest.raises(sb.DataError, match=r"data_batch_1 holds the label .* 0 to 9"):
-            read_cifar_splits(TINY10, tmp_path)
-
+ENDLESS: list = []
+for _ in range(60):
+    ENDLESS = [ENDLESS, ENDLESS]  # 2**60 brackets if printed
 
 DAMAGE = {
-    "too few rows": ({"data": pixels(0)[:2]}, r"shape \(2, 3072\) .*\(3, 3072\) were expected"),
-    "flat": ({"data": pixels(0).reshape(-1)}, r"shape \(9216,\)"),
-    "signed": ({"data": pixels(0).astype(np.int8)}, r"type 'i1' .* 'u1' and"),
-    "floats": ({"data": pixels(0).astype(np.float32)}, r"type 'f4' .* 'u1' and"),
-    "objects": ({"data": np.array([None])}, r"holds no array of bytes"),
-    "a list": ({"data": [0] * 9216}, r"holds no array of bytes"),
-    "no labels": ({"labels": None}, r"holds NoneType as its 'labels'"),
-    "too few labels": ({"labels": [1, 2]}, r"2 labels as its 'labels', but a list of 3"),
-    "label too high": ({"labels": [1, 10, 2]}, r"holds the label 10, .* 0 to 9"),
-    "label negative": ({"labels": [1, -1, 2]}, r"holds the label -1, .* 0 to 9"),
-    "label a float": ({"labels": [1, 1.0, 2]}, r"holds the label 1.0, .* 0 to 9"),
-    "label a truth": ({"labels": [1, True, 2]}, r"holds the label True, .* 0 to 9"),
+    "too few rows": {"data": pixels(0)[:2]},
+    "flat": {"data": pixels(0).reshape(-1)},
+    "signed": {"data": pixels(0).astype(np.int8)},
+    "floats": {"data": pixels(0).astype(np.float32)},
+    "objects": {"data": np.array([None])},
+    "a list": {"data": [0] * 9216},
+    "no data": {"data": None},  # no such entry, that is
+    "no labels": {"labels": None},
+    "labels a text": {"labels": "190"},
+    "too few labels": {"labels": [1, 2]},
+    "label too high": {"labels": [1, 10, 2]},
+    "label negative": {"labels": [1, -1, 2]},
+    "label a float": {"labels": [1, 1.0, 2]},
+    "label a truth": {"labels": [1, True, 2]},
+    "label of many digits": {"labels": [1, 10**5000, 2]},
+    "label without end": {"labels": [1, ENDLESS, 2]},
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_batch_that_is_not_what_it_should_be_is_refused_by_name(tmp_path, kind):
     write10(tmp_path)
-    damage, message = DAMAGE[kind]
+    (damaged,) = DAMAGE[kind]
+    expected = {"data": "3 x 3072 bytes", "labels": "3 labels|label 1 no whole number from 0 to 9"}
     path = tmp_path / "data_batch_2"
-    path.write_bytes(pickle.dumps(batch(0) | damage, protocol=4))
-    with pytest.raises(sb.DataError, match=message) as refusal:
+    record = {key: value for key, value in (batch(0) | DAMAGE[kind]).items() if value is not None}
+    path.write_bytes(pickle.dumps(record, protocol=4))
+    with pytest.raises(sb.DataError, match=expected[damaged]) as refusal:
         read_cifar_splits(TINY10, tmp_path)
     assert str(path) in str(refusal.value)
     assert "--root" in str(refusal.value)
 
 
-def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path):
-    write10(tmp_path)
-    raw = pixels(0).tobytes()
-    content = dump_python2(batch(0))
-    length = struct.pack("<I", len(raw))
-    assert length in content
-    shorter = content.replace(length + raw, struct.pack("<I", len(raw) - 1) + raw[:-1])
-    (tmp_path / "test_batch").write_bytes(shorter)
-    with pytest.raises(sb.DataError, match=r"test_batch holds 9215 bytes of images, but 9216"):
-        read_cifar_splits(TINY10, tmp_path)
-
-
-@pytest.mark.parametrize("key", ["data", "labels"])
-def test_a_missing_entry_is_named_with_those_that_are_there(tmp_path, key):
-    write10(tmp_path)
-    record = batch(0)
-    del record[key]
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(record))
-    with pytest.raises(sb.DataError, match=rf"test_batch has no entry '{key}', only batch_label, "):
-        read_cifar_splits(TINY10, tmp_path)
-
-
 @pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({}, r"no entry 'label_names', only nothing"),
-        ({"label_names": ["a"]}, r"list of 10 names"),
-        ({"label_names": [1] * 10}, r"holds a int where a name belongs"),
-        ([], r"holds a list, not a dict"),
-        ({3: 4}, r"holds a int where a name belongs"),
-    ],
+    "record", [{}, {"label_names": ["a"]}, {"label_names": [1] * 10}, [], {3: 4}]
 )
-def test_class_names_that_are_none_are_refused(tmp_path, record, message):
+def test_class_names_that_are_none_are_refused(tmp_path, record):
     write10(tmp_path)
     (tmp_path / "batches.meta").write_bytes(pickle.dumps(record))
-    with pytest.raises(sb.DataError, match=message):
+    with pytest.raises(sb.DataError, match=r"batches\.meta"):
         read_cifar_splits(TINY10, tmp_path)
 
 
@@ -295,22 +284,24 @@ def test_class_names_that_are_none_are_refused(tmp_path, record, message):
 def test_a_missing_batch_is_named(tmp_path, missing):
     write10(tmp_path)
     (tmp_path / missing).unlink()
-    with pytest.raises(sb.DataError, match=rf"{missing} is missing, .*--root"):
+    with pytest.raises(sb.DataError, match=rf"lacks {missing},.*--root"):
         read_cifar_splits(TINY10, tmp_path)
 
 
-def test_a_folder_without_the_files_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(sb.DataError, match=r"cifar10 needs batches\.meta, .*--root") as refusal:
+def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path):
+    write10(tmp_path)
+    path = tmp_path / "test_batch"
+    raw, shorter = (struct.pack("<I", size) + pixels(0).tobytes()[:size] for size in (9216, 9215))
+    assert raw in dump_python2(batch(0))
+    path.write_bytes(dump_python2(batch(0)).replace(raw, shorter))
+    with pytest.raises(sb.DataError, match=r"test_batch .*3 x 3072 bytes"):
         read_cifar_splits(TINY10, tmp_path)
-    assert str(tmp_path / "cifar-10-batches-py") in str(refusal.value)
-    with pytest.raises(sb.DataError, match=r"cifar100 needs meta, "):
-        read_cifar_splits(TINY100, tmp_path)
 
 
 def test_what_follows_the_pickle_is_refused(tmp_path):
     path = tmp_path / "batch"
     path.write_bytes(pickle.dumps({"a": 1}) + b"x")
-    with pytest.raises(sb.DataError, match=r"goes on after the end of its pickle"):
+    with pytest.raises(sb.DataError, match=re.escape(str(path))):
         unpickle(path)
 
 
@@ -331,15 +322,12 @@ def test_a_truncated_pickle_is_refused_wherever_it_ends(tmp_path, good):
 def test_a_pickle_with_a_wrong_byte_gives_a_record_or_a_data_error(
     tmp_path_factory, good, place, byte
 ):
-    path = tmp_path_factory.mktemp("pickle") / "batch"
+    path = tmp_path_factory.getbasetemp() / "wrong byte"
     damaged = bytearray(good)
     damaged[place % len(good)] = byte
     path.write_bytes(damaged)
-    try:
-        record = unpickle(path)
-    except sb.DataError:
-        return
-    assert all(isinstance(key, str) for key in record)
+    with contextlib.suppress(sb.DataError):
+        assert isinstance(unpickle(path), dict)
 
 
 def test_a_pickle_cannot_change_an_admitted_name_for_later_files(tmp_path):
@@ -349,4 +337,4 @@ def test_a_pickle_cannot_change_an_admitted_name_for_later_files(tmp_path):
     with pytest.raises(sb.DataError):
         unpickle(path)
     path.write_bytes(OLD)
-    assert torch.equal(torch.tensor(unpickle(path)["labels"]), torch.tensor([1, 2]))
+    assert unpickle(path)["labels"] == [1, 2]

@@ -26,8 +26,8 @@ def test_every_example_is_in_exactly_one_split_with_its_label():
     assert found == sorted(zip(whole.tolist(), digits.target.tolist(), strict=True))
 
 
-def test_the_first_example_of_a_class_is_a_test_example_only_where_the_count_says_so():
-    # Sorted by class, every fifth: class 0 has 178 examples, so class 1 begins at place 178.
+def test_of_the_examples_sorted_by_class_every_fifth_is_a_test_example():
+    # Class 0 has 178 examples, so class 1 begins at place 178.
     splits = read_digits()
     digits = load_digits()
     zeros = np.flatnonzero(digits.target == 0)[::5]
@@ -36,8 +36,3 @@ def test_the_first_example_of_a_class_is_a_test_example_only_where_the_count_say
     ones = np.flatnonzero(digits.target == 1)[2::5]
     expected = np.rint(digits.data[ones] * 255 / 16)
     assert np.array_equal(splits.test_images[splits.test_labels == 1].view(-1, 64), expected)
-
-
-def test_full_ink_is_255_and_no_ink_is_0():
-    levels = read_digits().train_images.unique()
-    assert (levels[0], levels[-1], len(levels)) == (0, 255, 17)

@@ -1,6 +1,6 @@
 """Flipped labels: exactly as many as asked for, each wrong, and the same for everybody."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import pytest
 import reference
@@ -88,6 +88,7 @@ def test_only_the_training_labels_are_touched_and_not_the_data_that_were_given()
     noisy = UniformFlip(0.9)(data)
     assert torch.equal(data.train_labels, labels)
     assert data.train_clean_labels is None
+    assert not data.flipped.any()
     assert all(getattr(noisy, name) is getattr(data, name) for name in EVERYTHING_ELSE)
 
 
@@ -96,11 +97,6 @@ def test_noise_upon_noise_starts_from_the_clean_labels():
     assert torch.equal(twice.train_labels, UniformFlip(0.1, seed=1)(DIGITS).train_labels)
     assert torch.equal(twice.train_clean_labels, DIGITS.train_labels)
     assert torch.equal(UniformFlip(0.0)(twice).train_labels, DIGITS.train_labels)
-
-
-def test_nothing_is_flipped_in_data_as_they_were_read():
-    assert not DIGITS.flipped.any()
-    assert len(DIGITS.flipped) == 1437
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
@@ -116,8 +112,3 @@ def test_a_single_class_cannot_be_flipped():
     assert not UniformFlip(0.0)(ones).flipped.any()
     with pytest.raises(sb.ConfigurationError, match="digits has 1 class, so no label can be"):
         UniformFlip(0.5)(ones)
-
-
-def test_noise_cannot_be_changed():
-    with pytest.raises(FrozenInstanceError):
-        UniformFlip(0.1).rate = 0.2

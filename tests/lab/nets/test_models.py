@@ -7,7 +7,8 @@ from fixture_lab import blank_data
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
-from selective_backprop.lab.nets.models import make_model, resnet9, small_cnn
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.nets.small import resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
 OWN = ["linear", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
@@ -32,11 +33,6 @@ def test_every_net_of_the_labs_own_has_batchnorm_and_channels_last_weights(name)
     assert len(norms) == len(convolutions) == (3 if name.endswith("_cnn") else 8)
     for part in convolutions:
         assert part.weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_channels_last_can_be_left():
-    model = make_model("resnet9_narrow", blank_data(3, 32), seed=0, channels_last=False)
-    assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
 def test_width_64_is_the_resnet9_of_6_6_million_parameters():
@@ -114,19 +110,19 @@ def test_the_users_own_net_is_made_by_its_import_path():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet", r"no model 'resnet'\. Choose one of linear, .* package\.module:factory"),
+        ("resnet", "no model 'resnet'.*linear, .*resnet18"),
         ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
         (":factory", r"no model ':factory'"),
         (".nets:factory", r"no model '\.nets:factory'"),
-        ("no_such_module_at_all:net", r"cannot be imported: No module named .* PYTHONPATH"),
-        ("my_broken_nets_for_tests:net", r"No module named 'no_such_package_at_all'"),
-        ("my_nets_for_tests:missing", r"missing in my_nets_for_tests is None, .* function of"),
-        ("my_nets_for_tests:number", r"number in my_nets_for_tests is 3, .* function of"),
-        ("my_nets_for_tests:of_two", r"takes \(channels_in, classes\), but is called with"),
-        ("my_nets_for_tests:of_nothing", r"gave a str, but a torch\.nn\.Module"),
+        ("no_such_module_at_all:net", "no_such_module_at_all.* PYTHONPATH"),
+        ("my_broken_nets_for_tests:net", "no_such_package_at_all"),
+        ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
+        ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
+        ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
+        ("my_nets_for_tests:of_nothing", r"is a str, no torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on images of .*1, 8, 8\): RuntimeError: mat1"),
         ("my_nets_for_tests:of_one_class", r"2 images into \(2, 1\), but .* shape \(2, 10\)"),
-        ("my_nets_for_tests:of_no_weights", r"no parameter that requires a gradient"),
+        ("my_nets_for_tests:of_no_weights", "no parameter"),
     ],
 )
 def test_a_name_that_makes_no_net_is_refused_with_the_reason(name, message):

@@ -72,17 +72,14 @@ class Augmentation:
         epoch: int,
         black: Float[Tensor, "channel 1 1"] | None = None,
     ) -> Float[Tensor, "example channel height width"]:
-        """Return the images, augmented; the arguments stay as they are.
+        """Return the images, augmented, in their memory format; the arguments stay as they are.
 
         Args:
-            images: normalised, in any memory format.
+            images: normalised.
             indices: each image's index in its data set.
             seed: of the run.
             epoch: from 0.
-            black: what a black pixel is after normalising. None is 0, which it is without.
-
-        Returns:
-            Images of the same shape and memory format; `images` itself where nothing is on.
+            black: what a black pixel is after normalising; None for 0.
 
         Raises:
             ConfigurationError: if `shift` is not less than the images' height and width.
@@ -125,7 +122,10 @@ class Augmentation:
             there = _inside(rows, height)[:, :, None] & _inside(columns, width)[:, None]
             fill = moved.new_zeros(channels) if black is None else black.view(channels)
             moved = torch.where(there[..., None], moved, fill)
-        return moved.permute(0, 3, 1, 2).contiguous(memory_format=_format_of(images))
+        # One channel is contiguous in both senses; the network's convolutions want channels_last.
+        last = images.is_contiguous(memory_format=torch.channels_last)
+        form = torch.channels_last if last else torch.contiguous_format
+        return moved.permute(0, 3, 1, 2).contiguous(memory_format=form)
 
     def _square(
         self,
@@ -150,10 +150,3 @@ def _inside(places: Int64[Tensor, "example side"], length: int) -> Bool[Tensor, 
 
 def _mirrored(places: Int64[Tensor, "example side"], length: int) -> Int64[Tensor, "example side"]:
     return (length - 1) - (length - 1 - places.abs()).abs()
-
-
-def _format_of(images: Tensor) -> torch.memory_format:
-    # One channel is contiguous in both senses; the network's convolutions want channels_last.
-    if images.is_contiguous(memory_format=torch.channels_last):
-        return torch.channels_last
-    return torch.contiguous_format

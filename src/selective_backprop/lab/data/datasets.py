@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float64, Int64, UInt8
+from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
 import selective_backprop as sb
@@ -72,13 +72,8 @@ class ImageData:
         return len(self.class_names)
 
 
-def _read_embedded_digits(root: Path | None) -> Splits:
-    # They come with scikit-learn, so a root given for other data sets is of no use here.
-    return read_digits()
-
-
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
-    "digits": _read_embedded_digits,
+    "digits": lambda root: read_digits(),  # which come with scikit-learn
     "mnist": partial(read_idx_splits, MNIST),
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
@@ -92,9 +87,10 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
     """Load a data set by name.
 
     `digits` is embedded in scikit-learn. The others are read from disk in their publishers'
-    layouts, which torchvision's root folder also has; nothing is fetched. Every file is checked:
-    magic numbers, dimensions, exact lengths, the range of the labels. `hub:NAME` is one of the
-    Hugging Face hub, which the package `datasets` fetches, where it is installed.
+    layouts, which torchvision's root folder also has; CIFAR's may be pickled or binary. Nothing is
+    fetched. Every file is checked: magic numbers, dimensions, exact lengths, the range of the
+    labels. `hub:NAME` is one of the Hugging Face hub, which the package `datasets` fetches, where
+    it is installed.
 
     Args:
         name: a key of `DATASETS`, or `hub:NAME`, or `hub:NAME:CONFIGURATION`.
@@ -106,39 +102,27 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
             example), a smaller limit's examples are a prefix of a larger one's, and every seed
             gets the same.
 
-    Returns:
-        The data set. Mean and standard deviation are those of the training images kept.
-
     Raises:
         ConfigurationError: if the name is unknown, the limit out of range, or `datasets` is needed
             and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
-    splits = _reader(name)(root)
-    if limit is not None:
-        splits = limited(splits, limit)
-    mean, std = channel_statistics(splits.train_images)
-    return ImageData(
-        name=name,
-        train_images=splits.train_images,
-        train_labels=splits.train_labels,
-        test_images=splits.test_images,
-        test_labels=splits.test_labels,
-        class_names=splits.class_names,
-        mean=mean,
-        std=std,
-    )
-
-
-def _reader(name: str) -> Callable[[Path | None], Splits]:
     if name.startswith(HUB):
-        return partial(read_hub_splits, name)
-    if name not in DATASETS:
+        read = partial(read_hub_splits, name)
+    elif name in DATASETS:
+        read = DATASETS[name]
+    else:
         raise sb.ConfigurationError(
             f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}, or {HUB}NAME for "
             "one of the Hugging Face hub"
         )
-    return DATASETS[name]
+    try:
+        splits = read(root)
+    except OSError as error:
+        raise sb.DataError(f"{name} cannot be read: {error}") from error
+    if limit is not None:
+        splits = limited(splits, limit)
+    return ImageData(name, *splits, *channel_statistics(splits.train_images))
 
 
 def channel_statistics(
@@ -147,28 +131,17 @@ def channel_statistics(
     """Return the mean and standard deviation of each channel, in units of the full level.
 
     Levels are counted, so the result is exact to float64 and does not depend on threads, and
-    memory stays near 100 MB however many images there are.
-
-    Args:
-        images: grey levels 0 to 255; at least one image.
-
-    Returns:
-        Means in [0, 1], and population standard deviations in (0, 0.5], or 1 for a channel that
-        never changes.
+    memory stays near 100 MB however many images there are. The deviation is the population's, or 1
+    for a channel that never changes.
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):
         for channel in range(images.shape[1]):
             counts[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
     levels = torch.arange(256, dtype=torch.float64) / 255
-    mean = _weighted_mean(levels.expand_as(counts), counts)
-    variance = _weighted_mean((levels - mean.unsqueeze(1)).square(), counts)
+    total = counts.sum(dim=1)
+    mean = (levels * counts).sum(dim=1) / total
+    variance = ((levels - mean.unsqueeze(1)).square() * counts).sum(dim=1) / total
     constant = (counts > 0).sum(dim=1) == 1
     std = variance.sqrt().masked_fill(constant, 1.0)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-def _weighted_mean(
-    values: Float64[Tensor, "channel level"], counts: Float64[Tensor, "channel level"]
-) -> Float64[Tensor, " channel"]:
-    return (values * counts).sum(dim=1) / counts.sum(dim=1)

@@ -14,10 +14,8 @@ def read_digits() -> Splits:
 
     The split is fixed and uses no random numbers: of the examples sorted by class, and by their
     place in the data set within a class, every fifth from the first on is a test example. Each
-    class gives a fifth of its examples, to within one. Writers are in both splits.
-
-    Returns:
-        Both splits in scikit-learn's order; 0 to 16 is rescaled to 0 to 255.
+    class gives a fifth of its examples, to within one. Writers are in both splits. Levels of 0 to
+    16 are rescaled to 0 to 255.
 
     Source:
         Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI

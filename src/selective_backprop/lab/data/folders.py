@@ -1,4 +1,4 @@
-"""Find the folder that holds a data set, under the folder the user named."""
+"""Find the folder that holds a data set, and make or write the places that the user named."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -6,55 +6,64 @@ from pathlib import Path
 
 import selective_backprop as sb
 
-# How a message about a damaged or foreign file ends.
-FETCH_AGAIN = "This is not the publisher's file: fetch it again, or pass another folder with --root"
+
+def damaged(path: Path, verdict: str) -> sb.DataError:
+    """Return the error of a file that is damaged, or not the publisher's."""
+    return sb.DataError(
+        f"{path} {verdict}. This is not the publisher's file: fetch it again, or pass another "
+        "folder with --root"
+    )
 
 
 def find_folder(
     root: Path | None, *, name: str, folders: Sequence[str], files: Sequence[str], source: str
 ) -> Path:
-    """Return the first folder under `root` that holds one of the files.
+    """Return the first of the `folders` under `root` that holds any of the `files`.
 
-    Args:
-        root: the folder the user named; None if none was.
-        name: the data set, for the message.
-        folders: where to look, relative to `root`, in order of preference; "." is `root`.
-        files: names of the file looked for, any of which will do.
-        source: where the publisher keeps the files, for the message.
-
-    Returns:
-        An existing folder.
+    `name` is the data set and `source` the publisher's address, both for the message.
 
     Raises:
         DataError: if no folder was named, it does not exist, or holds none of the files.
     """
     wanted = " or ".join(files)
+    what_to_do = (
+        f"Pass the folder that holds {wanted} with --root (root= in Python); the files are "
+        f"published at {source}"
+    )
     if root is None:
-        raise sb.DataError(
-            f"{name} is read from disk, and no folder was named. Pass the one that holds "
-            f"{wanted} with --root (root= in Python); the files are published at {source}"
-        )
+        raise sb.DataError(f"{name} is read from disk, and no folder was named. {what_to_do}")
     if not root.is_dir():
-        raise sb.DataError(
-            f"{root} is not a folder. {name} needs the one that holds {wanted}: pass it with "
-            f"--root (root= in Python); the files are published at {source}"
-        )
+        raise sb.DataError(f"{name} cannot be read: {root} is not a folder. {what_to_do}")
     places = [root / folder for folder in folders]
     for place in places:
         if any((place / file).is_file() for file in files):
             return place
     raise sb.DataError(
-        f"{name} needs {wanted}, which is in none of {', '.join(map(str, places))}. Pass the "
-        f"folder that holds it with --root (root= in Python); the files are published at {source}"
+        f"{name} needs {wanted}, which is in none of {', '.join(map(str, places))}. {what_to_do}"
+    )
+
+
+def find_file(folder: Path, *names: str) -> Path:
+    """Return the first file of a folder that is there, where other files of its set are.
+
+    Raises:
+        DataError: if none is there.
+    """
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise sb.DataError(
+        f"{folder} lacks {' and '.join(names)}, while other files of the data set are there. Fetch "
+        "it too, or pass another folder with --root"
     )
 
 
 @contextmanager
 def writing_out(out: Path) -> Generator[None]:
-    """Write in the body what `--out` names the place of.
+    """Turn an error of writing, in the body, into a message about `--out`.
 
     Raises:
-        ConfigurationError: if it cannot be written.
+        ConfigurationError: if something cannot be written.
     """
     try:
         yield

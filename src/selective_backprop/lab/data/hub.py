@@ -25,14 +25,8 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
 
     Of its columns, the one of pictures and the one of classes are taken; of several of classes the
     one with most classes. It is tested on its test split, or its validation split where it has
-    none. What is fetched is kept by the package, and read from there the next time.
-
-    Args:
-        name: `hub:NAME`, or `hub:NAME:CONFIGURATION` where the data set has several.
-        root: the folder in which the package keeps what it fetches; None for its own.
-
-    Returns:
-        Both splits in the hub's order. Images have one channel if the first is grey, else three.
+    none. Images have one channel if the first is grey, else three. What is fetched is kept by the
+    package, in `root` or a folder of its own, and read from there the next time.
 
     Raises:
         ConfigurationError: if the package is not installed, or no name follows the colon.
@@ -44,7 +38,13 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
         raise sb.ConfigurationError(
             f"{name!r} names no data set: write {HUB}NAME, such as {HUB}uoft-cs/cifar10"
         )
-    package = _package(name)
+    try:
+        package = importlib.import_module("datasets")
+    except ImportError as error:
+        raise sb.ConfigurationError(
+            f"{name} is read with the package datasets, which cannot be imported: {error}. Install "
+            "it with pip install 'selective-backprop[hub]', or name a data set on your disk"
+        ) from error
     try:
         found = package.load_dataset(
             path, configuration or None, cache_dir=None if root is None else str(root)
@@ -57,40 +57,30 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
             "several configurations"
         ) from error
     train, test = _split(found, ("train",), name), _split(found, ("test", "validation"), name)
-    pictures = _column(train, package.Image, f"{name} has {{}} of pictures")
-    classes = _column(train, package.ClassLabel, f"{name} has {{}} of classes")
+    pictures = _column(train, package.Image, "pictures", name)
+    classes = _column(train, package.ClassLabel, "classes", name)
     names = tuple(train.features[classes].names)
     read = [_read(each, pictures, classes, len(names), name) for each in (train, test)]
     (train_images, train_labels), (test_images, test_labels) = read
     if train_images.shape[1:] != test_images.shape[1:]:
         raise sb.DataError(
-            f"{name} has images of {_sizes(train_images)} to train on and of {_sizes(test_images)} "
-            "to test on, but one size is needed"
+            f"{name} has images of {tuple(train_images.shape[1:])} to train on and of "
+            f"{tuple(test_images.shape[1:])} to test on, but one size is needed"
         )
     return Splits(train_images, train_labels, test_images, test_labels, names)
 
 
-def _package(name: str) -> Any:
-    try:
-        return importlib.import_module("datasets")
-    except ImportError as error:
-        raise sb.ConfigurationError(
-            f"{name} is read with the package datasets, which cannot be imported: {error}. Install "
-            "it with pip install 'selective-backprop[hub]', or name a data set on your disk"
-        ) from error
-
-
 def _split(found: Any, wanted: Sequence[str], name: str) -> Any:
-    there = list(found) if isinstance(found, Mapping) else []
+    there = found if isinstance(found, Mapping) else {}
     for split in wanted:
         if split in there:
-            return found[split]
+            return there[split]
     raise sb.DataError(
         f"{name} has the splits {', '.join(there) or 'none'}, but {' or '.join(wanted)} is needed"
     )
 
 
-def _column(split: Any, kind: type, words: str) -> str:
+def _column(split: Any, kind: type, content: str, name: str) -> str:
     columns = [column for column, feature in split.features.items() if isinstance(feature, kind)]
     # Of two, such as CIFAR-100's coarse and fine labels, the finer; of two pictures, neither.
     sizes = [len(getattr(split.features[column], "names", ())) for column in columns]
@@ -98,7 +88,7 @@ def _column(split: Any, kind: type, words: str) -> str:
     if len(best) != 1:
         columns_there = ", ".join(f"{key} ({value})" for key, value in split.features.items())
         raise sb.DataError(
-            f"{words.format(f'{len(best)} columns')}, but needs one: its columns are "
+            f"{name} has {len(best)} columns of {content}, but needs one: its columns are "
             f"{columns_there[:300]}"
         )
     return best[0]
@@ -139,7 +129,3 @@ def _levels(picture: Any, channels: int | None, where: str) -> np.ndarray:
         )
     levels = np.asarray(picture.convert("RGB" if channels == 3 else mode))
     return levels if levels.ndim == 3 else levels[:, :, None]
-
-
-def _sizes(images: UInt8[Tensor, "example channel height width"]) -> str:
-    return " x ".join(map(str, images.shape[1:]))

@@ -41,14 +41,9 @@ class UniformFlip:
             )
 
     def __call__(self, data: ImageData) -> ImageData:
-        """Return the data with flipped labels, and the clean ones beside them.
+        """Return the data with flipped labels, and the clean ones in `train_clean_labels`.
 
-        Args:
-            data: what to flip labels of, already limited. Flips made before are undone: it is
-                always the clean labels that are flipped.
-
-        Returns:
-            The same images and test set; `train_clean_labels` holds what the labels were.
+        Limit the data first. Flips made before are undone: the clean labels are flipped.
 
         Raises:
             ConfigurationError: if there is no other class to flip a label to.

@@ -18,13 +18,8 @@ _WORD = (1 << 64) - 1
 def key_of(*numbers: int) -> int:
     """Fold integers into one key of 64 bits.
 
-    The order counts: `key_of(1, 2)` and `key_of(2, 1)` have nothing in common.
-
-    Args:
-        numbers: seed, epoch and the like; any sign and size, taken modulo 2**64.
-
-    Returns:
-        An integer in [0, 2**64).
+    Numbers of any sign and size are taken modulo 2**64. Their order counts: `key_of(1, 2)` and
+    `key_of(2, 1)` have nothing in common.
     """
     key = 0
     for number in numbers:
@@ -35,15 +30,12 @@ def key_of(*numbers: int) -> int:
 def random_bits(
     key: int, indices: Int64[Tensor, " example"], *, draws: int
 ) -> Int64[Tensor, "draw example"]:
-    """Return 32 random bits per draw and example.
+    """Return 32 random bits, as an integer in [0, 2**32), per draw and example.
 
     Args:
         key: what the numbers depend on besides the index; see `key_of`.
         indices: the examples, by data-set index.
         draws: how many numbers each example gets, at least 1. Another count gives other numbers.
-
-    Returns:
-        Integers in [0, 2**32), on the device of `indices`.
 
     Source:
         SplitMix64: Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195, used as a hash of a
@@ -59,15 +51,9 @@ def random_bits(
 
 
 def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
-    """Turn 32 random bits into integers in [0, bound).
+    """Turn what `random_bits` returns into integers in [0, bound), for a bound below 2**31.
 
-    Args:
-        bits: integers in [0, 2**32), as `random_bits` returns them.
-        bound: at least 1 and below 2**31. No value is likelier than another by more than
-            `bound / 2**32`.
-
-    Returns:
-        Integers in [0, bound).
+    No value is likelier than another by more than `bound / 2**32`.
     """
     return (bits * bound) >> 32
 

@@ -1,6 +1,6 @@
 """What every reader of image data returns: two splits, as the files hold them."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int64, UInt8
@@ -13,17 +13,8 @@ from selective_backprop.lab.data.random_bits import key_of, random_bits
 _ORDER_KEY = key_of(0)
 
 
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """Images and labels of a data set, in the publisher's order.
-
-    Attributes:
-        train_images: grey levels 0 to 255.
-        train_labels: class numbers from 0.
-        test_images: grey levels 0 to 255.
-        test_labels: class numbers from 0.
-        class_names: one name per class, in the order of the labels.
-    """
+class Splits(NamedTuple):
+    """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order."""
 
     train_images: UInt8[Tensor, "train channel height width"]
     train_labels: Int64[Tensor, " train"]
@@ -35,18 +26,10 @@ class Splits:
 def limited(splits: Splits, limit: int) -> Splits:
     """Return the splits with only the first `limit` training examples in stratified order.
 
-    Each class keeps its share of the training set as nearly as `stratified_order` promises, and
-    a smaller limit gives a prefix of what a larger one gives. The test split stays whole.
-
-    Args:
-        splits: the whole data set.
-        limit: training examples to keep; at least one per class, at most all.
-
-    Returns:
-        The smaller data set, its training examples in stratified order.
+    A smaller limit gives a prefix of what a larger one gives. The test split stays whole.
 
     Raises:
-        ConfigurationError: if `limit` is out of range.
+        ConfigurationError: if `limit` is less than one example per class, or more than all.
     """
     total, classes = len(splits.train_labels), len(splits.class_names)
     if not classes <= limit <= total:
@@ -55,8 +38,8 @@ def limited(splits: Splits, limit: int) -> Splits:
             f"{total} (the whole training set). Leave it out to train on everything."
         )
     kept = stratified_order(splits.train_labels)[:limit]
-    return replace(
-        splits, train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+    return splits._replace(
+        train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
     )
 
 
@@ -64,15 +47,8 @@ def stratified_order(labels: Int64[Tensor, " example"]) -> Int64[Tensor, " examp
     """Order examples so that every prefix has each class's share: of equal classes to within one.
 
     A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
-
     Within a class the order is random but always the same: it depends on the example's index
     alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way.
-
-    Args:
-        labels: the class of each example.
-
-    Returns:
-        A permutation of the examples' indices.
     """
     order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
     position = torch.empty(len(labels), dtype=torch.float64)

@@ -2,7 +2,6 @@
 
 import struct
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
-from scipy.io import loadmat, whosmat
+from scipy.io import loadmat
 from torch import Tensor
 
-import selective_backprop as sb
-from selective_backprop.lab.data.folders import FETCH_AGAIN, find_folder
+from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
@@ -23,19 +21,11 @@ _HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a 
 
 @dataclass(frozen=True)
 class SvhnLayout:
-    """Which files hold a data set, and how many digits each must have.
-
-    Attributes:
-        name: the data set, as messages call it.
-        train: files to train on and their examples, in order; they are joined.
-        test: the file to test on and its examples.
-        source: where the publisher keeps the files.
-    """
+    """Which files hold a data set, and how many digits each must have."""
 
     name: str
     train: tuple[tuple[str, int], ...]
     test: tuple[str, int] = ("test_32x32.mat", 26_032)
-    source: str = "http://ufldl.stanford.edu/housenumbers"
 
 
 SVHN = SvhnLayout(name="svhn", train=(("train_32x32.mat", 73_257),))
@@ -44,17 +34,10 @@ SVHN_EXTRA = SvhnLayout(name="svhn-extra", train=(*SVHN.train, ("extra_32x32.mat
 
 
 def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
-    """Return a data set kept in SVHN's files.
+    """Return a data set kept in SVHN's files, in their folder or one that holds that folder.
 
-    The 604,388 images to train on of `svhn-extra` are 1.9 GB, and reading them takes twice that.
-
-    Args:
-        layout: what to look for, and what it must hold.
-        root: the folder that holds the files, or one that holds that folder by its usual name.
-
-    Returns:
-        Both splits in the files' order; three channels of 32 x 32 pixels. Class numbers are the
-        digits, where the files have 10 for a 0.
+    Class numbers are the digits, where the files have 10 for a 0. The 604,388 images to train on
+    of `svhn-extra` are 1.9 GB, and reading them takes twice that.
 
     Raises:
         DataError: if a file is missing, damaged, or not what the layout says.
@@ -64,57 +47,48 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
         name=layout.name,
         folders=("svhn", "SVHN", "."),
         files=(layout.train[0][0],),
-        source=layout.source,
+        source="http://ufldl.stanford.edu/housenumbers",
     )
-    for file, count in (*layout.train, layout.test):
-        _check(folder / file, count)  # all of them, since reading the first takes its time
-    train_images, train_labels = _joined(folder, layout.train)
-    test_images, test_labels = _joined(folder, (layout.test,))
-    names = tuple(str(digit) for digit in range(_CLASSES))
-    return Splits(train_images, train_labels, test_images, test_labels, names)
+    # All are found before the first is read, which takes its time.
+    *train, test = [(find_file(folder, file), n) for file, n in (*layout.train, layout.test)]
+    parts = [_read(path, count) for path, count in train]
+    train_images, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Splits(train_images, train_labels, *_read(*test), tuple("0123456789"))
 
 
-def _joined(
-    folder: Path, files: tuple[tuple[str, int], ...]
+def _read(
+    path: Path, count: int
 ) -> tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]:
-    total = sum(count for _, count in files)
-    images = torch.empty((total, _CHANNELS, _SIDE, _SIDE), dtype=torch.uint8)
-    labels = torch.empty(total, dtype=torch.int64)
-    done = 0
-    for file, count in files:
-        part = slice(done, done + count)
-        found = _of_matlab(folder / file, loadmat, variable_names=["X", "y"])
-        images.numpy()[part] = found["X"].transpose(3, 2, 0, 1)
-        labels[part] = _labels(found["y"], folder / file)
-        done += count
-    return images, labels
-
-
-def _check(path: Path, count: int) -> None:
-    """Refuse a file by what it says it holds, before room is made for that."""
-    if not path.is_file():
-        raise sb.DataError(
-            f"{path.name} is not in {path.parent}, where other files of its set are. Fetch it too, "
-            f"or pass another folder with --root"
-        )
     if not _is_compressed(path):
-        # As the publisher's are. Others carry no checksum, and damage may crash SciPy's reader.
-        raise sb.DataError(
-            f"{path} holds variables that are not compressed, as the publisher's are, or is "
-            f"damaged. {FETCH_AGAIN}"
-        )
-    variables = _of_matlab(path, whosmat)
-    for name, shape, kinds in (
-        ("X", (_SIDE, _SIDE, _CHANNELS, count), {"uint8"}),
-        ("y", (count, 1), {"uint8", "double"}),
-    ):
-        found = [(size, kind) for variable, size, kind in variables if variable == name]
-        if len(found) != 1 or found[0][0] != shape or found[0][1] not in kinds:
-            words = ", ".join(f"{kind} of {size}" for size, kind in found) or "nothing"
-            raise sb.DataError(
-                f"{path} holds {words} as its {name!r}, but {' or '.join(sorted(kinds))} of "
-                f"{shape} was expected. {FETCH_AGAIN}"
-            )
+        # Without the publisher's compression there is no checksum, and damage crashes SciPy.
+        raise damaged(path, "holds variables that are not compressed, or is damaged")
+    try:
+        with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
+            found = loadmat(path, appendmat=False, variable_names=["X", "y"])
+    except Exception as error:
+        # A damaged file may make SciPy raise nearly anything.
+        raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
+    shape = (_SIDE, _SIDE, _CHANNELS, count)
+    pixels = _variable(found, "X", shape, ("uint8",), path)
+    labels = _variable(found, "y", (count, 1), ("uint8", "float64"), path).reshape(-1)
+    wrong = labels[~np.isin(labels, np.arange(1, _CLASSES + 1))]
+    if len(wrong):
+        raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
+    images = torch.from_numpy(pixels).permute(3, 2, 0, 1).contiguous()
+    return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)
+
+
+def _variable(
+    variables: dict[str, Any], name: str, shape: tuple[int, ...], kinds: tuple[str, ...], path: Path
+) -> np.ndarray:
+    value = variables.get(name)
+    found = "no array"
+    if isinstance(value, np.ndarray):
+        if value.shape == shape and value.dtype.name in kinds:
+            return value
+        found = f"{value.dtype} of {value.shape}"
+    wanted = f"{' or '.join(kinds)} of {shape}"
+    raise damaged(path, f"holds {found} as its {name!r}, but {wanted} was expected")
 
 
 def _is_compressed(path: Path) -> bool:
@@ -129,26 +103,3 @@ def _is_compressed(path: Path) -> bool:
             found += 1
             file.seek(size, 1)
     return found > 0
-
-
-def _of_matlab(path: Path, read: Callable[..., Any], **options: Any) -> Any:
-    try:
-        with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
-            return read(path, appendmat=False, **options)
-    except Exception as error:
-        # A damaged file may make SciPy raise nearly anything.
-        raise sb.DataError(
-            f"{path} cannot be read as a MATLAB file: {error}. {FETCH_AGAIN}"
-        ) from error
-
-
-def _labels(array: np.ndarray, path: Path) -> Int64[Tensor, " example"]:
-    given = array.reshape(-1)
-    labels = np.where(np.isfinite(given), given, 0).astype(np.int64)
-    wrong = given[(labels != given) | (labels < 1) | (labels > _CLASSES)]
-    if len(wrong):
-        raise sb.DataError(
-            f"{path} holds the label {wrong[0]}, but SVHN has the labels 1 to {_CLASSES}. "
-            f"{FETCH_AGAIN}"
-        )
-    return torch.from_numpy(labels % _CLASSES)

@@ -12,15 +12,9 @@ SIDE = 32  # pixels; a larger image is made smaller
 def portraits(
     data: ImageData, indices: np.ndarray
 ) -> UInt8[np.ndarray, "portrait height width channel"]:
-    """Return small images of some training examples, as they are in the data set.
+    """Return small images of some training examples, grey or of red, green and blue.
 
-    Args:
-        data: the data set.
-        indices: of the examples.
-
-    Returns:
-        Grey levels of one channel, or of red, green and blue; at most 32 pixels a side, each the
-        mean of those that it stands for.
+    They have at most 32 pixels a side, each the mean of those that it stands for.
     """
     images = data.train_images[torch.as_tensor(indices, device=data.train_images.device)].cpu()
     if images.shape[1] not in (1, 3):

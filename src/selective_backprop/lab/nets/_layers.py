@@ -1,11 +1,15 @@
-"""What the published nets are built from, and the weights that they begin with."""
+"""What the nets are built from, and the weights that the published ones begin with."""
 
 import math
 from collections.abc import Iterable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+Images = Float[Tensor, "candidate channel height width"]
+Features = Float[Tensor, "candidate feature lower narrower"]
+"""Feature maps, of other channels or another size than what they are made from."""
+Logits = Float[Tensor, "candidate logit"]
 
 
 class Classifier(nn.Module):
@@ -27,12 +31,13 @@ class Classifier(nn.Module):
         self.head = nn.Linear(channels, classes)
         for part in self.features.modules():
             if isinstance(part, nn.Conv2d):
-                _begin(part)
+                # A channel that comes in goes to the channels of its own group alone.
+                height, width = part.kernel_size
+                leaving = part.out_channels // part.groups * height * width
+                nn.init.normal_(part.weight, 0.0, math.sqrt(2.0 / leaving))
         nn.init.zeros_(self.head.bias)
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate logit"]:
+    def forward(self, images: Images) -> Logits:
         """Return logits, whatever the size of the images."""
         # Unlike adaptive pooling, the mean has a deterministic backward.
         return self.head(self.features(images).mean(dim=(2, 3)))
@@ -41,44 +46,30 @@ class Classifier(nn.Module):
 def convolution(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> nn.Conv2d:
-    """Make a convolution that keeps the image's size, but for its stride, and has no bias.
+    """Make a convolution of an odd `side` that keeps the image's size, but for its stride.
 
-    Args:
-        channels_in: of its input.
-        channels: of its output.
-        side: height and width of the kernel in pixels, odd.
-        stride: pixels between places; 2 halves the image.
-        groups: into how many parts the channels fall that do not see each other.
+    It has no bias, since a BatchNorm comes somewhere behind it.
     """
-    return nn.Conv2d(
-        channels_in,
-        channels,
-        side,
-        stride=stride,
-        padding=side // 2,
-        groups=groups,
-        bias=False,  # a BatchNorm comes somewhere behind it
-    )
+    padding = side // 2
+    return nn.Conv2d(channels_in, channels, side, stride, padding, groups=groups, bias=False)
 
 
 def normed(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """Make a convolution and the BatchNorm behind it."""
-    return (
-        convolution(channels_in, channels, side, stride=stride, groups=groups),
-        nn.BatchNorm2d(channels),
-    )
+    layer = convolution(channels_in, channels, side, stride=stride, groups=groups)
+    return layer, nn.BatchNorm2d(channels)
+
+
+def step(
+    channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
+) -> tuple[nn.Module, ...]:
+    """Make a convolution, and the BatchNorm and ReLU behind it."""
+    layers = normed(channels_in, channels, side, stride=stride, groups=groups)
+    return (*layers, nn.ReLU(inplace=True))
 
 
 def activated(channels: int) -> tuple[nn.BatchNorm2d, nn.ReLU]:
     """Make the BatchNorm and ReLU that stand before a convolution in pre-activation nets."""
     return nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
-
-
-def _begin(layer: nn.Conv2d) -> None:
-    # Of a channel that comes in, each weight counts once for every channel of its group.
-    height, width = layer.kernel_size
-    leaving = layer.out_channels // layer.groups * height * width
-    with torch.no_grad():
-        layer.weight.normal_(0.0, math.sqrt(2.0 / leaving))

@@ -13,14 +13,10 @@ from selective_backprop.lab.nets.models import MODELS, find_factory
 
 
 def fingerprint(name: str) -> str | None:
-    """Return what tells the file that a model is made in from other states of that file.
+    """Return the first digits of the SHA-256 of the file that a model is made in.
 
-    Args:
-        name: of the model, or its import path.
-
-    Returns:
-        The first digits of the file's SHA-256 when this process first asked for it; None for the
-        lab's own nets, and where there is no such file.
+    The file is read when this process first asks for it. None stands for the lab's own nets, and
+    for a model without such a file.
     """
     if name in MODELS:
         return None
@@ -34,16 +30,10 @@ def fingerprint(name: str) -> str | None:
 
 
 def refuse_changed(path: Path, model: str, before: str | None, now: str | None) -> None:
-    """Refuse to go on from what another state of a model's file has left.
-
-    Args:
-        path: of what it left.
-        model: its name.
-        before: its fingerprint then; None where that was not kept, as by older code.
-        now: its fingerprint now.
+    """Refuse to go on from what another state of a model's file has left at `path`.
 
     Raises:
-        RecordError: if both are known and differ.
+        RecordError: if the fingerprints of then and now are both known, and differ.
     """
     if None not in (before, now) and before != now:
         raise sb.RecordError(

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from selective_backprop.lab.nets._layers import Classifier, normed
+from selective_backprop.lab.nets._layers import Classifier, Features, Images, step
 
 # Channels of a module's branches: 1 x 1; 3 x 3 and what it is reduced to before; 5 x 5 and the
 # same; behind the pool. None halves the image.
@@ -33,14 +32,7 @@ def googlenet(
     Its stem is one 3 x 3 convolution, it halves images twice, and two 3 x 3 convolutions stand for
     one of 5 x 5. There are no auxiliary classifiers.
 
-    Args:
-        channels_in: of an image.
-        classes: logits to return.
-        image_size: height and width in pixels. The net is the same for all.
-        width: multiplies all channels; 1 has 6.2 million parameters for 10 classes.
-
-    Returns:
-        A net from images to logits.
+    `width` multiplies all channels; 1 has 6.2 million parameters for 10 classes.
 
     Source:
         Szegedy et al. 2015, arXiv:1409.4842, table 1; BatchNorm and the two convolutions as in
@@ -53,7 +45,7 @@ def googlenet(
 
 def _features(channels_in: int, width: float) -> Iterator[nn.Module]:
     channels = round(192 * width)
-    yield from _step(channels_in, channels, 3)
+    yield from step(channels_in, channels, 3)
     for module in _MODULES:
         if module is None:
             yield nn.MaxPool2d(3, stride=2, padding=1)
@@ -69,21 +61,15 @@ class _Branches(nn.Module):
         one, to_three, three, to_five, five, pooled = parts
         self.branches = nn.ModuleList(
             [
-                nn.Sequential(*_step(channels_in, one, 1)),
-                nn.Sequential(*_step(channels_in, to_three, 1), *_step(to_three, three, 3)),
+                nn.Sequential(*step(channels_in, one, 1)),
+                nn.Sequential(*step(channels_in, to_three, 1), *step(to_three, three, 3)),
                 nn.Sequential(
-                    *_step(channels_in, to_five, 1), *_step(to_five, five, 3), *_step(five, five, 3)
+                    *step(channels_in, to_five, 1), *step(to_five, five, 3), *step(five, five, 3)
                 ),
-                nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *_step(channels_in, pooled, 1)),
+                nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), *step(channels_in, pooled, 1)),
             ]
         )
         self.channels = one + three + five + pooled
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate more height width"]:
+    def forward(self, images: Images) -> Features:
         return torch.cat([branch(images) for branch in self.branches], dim=1)
-
-
-def _step(channels_in: int, channels: int, side: int) -> tuple[nn.Module, ...]:
-    return (*normed(channels_in, channels, side), nn.ReLU(inplace=True))

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from selective_backprop.lab.nets._layers import Classifier, normed
+from selective_backprop.lab.nets._layers import Classifier, Features, Images, normed, step
 
 # Factor of expansion, channels, blocks and stride of each group; a first stride of 2 at 24 channels
 # is for large images.
@@ -28,14 +27,7 @@ def mobilenet_v2(
     It halves them three times instead of five. A block that keeps the image's size but not its
     channels has a projection for a shortcut, where the paper has none.
 
-    Args:
-        channels_in: of an image.
-        classes: logits to return.
-        image_size: height and width in pixels. The net is the same for all.
-        width: multiplies the channels of every group; 1 has 2.3 million parameters for 10 classes.
-
-    Returns:
-        A net from images to logits.
+    `width` multiplies the channels of every group; 1 has 2.3 million parameters for 10 classes.
 
     Source:
         Sandler et al. 2018, arXiv:1801.04381, table 2, with the strides and the projections of
@@ -48,13 +40,13 @@ def mobilenet_v2(
 
 def _features(channels_in: int, width: float, last: int) -> Iterator[nn.Module]:
     channels = round(32 * width)
-    yield from (*normed(channels_in, channels), nn.ReLU(inplace=True))
+    yield from step(channels_in, channels)
     for expansion, full, blocks, first in _GROUPS:
         wider = round(full * width)
         for block in range(blocks):
             yield _Block(channels, wider, 1 if block else first, expansion)
             channels = wider
-    yield from (*normed(channels, last, 1), nn.ReLU(inplace=True))
+    yield from step(channels, last, 1)
 
 
 class _Block(nn.Module):
@@ -62,19 +54,15 @@ class _Block(nn.Module):
         super().__init__()
         wide = expansion * channels_in
         self.inner = nn.Sequential(
-            *normed(channels_in, wide, 1),
-            nn.ReLU(inplace=True),
-            *normed(wide, wide, stride=stride, groups=wide),
-            nn.ReLU(inplace=True),
+            *step(channels_in, wide, 1),
+            *step(wide, wide, stride=stride, groups=wide),
             *normed(wide, channels, 1),
         )
         self.smaller = stride > 1
         changes = channels_in != channels and not self.smaller
         self.shortcut = nn.Sequential(*(normed(channels_in, channels, 1) if changes else ()))
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate wider lower narrower"]:
+    def forward(self, images: Images) -> Features:
         if self.smaller:
             return self.inner(images)
         return self.shortcut(images) + self.inner(images)

@@ -1,33 +1,33 @@
-"""Residual nets: ResNet-18 with a stem for small images, and ResNet-20, which is made for them."""
+"""Residual nets: ResNet-18 with a stem for small images, ResNet-20 for them, and wide ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.lab.nets._layers import Classifier, normed
+from selective_backprop.lab.nets._layers import (
+    Classifier,
+    Features,
+    Images,
+    activated,
+    convolution,
+    normed,
+    step,
+)
 
 
 def resnet18(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a ResNet-18 whose stem is one 3 x 3 convolution, so that small images stay large.
 
-    Args:
-        channels_in: of an image.
-        classes: logits to return.
-        image_size: height and width in pixels. The net is the same for all.
-        width: channels of the stem and the first group; the last has eight times as many. 64 has
-            11.2 million parameters for 10 classes.
-
-    Returns:
-        A net from images to logits.
+    The stem and the first group have `width` channels, the last group eight times as many. 64 has
+    11.2 million parameters for 10 classes.
 
     Source:
         He et al. 2016, arXiv:1512.03385, table 1, without the pooling and the strides of its stem,
         as Kuang's pytorch-cifar has it, with which Jiang et al. 2019 trained.
     """
     groups = [(width, 2), (2 * width, 2), (4 * width, 2), (8 * width, 2)]
-    return Classifier(_features(channels_in, groups, _Projection), 8 * width, classes)
+    return Classifier(_features(channels_in, groups, _projection), 8 * width, classes)
 
 
 def resnet20(
@@ -35,39 +35,65 @@ def resnet20(
 ) -> nn.Module:
     """Make a residual net for small images, whose shortcuts have no parameters.
 
-    Args:
-        channels_in: of an image.
-        classes: logits to return.
-        image_size: height and width in pixels. The net is the same for all.
-        depth: layers, 6 n + 2: three groups of n blocks of two convolutions each.
-        width: channels of the first group; the last has four times as many. 16 has 0.27 million
-            parameters at a depth of 20.
-
-    Returns:
-        A net from images to logits.
-
-    Raises:
-        ConfigurationError: if the depth is not 6 n + 2.
+    Of its `depth` of 6 n + 2 layers, three groups have n blocks of two convolutions each. The first
+    group has `width` channels, the last four times as many. 16 has 0.27 million parameters at a
+    depth of 20.
 
     Source:
         He et al. 2016, arXiv:1512.03385, section 4.2; shortcuts of their option A.
     """
-    blocks, rest = divmod(depth - 2, 6)
-    if rest or blocks < 1:
-        raise sb.ConfigurationError(
-            f"depth={depth}: a ResNet for small images has 6 n + 2 layers, such as 8, 20 or 56"
-        )
+    blocks = _blocks(depth, 2)
     groups = [(width, blocks), (2 * width, blocks), (4 * width, blocks)]
     return Classifier(_features(channels_in, groups, _Padding), 4 * width, classes)
+
+
+def wide_resnet(
+    channels_in: int,
+    classes: int,
+    image_size: int = 32,
+    *,
+    depth: int = 28,
+    width: int = 10,
+    dropout: float = 0.3,
+) -> nn.Module:
+    """Make a wide residual net.
+
+    Of its `depth` of 6 n + 4 layers, three groups have n blocks of two convolutions each, of 16, 32
+    and 64 channels times `width`. Between a block's convolutions, a share `dropout` of the features
+    is dropped. For 10 classes, 28 layers of width 10 have 36.5 million parameters, 16 of width 8
+    have 11.0.
+
+    Source:
+        Zagoruyko and Komodakis 2016, arXiv:1605.07146; dropout 0.3 for CIFAR, 0.4 for SVHN.
+    """
+    features: list[nn.Module] = [convolution(channels_in, 16)]
+    channels = 16
+    for group, wider in enumerate((16 * width, 32 * width, 64 * width)):
+        for block in range(_blocks(depth, 4)):
+            stride = 2 if group and not block else 1
+            features.append(_WideBlock(channels, wider, stride, dropout))
+            channels = wider
+    return Classifier([*features, *activated(channels)], channels, classes)
+
+
+def _blocks(depth: int, others: int) -> int:
+    """Return the blocks of two layers in each of three groups, of a net with so many others."""
+    blocks, rest = divmod(depth - others, 6)
+    if rest or blocks < 1:
+        raise sb.ConfigurationError(
+            f"depth={depth}: such a net has 6 n + {others} layers, such as {6 + others} or "
+            f"{18 + others}"
+        )
+    return blocks
 
 
 def _features(
     channels_in: int,
     groups: Sequence[tuple[int, int]],
-    shortcut: "type[_Projection] | type[_Padding]",
+    shortcut: Callable[[int, int], nn.Module],
 ) -> Iterator[nn.Module]:
     channels = groups[0][0]
-    yield from (*normed(channels_in, channels), nn.ReLU(inplace=True))
+    yield from step(channels_in, channels)
     for wider, blocks in groups:
         for _ in range(blocks):
             same = channels == wider
@@ -80,22 +106,18 @@ class _Block(nn.Module):
         super().__init__()
         stride = 1 if shortcut is None else 2
         self.inner = nn.Sequential(
-            *normed(channels_in, channels, stride=stride),
-            nn.ReLU(inplace=True),
+            *step(channels_in, channels, stride=stride),
             *normed(channels, channels),
         )
         self.shortcut = shortcut
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate wider lower narrower"]:
+    def forward(self, images: Images) -> Features:
         past = images if self.shortcut is None else self.shortcut(images)
         return (past + self.inner(images)).relu_()
 
 
-class _Projection(nn.Sequential):
-    def __init__(self, channels_in: int, channels: int) -> None:
-        super().__init__(*normed(channels_in, channels, 1, stride=2))
+def _projection(channels_in: int, channels: int) -> nn.Module:
+    return nn.Sequential(*normed(channels_in, channels, 1, stride=2))
 
 
 class _Padding(nn.Module):
@@ -105,8 +127,26 @@ class _Padding(nn.Module):
         super().__init__()
         self.new = channels - channels_in
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate wider lower narrower"]:
+    def forward(self, images: Images) -> Features:
         before = self.new // 2
         return nn.functional.pad(images[:, :, ::2, ::2], (0, 0, 0, 0, before, self.new - before))
+
+
+class _WideBlock(nn.Module):
+    def __init__(self, channels_in: int, channels: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.before = nn.Sequential(*activated(channels_in))
+        self.inner = nn.Sequential(
+            convolution(channels_in, channels, stride=stride),
+            *activated(channels),
+            *([nn.Dropout(dropout)] if dropout else []),
+            convolution(channels, channels),
+        )
+        same = channels_in == channels and stride == 1
+        self.shortcut = None if same else convolution(channels_in, channels, 1, stride=stride)
+
+    def forward(self, images: Images) -> Features:
+        ready = self.before(images)
+        # Where a shortcut changes the shape, it begins behind the shared activation.
+        past = images if self.shortcut is None else self.shortcut(ready)
+        return past + self.inner(ready)

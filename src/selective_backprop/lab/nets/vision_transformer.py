@@ -6,6 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop.lab.nets._layers import Images
+
+Patches = Float[Tensor, "candidate patch feature"]
 
 
 def vision_transformer(
@@ -18,24 +21,11 @@ def vision_transformer(
     heads: int = 6,
     patch: int = 4,
 ) -> nn.Module:
-    """Make a net that attends to the patches of an image.
+    """Make a net that attends to the patches of an image, without BatchNorm and dropout.
 
-    Args:
-        channels_in: of an image.
-        classes: logits to return.
-        image_size: height and width in pixels, a multiple of `patch`.
-        width: features of a patch, a multiple of `heads`. 384 has 21.3 million parameters, at 12
-            blocks.
-        depth: blocks of attention and a perceptron.
-        heads: of each attention.
-        patch: height and width of a patch in pixels.
-
-    Returns:
-        A net from images to logits. It has no BatchNorm and no dropout.
-
-    Raises:
-        ConfigurationError: if the image has no whole number of patches, or the width no whole
-            number of heads.
+    It has `depth` blocks of attention and a perceptron. A patch of `patch` x `patch` pixels, a
+    divisor of the image's side, has `width` features, a multiple of the attention's `heads`. A
+    width of 384 has 21.3 million parameters at 12 blocks.
 
     Source:
         Dosovitskiy et al. 2021, arXiv:2010.11929; the mean over patches in place of a class token
@@ -67,9 +57,7 @@ class _Patches(nn.Module):
         self.embed = nn.Conv2d(channels_in, width, patch, stride=patch)
         self.places = nn.Parameter(nn.init.trunc_normal_(torch.empty(count, width), std=0.02))
 
-    def forward(
-        self, images: Float[Tensor, "candidate channel height width"]
-    ) -> Float[Tensor, "candidate patch feature"]:
+    def forward(self, images: Images) -> Patches:
         return self.embed(images).flatten(2).transpose(1, 2) + self.places
 
 
@@ -84,22 +72,16 @@ class _Block(nn.Module):
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(
-        self, patches: Float[Tensor, "candidate patch feature"]
-    ) -> Float[Tensor, "candidate patch feature"]:
+    def forward(self, patches: Patches) -> Patches:
         patches = patches + self._attended(self.before_attention(patches))
         return patches + self.perceptron(patches)
 
-    def _attended(
-        self, patches: Float[Tensor, "candidate patch feature"]
-    ) -> Float[Tensor, "candidate patch feature"]:
+    def _attended(self, patches: Patches) -> Patches:
         parts = self.inward(patches).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         found = functional.scaled_dot_product_attention(*parts.unbind())
         return self.outward(found.transpose(1, 2).flatten(2))
 
 
 class _Mean(nn.Module):
-    def forward(
-        self, patches: Float[Tensor, "candidate patch feature"]
-    ) -> Float[Tensor, "candidate feature"]:
+    def forward(self, patches: Patches) -> Float[Tensor, "candidate feature"]:
         return patches.mean(dim=1)
