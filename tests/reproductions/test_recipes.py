@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from reproductions.recipes import EXPERIMENTS, OTHER_NETS, PaperSchedule
+from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, PaperSchedule
 from selective_backprop.lab.data.augment import Augmentation, Border
 from selective_backprop.lab.data.datasets import DATASETS
 from selective_backprop.lab.nets.models import MODELS

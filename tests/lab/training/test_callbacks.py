@@ -4,7 +4,7 @@ import pytest
 import torch
 from fixture_lab import few_digits, finish, fixture_plan, untimed
 
-from reproductions.jiang2019.probes import LossQuantiles
+from reproductions.probes import LossQuantiles
 from selective_backprop.lab.records.schema import read_run
 from selective_backprop.lab.runner.interleaved import run_plans
 from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene
