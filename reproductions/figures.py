@@ -1,9 +1,10 @@
 """What a figure or table of a paper is made of: the runs it needs, and what is made of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
@@ -17,14 +18,6 @@ from selective_backprop.lab.report.styles import Style
 from selective_backprop.lab.training.run_config import Plan
 
 _CLASSES = {"cifar100": 100}  # of data sets that have more than ten
-
-
-class Source(StrEnum):
-    """Where a figure or table was published."""
-
-    PAPER = "Jiang et al. 2019, arXiv:1910.00762"
-    POSTER = "the Selective-Backprop poster"
-    DIET_SB = "Diet-SB"
 
 
 @dataclass(frozen=True)
@@ -169,8 +162,22 @@ class Figure:
 
     name: str  # as the command knows it
     title: str  # what it shows
-    source: Source
+    source: str  # where it was published
     reported: tuple[str, ...]  # what the source says of it, one sentence each
     present: Callable[[Found], Presentation]
-    panels: Callable[[Scale], Sequence[PanelSpec]] = lambda scale: ()
+    panels: Callable[[Scale], Sequence[PanelSpec]]
     timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+
+
+def figures_of(reported: Path, made: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Return what is made of the figures that a file says the source reports.
+
+    Args:
+        reported: title, source and sentences of each figure.
+        made: the fields from `present` on, by name.
+    """
+    figures = []
+    for name, said in tomllib.loads(reported.read_text(encoding="utf-8")).items():
+        sentences = tuple(said["reported"])
+        figures.append(Figure(name, said["title"], said["source"], sentences, *made[name]))
+    return tuple(figures)

@@ -8,11 +8,12 @@ lowest scores out of the data set for good, and Diet-SB does both, each by the r
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from reproductions import strategies
 from reproductions.diet_sb import methods, overlap
 from reproductions.diet_sb.overlap import HALF, PRUNED
-from reproductions.figures import Entry, Figure, PanelSpec, Scale, Setting, Source
+from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
 from reproductions.probes import El2nRanks, Selections
 from reproductions.strategies import probed, traditional
 from reproductions.table import percent
@@ -81,61 +82,14 @@ def _entry(label: str, key: str, plan: Plan) -> Entry:
     return Entry(label, plan, Style(colour, _DASHES.get(key, "solid"), 2.0), key)
 
 
-_OURS = (
-    "Its text is not at hand, so its numbers are not repeated, and how everything is set up is "
-    "ours: net, data, lengths, shares, and what a method does with a share."
-)
-FIGURES = (
-    Figure(
-        "diet-runtime",
-        "How long seven methods take",
-        Source.DIET_SB,
-        ("Lists the runtime of seven methods.", _OURS, "Which seven is ours as well."),
-        methods.present_runtime,
-        seven,
-    ),
-    Figure(
-        "diet-accuracy",
-        "Accuracy where much is pruned",
-        Source.DIET_SB,
-        ("Compares random, SB, EL2N and Diet-SB where 25 to 75 % are pruned.", _OURS),
-        methods.present_accuracy,
-        accuracy,
-    ),
-    Figure(
-        "diet-nets",
-        "EL2N of two nets",
-        Source.DIET_SB,
-        (
-            "Shows how the examples of lowest EL2N overlap between GoogLeNet and ResNet-18; on a "
-            "small scale, narrow siblings of theirs.",
-            _OURS,
-        ),
-        overlap.present_nets,
-        nets,
-    ),
-    Figure(
-        "diet-overlap",
-        "SB's least selected examples, and those of lowest EL2N",
-        Source.DIET_SB,
-        ("Shows how SB's least selected examples overlap with those of lowest EL2N.", _OURS),
-        overlap.present_selections,
-        chosen,
-    ),
-    Figure(
-        "diet-images",
-        "Twenty images that both would skip",
-        Source.DIET_SB,
-        ("Shows the twenty images of lowest EL2N and of lowest combined rank.", _OURS),
-        overlap.present_images,
-        chosen,
-    ),
-    Figure(
-        "diet-classes",
-        "Which classes SB and EL2N skip",
-        Source.DIET_SB,
-        ("Shows which classes SB and EL2N skip most.", _OURS),
-        overlap.present_classes,
-        chosen,
-    ),
+FIGURES = figures_of(
+    Path(__file__).with_name("reported.toml"),
+    {
+        "diet-runtime": (methods.present_runtime, seven),
+        "diet-accuracy": (methods.present_accuracy, accuracy),
+        "diet-nets": (overlap.present_nets, nets),
+        "diet-overlap": (overlap.present_selections, chosen),
+        "diet-images": (overlap.present_images, chosen),
+        "diet-classes": (overlap.present_classes, chosen),
+    },
 )
