@@ -26,6 +26,7 @@ app = typer.Typer(
     cls=Commands,
     invoke_without_command=True,
     no_args_is_help=True,
+    subcommand_metavar="",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

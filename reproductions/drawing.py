@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Drawing
 
 from reproductions.figures import Found, PanelData, PanelSpec
 from reproductions.table import percent
+from reproductions.timing import StepTimes
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
 from selective_backprop.lab.analysis.statistics import Axis, Estimate, estimate
@@ -245,7 +246,7 @@ def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
         )
     if timed:
         parts.append("Runs took turns: wall seconds depend on what else the machine did.")
-    return " ".join([*parts, *_made(found), *found.missing])
+    return " ".join([*parts, *made_on(found.runs, found.timings), *found.missing])
 
 
 def describe(panel: PanelSpec) -> str:
@@ -263,10 +264,12 @@ def describe(panel: PanelSpec) -> str:
     )
 
 
-def _made(found: Found) -> Iterator[str]:
-    made = [(run.header.hardware, run.header.code_version) for run in found.runs]
-    made += [(timing.hardware, timing.code_version) for timing in found.timings]
-    if made:
-        machines = listed(dict.fromkeys(machine_of(machine) for machine, _ in made))
-        yield f"{machines}; code {listed(dict.fromkeys(code for _, code in made))}."
-    yield from origins(found.runs)
+def made_on(runs: Sequence[Run], timings: Sequence[StepTimes] = ()) -> list[str]:
+    """Say which machines and which code records come from, and what differs between them."""
+    made = [(run.header.hardware, run.header.code_version) for run in runs]
+    made += [(timing.hardware, timing.code_version) for timing in timings]
+    if not made:
+        return []
+    machines = listed(dict.fromkeys(machine_of(machine) for machine, _ in made))
+    code = listed(dict.fromkeys(code for _, code in made))
+    return [f"{machines}; code {code}.", *origins(runs)]

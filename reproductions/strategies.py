@@ -16,6 +16,15 @@ from selective_backprop.lab.training.callbacks import Probe
 from selective_backprop.lab.training.run_config import Plan
 
 STALE = 3
+# Kath18 as the paper ran it: by loss, unweighted, from when its variance says so.
+STRATEGIES = {
+    "traditional": ("Traditional", BASELINE),
+    "random": ("Random-Backprop", "random-backprop"),
+    "scored": ("Random, scored", "random-scored"),
+    "sb": ("SB", "selective-backprop"),
+    "stale": ("Stale-SB", "stale-sb"),
+    "kath18": ("Kath18", "kath18-loss-gated"),
+}
 # Of one strategy's variants: Okabe and Ito's, dark and light alternating.
 _VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
@@ -53,50 +62,25 @@ def plan(
     )
 
 
-def traditional(setting: Setting, **options: Any) -> Entry:
-    """Return traditional training; the options of all these are those of `plan`."""
-    return _entry("Traditional", "traditional", plan(setting, BASELINE, **options))
+def entry(key: str, setting: Setting, **options: Any) -> Entry:
+    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`."""
+    label, arm = STRATEGIES[key]
+    if key == "kath18":
+        options = {"rate": setting.kath18_rate} | options
+    return styled(label, key, plan(setting, arm, **options))
 
 
 def shortened(setting: Setting) -> Entry:
     """Return traditional training of SB's cost, its schedule shortened to that."""
     budget = round(cost(plan(setting, "selective-backprop")), 2)
     it = replace(plan(setting, BASELINE), length=Length("cost", budget))
-    entry = _entry("Traditional, shortened", "shortened", it)
-    return replace(entry, style=replace(entry.style, dash="dash"))
+    return styled("Traditional, shortened", "shortened", it, dash="dash")
 
 
-def random_backprop(setting: Setting, **options: Any) -> Entry:
-    """Return training on a random share, without a selection pass."""
-    return _entry("Random-Backprop", "random", plan(setting, "random-backprop", **options))
-
-
-def random_scored(setting: Setting) -> Entry:
-    """Return the control that pays for scores and selects at random."""
-    return _entry("Random, scored", "scored", plan(setting, "random-scored"))
-
-
-def selective(setting: Setting, **options: Any) -> Entry:
-    """Return Selective-Backprop."""
-    return _entry("SB", "sb", plan(setting, "selective-backprop", **options))
-
-
-def stale(setting: Setting, epochs: int = STALE, **options: Any) -> Entry:
-    """Return Stale-SB, which scores every so many epochs."""
-    return _entry("Stale-SB", "stale", plan(setting, "stale-sb", stale=epochs, **options))
-
-
-def kath18(setting: Setting, *, rate: float | None = None, recipe: Recipe | None = None) -> Entry:
-    """Return Kath18 as the paper ran it: by loss, unweighted, from when its variance says so."""
-    rate = setting.kath18_rate if rate is None else rate
-    it = plan(setting, "kath18-loss-gated", rate=rate, recipe=recipe)
-    return replace(_entry("Kath18", "kath18", it), style=_style("kath18"))
-
-
-def everyone(setting: Setting) -> tuple[Entry, ...]:
+def everyone(setting: Setting) -> list[Entry]:
     """Return the paper's strategies and their controls."""
-    controls = (shortened, random_backprop, random_scored)
-    return tuple(make(setting) for make in (traditional, *controls, selective, stale, kath18))
+    first, *others = (entry(key, setting) for key in STRATEGIES)
+    return [first, shortened(setting), *others]
 
 
 def probed(entry: Entry, *probes: Probe) -> Entry:
@@ -114,9 +98,8 @@ def variants(entries: Sequence[tuple[str, Entry]]) -> tuple[Entry, ...]:
     )
 
 
-def _entry(label: str, key: str, it: Plan) -> Entry:
-    return Entry(label, it, _style(it.arm), key)
-
-
-def _style(arm: str) -> Style:
-    return Style(strategy_colours([arm])[arm], "solid", width=2.4 if arm == BASELINE else 2.0)
+def styled(label: str, key: str, it: Plan, *, dash: str = "solid") -> Entry:
+    """Return an entry in the colour of its strategy."""
+    arm = "kath18" if it.arm.startswith("kath18") else it.arm
+    colour, width = strategy_colours([arm])[arm], 2.4 if arm == BASELINE else 2.0
+    return Entry(label, it, Style(colour, dash, width), key)

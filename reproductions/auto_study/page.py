@@ -10,10 +10,10 @@ from reproductions.auto_study.budget_curves import BudgetCurves, budget_curves
 from reproductions.auto_study.drawing import draw_benchmark
 from reproductions.auto_study.goals import goals
 from reproductions.auto_study.protocol import HARDEST, OURS, RANDOM, Benchmark, Stage
-from reproductions.drawing import save
+from reproductions.drawing import made_on, save
 from reproductions.table import Table, escaped, percent
 from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
+from selective_backprop.lab.analysis.run_summary import seeds_of
 from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.verdict import GOALS, Finding, tally
 from selective_backprop.lab.records.schema import Run
@@ -144,10 +144,8 @@ def _seconds_per_cost(runs: Sequence[Run], arm: str) -> float:
 def caption_of(runs: Sequence[Run]) -> str:
     """Return which seeds runs have, and what they were made on."""
     seeds = sorted({run.header.seed for run in runs})
-    machines = listed(dict.fromkeys(machine_of(run.header.hardware) for run in runs))
-    code = listed(dict.fromkeys(run.header.code_version for run in runs))
     said = f"Seeds {seeds_of(seeds)}; 95 % t-intervals." if len(seeds) > 1 else f"Seed {seeds[0]}."
-    return " ".join([said, f"{machines}; code {code}.", *origins(runs)])
+    return " ".join([said, *made_on(runs)])
 
 
 def _caption(section: Section) -> str:

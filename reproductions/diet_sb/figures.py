@@ -15,9 +15,8 @@ from reproductions.diet_sb import methods, overlap
 from reproductions.diet_sb.overlap import HALF, PRUNED
 from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
 from reproductions.probes import El2nRanks, Selections
-from reproductions.strategies import probed, traditional
+from reproductions.strategies import probed
 from reproductions.table import percent
-from selective_backprop.lab.report.styles import Style, strategy_colours
 from selective_backprop.lab.training.run_config import Plan
 
 _DASHES = {"random": "dot", "sb": "solid", "el2n": "dash", "diet": "longdash"}
@@ -27,17 +26,17 @@ def accuracy(scale: Scale) -> Sequence[PanelSpec]:
     """Return random training, SB, EL2N and Diet-SB, at each share, and traditional training."""
     setting = scale.pruned
     four = [entry for share in PRUNED for entry in _four(setting, share)]
-    return [PanelSpec(setting.title, setting, (traditional(setting), *four))]
+    return [PanelSpec(setting.title, setting, (strategies.entry("traditional", setting), *four))]
 
 
 def seven(scale: Scale) -> Sequence[PanelSpec]:
     """Return seven methods, six of which leave out a half."""
     setting = scale.pruned
     random, ours, el2n, diet = _four(setting, HALF)
-    stale = strategies.stale(setting, rate=1 - HALF)
+    stale = strategies.entry("stale", setting, rate=1 - HALF)
     both = _pruning(setting, "el2n-random", keep=math.sqrt(HALF), rate=math.sqrt(HALF))
     mixed = _entry("EL2N + random", "el2n-random", both)
-    entries = (traditional(setting), random, ours, stale, el2n, mixed, diet)
+    entries = (strategies.entry("traditional", setting), random, ours, stale, el2n, mixed, diet)
     plain = tuple(replace(each, label=each.label.removesuffix(" 50 %")) for each in entries)
     return [PanelSpec(f"{setting.title}, 50 % pruned", setting, plain)]
 
@@ -55,7 +54,9 @@ def chosen(scale: Scale) -> Sequence[PanelSpec]:
 
 
 def _scored(setting: Setting) -> PanelSpec:
-    return PanelSpec(setting.title, setting, (probed(traditional(setting), El2nRanks()),))
+    return PanelSpec(
+        setting.title, setting, (probed(strategies.entry("traditional", setting), El2nRanks()),)
+    )
 
 
 def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
@@ -78,8 +79,7 @@ def _pruning(setting: Setting, arm: str, *, keep: float, rate: float | None = No
 
 
 def _entry(label: str, key: str, plan: Plan) -> Entry:
-    colour = strategy_colours([plan.arm])[plan.arm]
-    return Entry(label, plan, Style(colour, _DASHES.get(key, "solid"), 2.0), key)
+    return strategies.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
 
 
 FIGURES = figures_of(
