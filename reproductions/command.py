@@ -12,9 +12,7 @@ from reproductions.jiang2019.command import reproduce as run_order
 from reproductions.jiang2019.registry import ITEMS, find_items
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.command_line import command_line
-from selective_backprop.lab.cli.commands import Commands
-from selective_backprop.lab.cli.devices import find_device
+from selective_backprop.lab.cli.command_line import Commands, command_line, find_device
 from selective_backprop.lab.training.threads import limit_threads
 
 app = typer.Typer(

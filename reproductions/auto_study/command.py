@@ -18,7 +18,7 @@ from reproductions.jiang2019.progress import Shown, spell
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.data.folders import make_folder
 from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.runner.run_store import Place
+from selective_backprop.lab.runner.run_store import RunStore as Place
 
 RUNS = "runs"
 

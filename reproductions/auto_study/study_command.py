@@ -10,8 +10,7 @@ from reproductions.auto_study.command import Inquiry, run_study
 from reproductions.auto_study.protocol import STAGES, StageName
 from reproductions.jiang2019.command import default_jobs
 from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.command_line import command_line
-from selective_backprop.lab.cli.devices import find_device
+from selective_backprop.lab.cli.command_line import command_line, find_device
 from selective_backprop.lab.training.threads import limit_threads
 
 Stages = Annotated[

@@ -31,7 +31,7 @@ from reproductions.jiang2019.timing import read_step_times
 from selective_backprop.lab.data.folders import make_folder
 from selective_backprop.lab.records.provenance import hardware
 from selective_backprop.lab.records.schema import Run, read_run
-from selective_backprop.lab.runner.run_store import Place
+from selective_backprop.lab.runner.run_store import RunStore as Place
 
 RUNS = "runs"
 

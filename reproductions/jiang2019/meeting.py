@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reproductions.jiang2019.needs import Need, Tell
-from selective_backprop.lab.runner.run_store import Place
-from selective_backprop.lab.runner.worker_pool import carry_out
+from selective_backprop.lab.runner.run_store import RunStore as Place
+from selective_backprop.lab.runner.worker_pool import run_jobs as carry_out
 
 Watch = Callable[[Need, str | None], None]
 """Told of each step of a need, in words, and of None when it is met."""

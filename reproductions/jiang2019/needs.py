@@ -11,8 +11,8 @@ from reproductions.jiang2019.settings import Scale
 from reproductions.jiang2019.timing import StepTiming, read_step_times
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.records.schema import record_name
-from selective_backprop.lab.runner.interleaved import is_whole, run_plans
-from selective_backprop.lab.runner.run_store import Place
+from selective_backprop.lab.runner.grid import run_grid
+from selective_backprop.lab.runner.run_store import RunStore as Place
 from selective_backprop.lab.training.run_config import Plan
 
 Tell = Callable[[str], None]
@@ -92,16 +92,14 @@ class Trained:
         Raises:
             RecordError: if there is one that was damaged.
         """
-        return is_whole(self.plan, self.file(folder))
+        return Place(folder).has_finished(self.plan)
 
     def meet(self, place: Place, tell: Tell) -> None:
         """Train, from the last checkpoint where the run was interrupted."""
-        run_plans(
+        run_grid(
             [self.plan],
-            place.data(self.plan),
-            place.folder,
-            command=place.command,
-            every=place.every,
+            place,
+            log_examples=False,
             watch=lambda plan, point: tell(
                 "" if point is None else f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
             ),

@@ -16,7 +16,7 @@ import selective_backprop as sb
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
 from selective_backprop.guide._spending import Spent
 from selective_backprop.lab.bench.cases import gather
-from selective_backprop.lab.bench.workload import make_specimen
+from selective_backprop.lab.bench.workload import make_workload as make_specimen
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 from selective_backprop.lab.records.schema import utc_now

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from selective_backprop.lab.bench.scorers import cheap_scorers, default_scorers, strategies
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.scorers import cheap_scorers, default_scorers, strategies
 from selective_backprop.lab.precision import Precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
