@@ -2,11 +2,11 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
 
-from selective_backprop.lab.cli import write as presenting
+from selective_backprop.lab.cli import write
 from selective_backprop.lab.records.example_history import read_examples
-from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.runner.grid import run_grid
 from selective_backprop.lab.runner.run_store import RunStore
+
 
 def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):
     plans = [
@@ -34,7 +34,7 @@ def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tm
 def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tmp_path):
     lengths = {"traditional": 1, "low-k": 1, "auto": 2000}
     plans = [
-        fixture_plan(arm, epochs=epochs, seed=seed, evaluations=epochs, model="linear")
+        fixture_plan(arm, epochs=epochs, seed=seed, evaluations=1 + epochs // 20, model="linear")
         for arm, epochs in lengths.items()
         for seed in (0, 1)
     ]
@@ -60,8 +60,8 @@ def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tm
 
 
 def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
-    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "write_report", lambda runs, path, **_: None)
     line = (
         "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "
         "--evaluations 2 --strategies traditional,selective-backprop --out out"
