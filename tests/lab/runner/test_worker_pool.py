@@ -1,26 +1,50 @@
 """Several processes that carry out jobs, where one of them cannot go on."""
 
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from fixture_crew import Broken, Endless, Failing, Killed
+from fixture_crew import Endless, Failing, Killed, wait_for
 
 import selective_backprop as sb
 from selective_backprop.lab.runner import worker_pool
 from selective_backprop.lab.runner.worker_pool import run_jobs
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ENDLESS = """
+from pathlib import Path
+from fixture_crew import Endless
+from selective_backprop.lab.runner.worker_pool import run_jobs
 
-def run(*work, jobs=2, watch=lambda job, news: None):
-    run_jobs(work, jobs=jobs, threads=1, watch=watch)
+if __name__ == "__main__":
+    work = [Endless(Path.cwd()), Endless(Path.cwd())]
+    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
+"""
+
+
+def run(*work):
+    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
 
 
 @pytest.mark.usefixtures("signals_as_usual")
-@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
-def test_where_one_fails_the_others_keep_what_they_have_begun(tmp_path, monkeypatch, handler):
+@pytest.mark.parametrize(
+    ("handler", "error", "said"),
+    [
+        (signal.SIG_DFL, sb.RecordError("it failed"), "^it failed$"),
+        # What a user's model raises is told with its traceback.
+        (signal.SIG_IGN, ZeroDivisionError("of mine"), "(?s)^failing: Traceback.*of mine"),
+    ],
+)
+def test_where_one_fails_the_others_keep_what_they_have_begun(
+    tmp_path, monkeypatch, handler, error, said
+):
     monkeypatch.setattr(worker_pool, "PATIENCE", 10.0)  # seconds until a process is killed
     signal.signal(signal.SIGTERM, handler)
-    with pytest.raises(sb.RecordError, match="it failed"):
-        run(Endless(tmp_path), Failing(tmp_path))
+    with pytest.raises(sb.RecordError, match=said):
+        run(Endless(tmp_path), Failing(tmp_path, error))
     assert (tmp_path / "kept").exists()
 
 
@@ -30,17 +54,17 @@ def test_a_process_that_is_killed_is_told_of_and_the_others_keep_what_they_have_
     assert (tmp_path / "kept").exists()
 
 
-def test_an_error_that_is_none_of_ours_says_which_job_raised_it(tmp_path):
-    with pytest.raises(sb.RecordError, match=r"(?s)broken: Traceback.*ZeroDivisionError"):
-        run(Broken(), Broken())
-    with pytest.raises(ZeroDivisionError):
-        run(Broken())
-
-
-def test_ctrl_c_ends_all_processes_with_what_they_have_begun_kept(tmp_path):
-    def interrupt(job, news):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(Endless(tmp_path), Endless(tmp_path), watch=interrupt)
+def test_processes_whose_parent_is_gone_keep_what_they_have_begun(tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    paths = os.pathsep.join([str(FIXTURES), *filter(None, sys.path)])
+    parent = subprocess.Popen(
+        [sys.executable, "endless.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(tmp_path / "begun")
+    parent.kill()
+    parent.wait()
+    wait_for(tmp_path / "kept")
     assert (tmp_path / "kept").exists()
