@@ -1,18 +1,13 @@
-import signal
-from dataclasses import replace
-from multiprocessing import Pipe
-
 import pytest
 from fixture_lab import untimed
 from fixture_papers import fixture_scale, fixture_setting
 
 import selective_backprop as sb
-from reproductions.jiang2019.meeting import Meeting, meet_all
+from reproductions.jiang2019.meeting import meet_all
 from reproductions.jiang2019.needs import needs_of
 from reproductions.jiang2019.registry import find_items
 from selective_backprop.lab.records.schema import read_run
-from selective_backprop.lab.runner import worker_pool as crew
-from selective_backprop.lab.runner.run_store import Place
+from selective_backprop.lab.runner.run_store import RunStore as Place
 
 SCALE = fixture_scale(fixture_setting(model="tiny_cnn"))
 
@@ -92,37 +87,3 @@ def test_several_processes_record_what_one_does(meet, tmp_path):
     meet_all(wanted, place(alone), jobs=1, threads=1, watch=lambda *_: None)
     for need, run in zip(wanted, beside, strict=True):
         assert untimed(list(run.points)) == untimed(list(read_run(need.file(alone)).points))
-
-
-@pytest.fixture
-def line():
-    before = signal.getsignal(signal.SIGINT)
-    ours, theirs = Pipe()
-    yield ours, theirs
-    signal.signal(signal.SIGINT, before)
-    ours.close()
-    theirs.close()
-
-
-def test_a_process_says_what_went_wrong_and_goes_on(line, tmp_path):
-    ours, theirs = line
-    good = needs("fig-1")[0]
-    bad = replace(
-        good, plan=replace(good.plan, recipe=replace(good.plan.recipe, model="no_such_net"))
-    )
-    for need in (bad, good):
-        ours.send(Meeting(need, place(tmp_path)))
-    ours.send(None)
-    crew._work(theirs, 1)
-    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # Ctrl-C is its parent's to decide
-    kind, error = ours.recv()
-    assert kind == "failed"
-    assert isinstance(error, sb.ConfigurationError)
-    assert "'no_such_net'" in str(error)
-    assert [ours.recv()[0] for _ in range(good.steps + 1)] == ["step"] * good.steps + ["done"]
-
-
-def test_a_process_ends_where_its_parent_is_gone(line):
-    ours, theirs = line
-    ours.close()
-    crew._work(theirs, 1)
