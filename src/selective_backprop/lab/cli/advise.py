@@ -19,7 +19,6 @@ def advise(
     budget: Annotated[
         float,
         typer.Option(
-            "--budget",
             metavar="N",
             help="Seconds of wall time to measure for. What does not fit is named at the end.",
         ),
@@ -27,7 +26,6 @@ def advise(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs",
             metavar="N",
             min=1,
             help="Length of the training that the advice is for. Default: the recipe's.",

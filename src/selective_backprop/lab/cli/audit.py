@@ -36,7 +36,6 @@ def audit(
     top: Annotated[
         int | None,
         typer.Option(
-            "--top",
             metavar="N",
             min=1,
             help="List this many examples. Default: all that were believed to be of another class.",
@@ -52,9 +51,7 @@ def audit(
     root: Root = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Where to. Default: audit, beside the first record."
-        ),
+        typer.Option(metavar="FOLDER", help="Where to. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled, by what runs recorded of them.

@@ -22,7 +22,6 @@ def bench(
     scorers: Annotated[
         str | None,
         typer.Option(
-            "--scorers",
             metavar="NAMES",
             help="Scorers to time, separated by commas: forward, int8, bf16, synced, "
             "half-resolution (of images of 16 pixels or more), pipelined (on a GPU), compiled, "
@@ -34,7 +33,6 @@ def bench(
     seconds: Annotated[
         float,
         typer.Option(
-            "--seconds",
             metavar="N",
             min=0,
             help="Begin no more rounds after so many seconds, unless there are fewer than six. "
@@ -43,7 +41,7 @@ def bench(
     ] = 120.0,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE", help="The figure, in the format of its suffix."),
+        typer.Option(metavar="FILE", help="The figure, in the format of its suffix."),
     ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine, with a model of yours if you like.

@@ -19,7 +19,6 @@ def compare(
     strategies: Annotated[
         str,
         typer.Option(
-            "--strategies",
             metavar="NAMES",
             help=f"Strategies to compare, separated by commas: {', '.join(ARMS)}; or all.",
         ),
@@ -28,7 +27,6 @@ def compare(
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            "--budget",
             metavar="COST",
             help="Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
             "(scoring an example 1, training on it 3), 60s for a minute. Give the option several "
@@ -37,14 +35,11 @@ def compare(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Folder for records, and for what is drawn from them."
-        ),
+        typer.Option(metavar="FOLDER", help="Folder for records, and for what is drawn from them."),
     ] = Path("runs/compare"),
     jobs: Annotated[
         int,
         typer.Option(
-            "--jobs",
             metavar="N",
             min=1,
             help="Seeds and lengths at a time, each in a process of its own, in which the "

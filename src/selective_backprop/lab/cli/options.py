@@ -105,14 +105,13 @@ def parse_interval(text: str | float) -> float:
     return seconds
 
 
-def _share(flag: str, help: str, metavar: str = "SHARE", **more: Any) -> Any:
-    return typer.Option(flag, metavar=metavar, parser=parse_rate, help=help, **more)
+def _share(help: str, metavar: str = "SHARE", **more: Any) -> Any:
+    return typer.Option(metavar=metavar, parser=parse_rate, help=help, **more)
 
 
 Root = Annotated[
     Path | None,
     typer.Option(
-        "--root",
         metavar="FOLDER",
         help="Folder that holds the data set's files, as its publisher ships it; digits needs "
         "none. For hub:NAME, the folder in which fetched files are kept.",
@@ -120,40 +119,30 @@ Root = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(
-        "--limit", metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."
-    ),
+    typer.Option(metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model",
         metavar="NAME",
         help=f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
         "the current folder first. Default: the recipe's.",
     ),
 ]
-Seeds = Annotated[
-    int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run, from 0.")
-]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="How many seeds to run, from 0.")]
 Rate = Annotated[
     float,
     _share(
-        "--rate",
-        "Share of the examples that selective strategies train on, in (0, 1].",
-        show_default="1/3",
+        "Share of the examples that selective strategies train on, in (0, 1].", show_default="1/3"
     ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
-        "--batch-size", metavar="N", help="Rows of a training batch. Default: the recipe's."
-    ),
+    typer.Option(metavar="N", help="Rows of a training batch. Default: the recipe's."),
 ]
 TrainingPrecision = Annotated[
     Precision,
     typer.Option(
-        "--precision",
         metavar="|".join(Precision),
         help="What training computes in, with every strategy: fp32, or autocast to bf16.",
     ),
@@ -161,7 +150,6 @@ TrainingPrecision = Annotated[
 Threads = Annotated[
     int,
     typer.Option(
-        "--threads",
         metavar="N",
         min=1,
         help="CPU threads of each operation. With more than one, seconds vary more.",
@@ -170,15 +158,12 @@ Threads = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        "--device",
-        metavar="NAME",
-        help="cpu, cuda or cuda:1, say. Default: a GPU where there is one.",
+        metavar="NAME", help="cpu, cuda or cuda:1, say. Default: a GPU where there is one."
     ),
 ]
 CheckpointEvery = Annotated[
     float | None,
     typer.Option(
-        "--checkpoint-every",
         metavar="SECONDS",
         parser=parse_interval,
         help="Seconds of training between two checkpoints of a run, from which it goes on if it is "
@@ -197,7 +182,6 @@ Train = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
         metavar="N",
         min=1,
         help="Runs at a time, each in a process of its own. Default: as many as there are cores "
@@ -213,7 +197,6 @@ class TrainingOptions:
     data: Annotated[
         str,
         typer.Option(
-            "--data",
             metavar="NAME",
             help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
             "such as hub:uoft-cs/cifar10.",
@@ -222,7 +205,6 @@ class TrainingOptions:
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs",
             metavar="N",
             min=1,
             help="Length of every run in epochs, whatever they cost. Where neither this nor "
@@ -235,7 +217,6 @@ class TrainingOptions:
     draw: Annotated[
         sb.selectors.Draw,
         typer.Option(
-            "--draw",
             metavar="|".join(sb.selectors.Draw),
             help="How selective strategies draw: exact takes a fixed number from each window of "
             "examples, bernoulli tosses a coin for each example.",
@@ -244,7 +225,6 @@ class TrainingOptions:
     warmup: Annotated[
         float | None,
         _share(
-            "--warmup",
             "Fraction of a run, in [0, 1), that trains on everything before selection by score "
             "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
             metavar="FRACTION",
@@ -253,7 +233,6 @@ class TrainingOptions:
     stale: Annotated[
         int,
         typer.Option(
-            "--stale",
             metavar="N",
             help="For how many epochs a score is good, where a strategy reuses scores or predicts "
             "from them.",
@@ -262,7 +241,6 @@ class TrainingOptions:
     keep: Annotated[
         float,
         _share(
-            "--keep",
             "Share of the data set that is kept by strategies that prune it before they train, in "
             "(0, 1].",
             show_default="0.7",
@@ -273,7 +251,6 @@ class TrainingOptions:
     noise: Annotated[
         float,
         _share(
-            "--noise",
             "Share of the training labels, in [0, 1), that are replaced by another class, chosen "
             "uniformly; the same ones for every strategy and seed. The test set stays clean.",
             show_default="0",
@@ -283,14 +260,11 @@ class TrainingOptions:
     batch_size: BatchSize = None
     lr: Annotated[
         float | None,
-        typer.Option(
-            "--lr", metavar="NUMBER", help="Highest learning rate. Default: the recipe's."
-        ),
+        typer.Option(metavar="NUMBER", help="Highest learning rate. Default: the recipe's."),
     ] = None
     lr_schedule: Annotated[
         Rates | None,
         typer.Option(
-            "--lr-schedule",
             metavar="|".join(Rates),
             help="How the learning rate moves over a run. Default: the recipe's.",
         ),
@@ -299,7 +273,6 @@ class TrainingOptions:
     lr_follows: Annotated[
         Follows,
         typer.Option(
-            "--lr-follows",
             metavar="|".join(Follows),
             help="What moves the learning rate. run: the share of the run that is done, so that "
             "every strategy goes through the whole schedule. epochs (only between epochs), "
@@ -312,7 +285,6 @@ class TrainingOptions:
     evaluations: Annotated[
         int,
         typer.Option(
-            "--evaluations",
             metavar="N",
             min=1,
             help="How often each run is tried on the test set, evenly over its length.",
@@ -411,7 +383,6 @@ class MeasuringOptions:
     data: Annotated[
         str,
         typer.Option(
-            "--data",
             metavar="NAME",
             help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
             "the shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
@@ -426,7 +397,7 @@ class MeasuringOptions:
     device: Device = None
     json: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Write a record of what was found."),
+        typer.Option(metavar="FILE", help="Write a record of what was found."),
     ] = None
 
     @property

@@ -21,12 +21,11 @@ from selective_backprop.lab.training.run_config import Plan
 def train(
     training: TrainingOptions,
     strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME", help=f"One of {', '.join(ARMS)}.")
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(ARMS)}.")
     ] = "auto",
     seed: Annotated[
         int,
         typer.Option(
-            "--seed",
             metavar="N",
             min=0,
             help="Seed of the weights, the order of the data, the augmentation and the draws.",
@@ -35,15 +34,14 @@ def train(
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget",
             metavar="COST",
             help="End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
             "an example 1, training on it 3), 60s for a minute.",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the record.")
-    ] = Path("runs/train"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the record.")] = Path(
+        "runs/train"
+    ),
     resume: Annotated[
         bool,
         typer.Option(
