@@ -21,7 +21,7 @@ import torch
 
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import PaperOrder, figures_at
-from reproductions.training import absent_data, is_done, train
+from reproductions.training import absent_data, is_done, name_of, train
 from selective_backprop.lab.records.schema import Point
 from selective_backprop.lab.training.run_config import Plan
 from selective_backprop.lab.training.threads import limit_threads
@@ -65,7 +65,7 @@ def main() -> int:
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
     try:
         if waiting:
-            train(waiting, order.place(folder), jobs=options.jobs, threads=1, watch=_tell)
+            train(waiting, order.store(folder), jobs=options.jobs, threads=1, watch=_tell)
     except OutOfTime:
         print(f"{options.seconds:g} s are over", flush=True)
     finally:
@@ -82,8 +82,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _tell(plan: Plan, point: Point | None) -> None:
     if point is not None and point.progress == 1.0:
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-        words = f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
-        print(f"{words}: done on {where}", flush=True)
+        print(f"{name_of(plan)}: done on {where}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs
 from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.commands import Commands
-from selective_backprop.lab.cli.devices import find_device
+from selective_backprop.lab.cli.command_line import Commands, find_device
 from selective_backprop.lab.training.threads import limit_threads
 
 PROGRAM = "scripts/reproduce"

@@ -114,16 +114,6 @@ def total(times: Sequence[float | None], jobs: int) -> float | None:
     return max([sum(known) / jobs, *known]) if len(known) == len(times) else None
 
 
-def spell(seconds: float | None) -> str:
-    """Return a duration in words: `2 h 05 min`, `14 min`, `40 s`; `unknown` for None."""
-    if seconds is None:
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-
-
 def elapsed_of(run: Run) -> float:
     """Return the seconds that a finished run took, interruptions left out where that is known."""
     end = run.end or {}

@@ -12,7 +12,6 @@ from rich.table import Table as ScreenTable
 from rich.text import Text
 
 import selective_backprop as sb
-from reproductions.costs import spell
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.figures import Entry, Figure, Found, PanelData, Scale
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
@@ -32,6 +31,7 @@ from reproductions.training import (
 )
 from selective_backprop.lab.analysis.verdict import tally
 from selective_backprop.lab.records.schema import read_run, read_runs
+from selective_backprop.lab.runner.progress import spell
 from selective_backprop.lab.training.run_config import Plan
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}

@@ -15,7 +15,7 @@ import torch
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
 from selective_backprop.lab.bench.cases import gather
-from selective_backprop.lab.bench.workload import make_specimen
+from selective_backprop.lab.bench.workload import make_workload
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 from selective_backprop.lab.records.schema import utc_now
@@ -62,10 +62,10 @@ class StepTiming:
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
         """Time steps in rounds, and record the medians."""
-        specimen = make_specimen(
+        workload = make_workload(
             self.recipe, rate=1 / 3, device=torch.device(self.device), root=root
         )
-        step = {"step alone": gather(specimen, ()).arms["step alone"]}
+        step = {"step alone": gather(workload, ()).arms["step alone"]}
         rounds = [found["step alone"]["step alone"] for found in islice(take_rounds(step), ROUNDS)]
         rows = rounds[0].steps * self.recipe.batch_size
         medians = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}

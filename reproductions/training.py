@@ -1,22 +1,21 @@
 """The one way to the lab's runner: what is on record, what is missing, and how to get it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.costs import Pace, spell, total
+from reproductions.costs import Pace, total, work
 from reproductions.timing import StepTiming, read_step_times
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.folders import make_folder
 from selective_backprop.lab.records.provenance import hardware
-from selective_backprop.lab.records.schema import Point, read_run, record_name
-from selective_backprop.lab.runner.interleaved import Watch, is_whole, run_plans
-from selective_backprop.lab.runner.progress import Live
-from selective_backprop.lab.runner.run_store import Place
-from selective_backprop.lab.runner.worker_pool import carry_out
+from selective_backprop.lab.records.schema import read_run
+from selective_backprop.lab.runner.grid import Watch, run_grid
+from selective_backprop.lab.runner.progress import RunProgress, spell
+from selective_backprop.lab.runner.run_store import RunStore
 from selective_backprop.lab.training.run_config import Plan
 
 TIMING = 30.0  # seconds that the timing of steps takes, about
@@ -38,55 +37,37 @@ class Order:
     trains: bool = True  # what is missing; otherwise it is left out
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
-    def place(self, folder: Path) -> Place:
+    def store(self, folder: Path) -> RunStore:
         """Return where runs are recorded."""
-        return Place(folder, self.root, self.command, self.every)
+        return RunStore(folder, self.root, self.command, self.every)
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """One run, as the lab's pool of workers carries it out."""
-
-    plan: Plan
-    place: Place
-
-    @property
-    def words(self) -> str:
-        """Data, net, strategy and seed."""
-        recipe, plan = self.plan.recipe, self.plan
-        return f"{recipe.data}, {recipe.model}, {plan.arm}, seed {plan.seed}"
-
-    def carry_out(self, tell: Callable[[tuple[Plan, Point | None]], None]) -> None:
-        """Train, from the last checkpoint where the run was interrupted."""
-        run_plans(
-            [self.plan],
-            self.place.data(self.plan),
-            self.place.folder,
-            command=self.place.command,
-            every=self.place.every,
-            watch=lambda plan, point: tell((plan, point)),
-        )
-
-
-def train(waiting: Sequence[Job], place: Place, *, jobs: int, threads: int, watch: Watch) -> None:
+def train(
+    waiting: Sequence[Job], store: RunStore, *, jobs: int, threads: int, watch: Watch
+) -> None:
     """Run what is not on record: runs so many at a time, then timings, one after the other.
-
-    Whatever stops this costs what is under way its time since the last checkpoint, and no more.
 
     Raises:
         SelectiveBackpropError: what a run raised.
     """
-    runs = [_Run(job, place) for job in waiting if isinstance(job, Plan)]
-
-    def hear(_: _Run, news: tuple[Plan, Point | None] | None) -> None:
-        if news is not None:
-            watch(*news)
-
-    if runs:
-        carry_out(runs, jobs=jobs, threads=threads, watch=hear)
+    plans = [job for job in waiting if isinstance(job, Plan)]
+    run_grid(
+        plans,
+        store,
+        watch=watch,
+        jobs=jobs,
+        threads=threads,
+        interleave=False,
+        log_examples=False,
+    )
     for job in waiting:
         if isinstance(job, StepTiming):
-            job.measure(place.folder, root=place.root, command=place.command)
+            job.measure(store.folder, root=store.root, command=store.command)
+
+
+def name_of(plan: Plan) -> str:
+    """Return data, net, strategy and seed of a run."""
+    return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
 
 
 def train_missing(
@@ -118,9 +99,9 @@ def train_missing(
     console.print(", ".join(parts), soft_wrap=True)
     if waiting:
         plans = [job for job in waiting if isinstance(job, Plan)]
-        with Live(console, plans, jobs=order.jobs) as live:
-            place, jobs, threads = order.place(folder), order.jobs, order.threads
-            train(waiting, place, jobs=jobs, threads=threads, watch=live)
+        with RunProgress(console, plans, weight=work, name=name_of) as progress:
+            store, jobs, threads = order.store(folder), order.jobs, order.threads
+            train(waiting, store, jobs=jobs, threads=threads, watch=progress)
 
 
 def default_jobs(device: str, threads: int) -> int:
@@ -134,7 +115,7 @@ def file_of(job: Job, folder: Path = Path()) -> Path:
     """Return the record of a job, by which it is known."""
     if isinstance(job, StepTiming):
         return job.file(folder)
-    return folder / record_name(job.config(), arm=job.arm, seed=job.seed)
+    return RunStore(folder).path(job)
 
 
 def is_done(job: Job, folder: Path) -> bool:
@@ -143,10 +124,10 @@ def is_done(job: Job, folder: Path) -> bool:
     Raises:
         RecordError: if there is a record that was damaged.
     """
-    file = file_of(job, folder)
     if isinstance(job, StepTiming):
+        file = job.file(folder)
         return file.exists() and bool(read_step_times(file).phases)
-    return is_whole(job, file)
+    return RunStore(folder).has_finished(job)
 
 
 def data_of(job: Job) -> str:

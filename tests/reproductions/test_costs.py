@@ -8,7 +8,7 @@ from fixture_papers import fixture_setting
 from fixture_runs import fixture_run
 
 from reproductions import costs
-from reproductions.costs import Pace, elapsed_of, spell, total
+from reproductions.costs import Pace, elapsed_of, total
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, Needs
 from reproductions.strategies import entry, everyone, shortened
@@ -89,11 +89,3 @@ def test_several_at_a_time_take_as_long_as_the_longest_at_least():
     assert total([40.0, 40.0], 2) == total([40.0], 2) == 40.0
     assert total([40.0] * 3, 2) == 60.0
     assert total([40.0, None], 2) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(None, "unknown"), (0.0, "0 s"), (89.4, "89 s"), (91.0, "2 min"), (3599.0, "1 h 00 min")],
-)
-def test_durations_are_spelled_for_readers(seconds, words):
-    assert spell(seconds) == words

@@ -25,8 +25,8 @@ def plans(order):
 
 
 def run(wanted, order, folder=None, *, jobs=1, watch=lambda *_: None):
-    place = order.place(folder or order.folder)
-    train(wanted, place, jobs=jobs, threads=1, watch=watch)
+    store = order.store(folder or order.folder)
+    train(wanted, store, jobs=jobs, threads=1, watch=watch)
 
 
 def test_each_evaluation_is_told_of(order, plans):

@@ -94,11 +94,11 @@ def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, 
     class Told(Exception):
         pass
 
-    def run_plans(*_, **options):
-        told.append((options["every"], options.get("resume", True)))
+    def run_grid(plans, store, **options):
+        told.append((store.every, options.get("resume", True)))
         raise Told
 
-    monkeypatch.setattr("selective_backprop.lab.runner.grid.run_plans", run_plans)
+    monkeypatch.setattr("selective_backprop.lab.cli.train.run_grid", run_grid)
     for line in (TRAIN, f"{TRAIN} --resume", COMPARE):
         with pytest.raises(Told):
             run_command(f"{line} {option}", tmp_path)

@@ -2,13 +2,12 @@ import signal
 from dataclasses import replace
 
 import pytest
-from fixture_lab import carry_out, few_digits, fixture_plan, untimed
+from fixture_lab import carry_out, few_digits, fixture_plan, run_plans, untimed
 from fixture_runs import fixture_point
 
 import selective_backprop as sb
 from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.runner import interleaved as comparing
-from selective_backprop.lab.runner.interleaved import run_plans
+from selective_backprop.lab.runner import grid
 from selective_backprop.lab.training.run import TrainingRun
 
 ARMS = ("traditional", "random-backprop", "low-k")
@@ -51,7 +50,7 @@ class Comparison:
         self.fails = {}
         self.seen = []
         monkeypatch.setattr(
-            comparing,
+            grid,
             "TrainingRun",
             lambda plan, data, **_: FakeRun(self.log, self.fails, plan, data),
         )
