@@ -1,13 +1,13 @@
-"""Train what a scale of `reproduce` needs for as long as there is time, and go on the next time.
+"""Train what a scale of `scripts/reproduce` needs while there is time, and go on the next time.
 
-    PYTHONPATH=src python benchmarks/gpu_papers.py --root ~/data --out runs/gpu
-    PYTHONPATH=src python benchmarks/gpu_papers.py --scale cifar10 --device cpu --seconds 30 \
+    PYTHONPATH=src:. python benchmarks/gpu_papers.py --root ~/data --out runs/gpu
+    PYTHONPATH=src:. python benchmarks/gpu_papers.py --scale cifar10 --device cpu --seconds 30 \
         --root ~/data --out x                       the same in small, to see that it works
 
 Runs that are finished stay on record; the others begin anew. Nothing is drawn: that needs no GPU,
 and is done wherever the records are by
 
-    selective-backprop reproduce all --scale gpu --device cuda --no-train --out runs/gpu
+    scripts/reproduce all --scale gpu --device cuda --no-train --out runs/gpu
 """
 
 import argparse
@@ -19,10 +19,11 @@ from types import FrameType
 
 import torch
 
-from reproductions.jiang2019.meeting import meet_all
-from reproductions.jiang2019.needs import Need, TensorSlot, missing_data, needs_of
-from reproductions.jiang2019.registry import items_at
 from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import PaperOrder, figures_at
+from reproductions.training import absent_data, is_done, name_of, train
+from selective_backprop.lab.records.schema import Point
+from selective_backprop.lab.training.run_config import Plan
 from selective_backprop.lab.training.threads import limit_threads
 
 
@@ -43,28 +44,33 @@ def main() -> int:
     options = parser.parse_args()
     limit_threads(1)
     scale = SCALES[options.scale]
-    place = TensorSlot(
-        options.out / "runs" / scale.name,
-        options.root,
-        shlex.join(["python", "benchmarks/gpu_papers.py", *sys.argv[1:]]),
+    order = PaperOrder(
+        scale=scale,
+        seeds=options.seeds,
+        device=options.device,
+        threads=1,
+        jobs=options.jobs,
+        root=options.root,
+        out=options.out,
+        command=shlex.join(["python", "benchmarks/gpu_papers.py", *sys.argv[1:]]),
     )
-    place.folder.mkdir(parents=True, exist_ok=True)
-    items = items_at(scale)
-    every = needs_of(items, scale, seeds=options.seeds, device=options.device)
-    for why in missing_data(every, options.root).values():
+    folder = order.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    every = order.jobs_of(figures_at(scale))
+    for why in absent_data(every, options.root).values():
         parser.error(why)
-    waiting = [need for need in every if not need.is_met(place.folder)]
+    waiting = [job for job in every if not is_done(job, folder)]
     print(f"{len(every)} runs and measurements, {len(waiting)} to do", flush=True)
     signal.signal(signal.SIGALRM, _end)
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
     try:
         if waiting:
-            meet_all(waiting, place, jobs=options.jobs, threads=1, watch=_tell)
+            train(waiting, order.store(folder), jobs=options.jobs, threads=1, watch=_tell)
     except OutOfTime:
         print(f"{options.seconds:g} s are over", flush=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-    left = sum(not need.is_met(place.folder) for need in every)
+    left = sum(not is_done(job, folder) for job in every)
     print(f"{left} of {len(every)} to do", flush=True)
     return int(left > 0)
 
@@ -73,10 +79,10 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
-def _tell(need: Need, words: str | None) -> None:
-    if words is None:
+def _tell(plan: Plan, point: Point | None) -> None:
+    if point is not None and point.progress == 1.0:
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-        print(f"{need.words}: done on {where}", flush=True)
+        print(f"{name_of(plan)}: done on {where}", flush=True)
 
 
 if __name__ == "__main__":

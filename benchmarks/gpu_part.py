@@ -5,7 +5,6 @@ neither its command line nor its pages, so that it runs where only some packages
 """
 
 import argparse
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -14,8 +13,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from selective_backprop.lab.bench.bench import run_bench
-from selective_backprop.lab.bench.tables import describe, remarks, scorer_table, strategy_table
+from selective_backprop.lab.bench.bench import run_bench, write_record
+from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.recipe import Precision
 
@@ -39,20 +38,22 @@ def main() -> None:
     console = Console(width=120)
     findings = run_bench(
         console,
-        replace(recipe, model=options.model, batch_size=options.batch_size),
+        replace(
+            recipe,
+            model=options.model,
+            batch_size=options.batch_size,
+            precision=options.precision,
+        ),
         rate=RATE,
         scorers=None,
         seconds=options.seconds,
         device=options.device,
         root=None,
-        precision=options.precision,
     )
     command = shlex.join(["python", "benchmarks/gpu_part.py", *sys.argv[1:]])
-    options.json.write_text(json.dumps(findings.record(command), indent=1) + "\n", encoding="utf-8")
-    for line in (*describe(findings), scorer_table(findings), strategy_table(findings)):
-        console.print(line)
-    for line in remarks(findings):
-        console.print(line)
+    write_record(options.json, command, findings.as_dict())
+    for part in show_findings(findings):
+        console.print(part)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_show_sphinx = False
 html_copy_source = False
+exclude_patterns = ["pictures/**"]  # pages that others include
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
@@ -68,11 +69,12 @@ def link_to_public_name(
 
 def draw_pictures(app: Sphinx) -> None:
     """Draw the pictures that the pages show, before these are read."""
-    from evidence import draw_figures
+    from evidence import draw_figures, draw_pages
     from pictures import FOLDER, draw_all
 
     draw_all()
     draw_figures(FOLDER)
+    draw_pages(FOLDER)
 
 
 def setup(app: Sphinx) -> None:

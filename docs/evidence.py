@@ -5,20 +5,24 @@
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`, `<!-- audit FILE -->` or
 `<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. A test fails where
-a page and its records disagree. The figure of each comparison, and of each record of `bench`, is
-drawn when the documentation is built.
+a page and its records disagree. The figures of each comparison, of each record of `bench`, of the
+papers redone and of the study are drawn when the documentation is built.
 """
 
 import json
 import re
+import shutil
 import statistics
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reproductions.auto_study.command import read_sections
-from reproductions.auto_study.page import caption_of, overview
+import selective_backprop as sb
+from reproductions.auto_study.page import caption_of, compose, draw_page, overview
 from reproductions.auto_study.protocol import STAGES, StageName
+from reproductions.auto_study.study import read_sections
+from reproductions.drawing import save
+from reproductions.papers import committed, figures_at, gather
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.tables import summarise, to_markdown, with_interval
 from selective_backprop.lab.bench.figure import draw_bench
@@ -313,6 +317,29 @@ def draw_figures(folder: Path) -> None:
             elif kind == "bench":
                 record = json.loads((ROOT / path).read_text(encoding="utf-8"))
                 draw_bench(Findings.read(record), folder / f"bench-{Path(path).stem}.png")
+
+
+def draw_pages(folder: Path) -> None:
+    """Copy the pages of the papers redone and of the study into a folder, and draw their figures.
+
+    What shows images or classes of a data set is drawn where that is at hand, and copied elsewhere.
+    """
+    for name in ("papers/small", "papers/cifar10", *(f"study/{stage}" for stage in StageName)):
+        source, target = ROOT / "records" / name, folder / name
+        pages = shutil.ignore_patterns("runs")
+        shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)
+        if name.startswith("study"):
+            stage = STAGES[StageName(source.name)]
+            draw_page(compose(stage, read_sections(stage, source)), target, svg=False)
+            continue
+        order = committed(source)
+        for figure in figures_at(order.scale):
+            try:
+                drawing = figure.present(gather(figure, order, {})).figure
+            except sb.DataError:
+                continue
+            if drawing is not None:
+                save(drawing, target / figure.name, svg=False)
 
 
 if __name__ == "__main__":

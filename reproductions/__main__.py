@@ -1,5 +1,5 @@
 """Run the reproductions: `python -m reproductions`, or `scripts/reproduce`."""
 
-from reproductions.command import app
+from reproductions.command import PROGRAM, app
 
-app(prog_name="scripts/reproduce")
+app(prog_name=PROGRAM)

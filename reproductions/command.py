@@ -1,100 +1,126 @@
 """The command line of the reproductions."""
 
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from reproductions.auto_study.study_command import study
-from reproductions.jiang2019.command import Order, default_jobs, list_items
-from reproductions.jiang2019.command import reproduce as run_order
-from reproductions.jiang2019.registry import ITEMS, find_items
+import selective_backprop as sb
+from reproductions.auto_study.protocol import STAGES
+from reproductions.auto_study.study import run_study
 from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
+from reproductions.training import Order, default_jobs
 from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.command_line import command_line
-from selective_backprop.lab.cli.commands import Commands
-from selective_backprop.lab.cli.devices import find_device
+from selective_backprop.lab.cli.command_line import Commands, find_device
 from selective_backprop.lab.training.threads import limit_threads
 
+PROGRAM = "scripts/reproduce"
+STUDY = {f"study-{name}": name for name in STAGES}
 app = typer.Typer(
-    name="scripts/reproduce",
+    name=PROGRAM,
     cls=Commands,
-    help="Redo the source papers, and the study behind auto.",
+    invoke_without_command=True,
     no_args_is_help=True,
+    subcommand_metavar="",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"allow_interspersed_args": True},
 )
 console = Console(markup=False, emoji=False, highlight=False)
 
-Reproduced = Annotated[
+Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME...", help=f"What to redo: {', '.join(ITEMS)}; all of them; or list."
+        metavar="list | NAME... | all",
+        help=f"What to redo: {', '.join(FIGURES)}; all of these; {' or '.join(STUDY)}, the stages "
+        "of the study behind auto: digits and MNIST, where its settings were chosen, and "
+        "Fashion-MNIST, CIFAR-10 and CIFAR-100, with seeds of their own. list says what each "
+        "figure needs, what is on record, and how long the rest takes.",
     ),
 ]
-
 ScaleOption = Annotated[
     ScaleName,
     typer.Option(
         "--scale",
         metavar="|".join(ScaleName),
-        help="small: small nets on parts of real data, all within about two hours on two cores. "
-        "cifar10: all of CIFAR-10, a few of the figures, in about as long. gpu, gpu-wide: the same "
-        "figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half an hour or hours. "
-        "full: the papers' own nets, data and lengths, for a GPU and days.",
+        help="Of figures. small: small nets on parts of real data, all within about two hours on "
+        "two cores. cifar10: all of CIFAR-10, a few of the figures, in about as long. gpu, "
+        "gpu-wide: the same figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half "
+        "an hour or hours. full: the papers' own nets, data and lengths, for a GPU and days.",
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        min=1,
+        help="How many seeds to run. Default: 3, and 5 of the study, from 0 in study-develop and "
+        "from 100 in study-confirm.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        help="Folder for records, figures and tables; a stage of the study has a folder of its own "
+        "in it. Default: runs/papers, and runs/study.",
     ),
 ]
 
-ReproduceOut = Annotated[
-    Path, typer.Option("--out", metavar="FOLDER", help="Folder for records, figures and tables.")
-]
 
-
-@app.command()
-def reproduce(
-    names: Reproduced,
+@app.callback()
+def main(
+    names: Names,
     scale: ScaleOption = ScaleName.SMALL,
-    seeds: options.Seeds = 3,
+    seeds: Seeds = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
     device: options.Device = None,
     train: options.Train = True,
-    out: ReproduceOut = Path("runs/papers"),
+    out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
 ) -> None:
-    """Redo figures and tables of the source papers: train what is missing, then draw.
+    """Redo figures and tables of the source papers, and the study behind auto.
 
-    Every run is trained once and shared by all that need it; what was interrupted goes on with the
-    runs that are missing, and where runs had begun, from their last checkpoints. Writes records
-    into --out, and beside them each figure as PNG and SVG, each table as text and Markdown, and
-    index.md, which says of every claim what was reported, what was measured, and whether the
-    direction agrees.
-
-    list trains nothing: it says what each needs, what is on record, and how long the rest takes.
+    What is missing is trained, then everything is drawn. Every run is trained once and shared by
+    all that need it; what was interrupted goes on with the runs that are missing, and where runs
+    had begun, from their last checkpoints. Records go into --out, and beside them each figure as
+    PNG and SVG, each table as text and Markdown, and index.md, which says of every claim what was
+    reported, what was measured, and whether the direction agrees; of the study, which goals were
+    reached. Settings, data, lengths and the study's seeds are fixed in the code.
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
     where = device if device and not train else find_device(device)
-    order = Order(
-        scale=SCALES[scale],
-        seeds=seeds,
-        device=where,
-        threads=threads,
-        jobs=jobs or default_jobs(where, threads),
-        root=root,
-        out=out,
-        command=command_line(),
-        trains=train,
-        every=checkpoint_every,
-    )
-    if "list" in names:
-        others = [name for name in names if name != "list"]
-        list_items(console, find_items(others or ["all"], order.scale), order)
-    else:
-        run_order(console, find_items(names, order.scale), order)
-
-
-app.command()(study)
+    told: dict[str, Any] = {
+        "device": where,
+        "threads": threads,
+        "jobs": jobs or default_jobs(where, threads),
+        "root": root,
+        "command": shlex.join([PROGRAM, *sys.argv[1:]]),
+        "trains": train,
+        "every": checkpoint_every,
+    }
+    stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
+    named = [name for name in names if name not in STUDY]
+    lists = "list" in named
+    if lists:
+        if stages:
+            raise sb.ConfigurationError(f"list is of figures and tables, not of {', '.join(STUDY)}")
+        named = [name for name in named if name != "list"] or ["all"]
+    if named:
+        papers = out or Path("runs/papers")
+        order = PaperOrder(scale=SCALES[scale], seeds=seeds or 3, out=papers, **told)
+        figures = find_figures(named, order.scale)
+        (list_figures if lists else reproduce)(console, figures, order)
+    for stage in stages:
+        folder = (out or Path("runs/study")) / stage
+        run_study(console, STAGES[stage], Order(seeds=seeds or 5, out=folder, **told))

@@ -19,7 +19,7 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 TESTS = Path(__file__).parent
-LONGEST = ("distributed", "reproductions/test_command.py", "reproductions/test_meeting.py")
+LONGEST = ("distributed", "reproductions/test_papers.py", "reproductions/test_training.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,22 +37,14 @@ SETTINGS = Settings(rate=0.5)
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Data, a net and lengths on which all strategies are compared.
+class Benchmark:
+    """Data, a net and lengths on which all strategies are compared."""
 
-    Attributes:
-        title: what figures and tables call it.
-        recipe: what is trained, and how; each run's learning rate decays over its own length.
-        limit: training examples.
-        budgets: costs of whole runs, in passes of traditional training, the lowest first.
-        noise: share of the training labels that are flipped.
-    """
-
-    title: str
-    recipe: Recipe
-    limit: int | None
-    budgets: tuple[float, ...]
-    noise: float = 0.0
+    title: str  # what figures and tables call it
+    recipe: Recipe  # each run's learning rate decays over its own length
+    limit: int | None  # training examples
+    budgets: tuple[float, ...]  # of whole runs, in passes of traditional training, rising
+    noise: float = 0.0  # share of the training labels that are flipped
 
     @property
     def more(self) -> float:
@@ -73,35 +65,38 @@ class Ground:
             noise=self.noise,
         )
 
-    def plans(self, seed: int, device: str) -> list[Plan]:
-        """Return all runs of a seed, arms beside each other."""
-        both = [(arm, budget) for budget in self.budgets for arm in ARMS]
-        return [
-            self.plan(arm, budget, seed, device) for arm, budget in (*both, (BASELINE, self.more))
-        ]
-
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the study.
+    """A part of the study."""
 
-    Attributes:
-        title: of its page.
-        grounds: where strategies are compared.
-        first_seed: of its runs; the others follow.
-    """
-
-    title: str
-    grounds: tuple[Ground, ...]
-    first_seed: int
+    title: str  # of its page
+    benchmarks: tuple[Benchmark, ...]
+    first_seed: int  # the others follow
 
     def seeds(self, count: int) -> range:
         """Return so many seeds."""
         return range(self.first_seed, self.first_seed + count)
 
-    def plans_on(self, ground: Ground, seeds: int, device: str) -> list[Plan]:
-        """Return all runs on a ground, those of a seed beside each other."""
-        return [plan for seed in self.seeds(seeds) for plan in ground.plans(seed, device)]
+    def plans_on(self, benchmark: Benchmark, seeds: int, device: str) -> list[Plan]:
+        """Return all runs on a benchmark, those of a seed beside each other."""
+        runs = [(arm, budget) for budget in benchmark.budgets for arm in ARMS]
+        runs.append((BASELINE, benchmark.more))
+        return [
+            benchmark.plan(arm, budget, seed, device)
+            for seed in self.seeds(seeds)
+            for arm, budget in runs
+        ]
+
+
+def _benchmark(
+    title: str, data: str, limit: int | None, noise: float = 0.0, **changes: Any
+) -> Benchmark:
+    recipe = RECIPES[data]
+    # Small data sets have few batches of 128, and small nets do not overfit.
+    augmentation = replace(recipe.augmentation, cutout=0)
+    recipe = replace(recipe, model="small_cnn", batch_size=64, augmentation=augmentation)
+    return Benchmark(title, replace(recipe, **changes), limit, (3.0, 9.0, 27.0), noise)
 
 
 class StageName(StrEnum):
@@ -111,48 +106,25 @@ class StageName(StrEnum):
     CONFIRM = "confirm"
 
 
-def _ground(
-    title: str,
-    data: str,
-    limit: int | None,
-    budgets: tuple[float, ...],
-    noise: float = 0.0,
-    **changes: Any,
-) -> Ground:
-    recipe = RECIPES[data]
-    # Small data sets have few batches of 128, and small nets do not overfit.
-    recipe = replace(
-        recipe,
-        model="small_cnn",
-        batch_size=64,
-        augmentation=replace(recipe.augmentation, cutout=0),
-    )
-    recipe = replace(recipe, **changes)
-    return Ground(title, recipe, limit, budgets, noise)
-
-
-_SHORT_TO_LONG = (3.0, 9.0, 27.0)
 STAGES: Mapping[StageName, Stage] = {
     StageName.DEVELOP: Stage(
         "Development",
         (
-            _ground("Digits", "digits", None, _SHORT_TO_LONG),
-            _ground("MNIST", "mnist", 4_000, _SHORT_TO_LONG),
-            _ground("MNIST, 20 % flipped", "mnist", 4_000, _SHORT_TO_LONG, FLIPPED),
+            _benchmark("Digits", "digits", None),
+            _benchmark("MNIST", "mnist", 4_000),
+            _benchmark("MNIST, 20 % flipped", "mnist", 4_000, FLIPPED),
             # A net that cannot learn all of it, at a learning rate that is right for it.
-            _ground(
-                "MNIST, linear", "mnist", 4_000, _SHORT_TO_LONG, model="linear", learning_rate=0.01
-            ),
+            _benchmark("MNIST, linear", "mnist", 4_000, model="linear", learning_rate=0.01),
         ),
         first_seed=0,
     ),
     StageName.CONFIRM: Stage(
         "Confirmation",
         (
-            _ground("Fashion-MNIST", "fashion-mnist", 5_000, _SHORT_TO_LONG),
-            _ground("CIFAR-10", "cifar10", 4_000, _SHORT_TO_LONG),
-            _ground("CIFAR-10, 20 % flipped", "cifar10", 4_000, _SHORT_TO_LONG, FLIPPED),
-            _ground("CIFAR-100", "cifar100", 4_000, _SHORT_TO_LONG),
+            _benchmark("Fashion-MNIST", "fashion-mnist", 5_000),
+            _benchmark("CIFAR-10", "cifar10", 4_000),
+            _benchmark("CIFAR-10, 20 % flipped", "cifar10", 4_000, FLIPPED),
+            _benchmark("CIFAR-100", "cifar100", 4_000),
         ),
         first_seed=100,
     ),

@@ -1,98 +1,414 @@
-"""The paper's figures of what happens inside a run, each with what its source says of it."""
+"""Figures 2 to 5, 8, 9 and 15: what happens inside a run, as probes saw it."""
 
-from reproductions.jiang2019 import bands, easiest, gradients, lineup, odds
-from reproductions.jiang2019.example_probes import LossRanks
-from reproductions.jiang2019.items import Item, Panel, Source
-from reproductions.jiang2019.net_probes import GradientAgreement, LossBands
-from reproductions.jiang2019.settings import Scale
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from reproductions.claims import mean_of, paired
+from reproductions.drawing import (
+    Pick,
+    caption,
+    draw_images,
+    draw_line,
+    draw_series,
+    entitled,
+    follow,
+    images_of,
+    looks,
+    over_training,
+    ruled,
+    sheet,
+)
+from reproductions.figures import Found, PanelData, Presentation, presented
+from reproductions.rankings import mean_over, overlap, seen_last
+from reproductions.table import Table, percent
+from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.statistics import Estimate, estimate
+from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
+from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.report.styles import Style
+
+_RANKS, _QUANTILES, _GRADIENTS, _BANDS = (
+    "LossRanks(",
+    "LossQuantiles(",
+    "GradientAgreement(",
+    "LossBands(",
+)
+Seen = Mapping[str, Any]
+
+# Figure 2: the easiest and the hardest images
+
+HARDEST = 0.1
 
 
-def _ranked(scale: Scale) -> tuple[Panel, ...]:
-    return tuple(
-        Panel(each.title, each, (lineup.probed(lineup.traditional(each), LossRanks()),))
-        for each in scale.main
+def present_easiest(found: Found) -> Presentation:
+    """Show the images whose losses rank lowest, and those whose losses rank highest."""
+    words = (
+        "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
+        f"evaluations of traditional training and all seeds. {caption(found)}"
     )
+    lists = [
+        [
+            partial(
+                draw_images,
+                data=images_of(found, shown),
+                indices=order_of(shown)[::step][:10],
+                title=f"{shown.title}, {name}",
+            )
+            for shown in found.panels
+        ]
+        for name, step in (("easiest", 1), ("hardest", -1))
+    ]
+    table = partial(_first_five, found)
+    return presented(found, sheet(lists, words, height=1.75), table, judge_hardest)
 
 
-def _gradients(scale: Scale) -> tuple[Panel, ...]:
-    entry = lineup.probed(lineup.selective(scale.noisy), GradientAgreement())
-    return (Panel(scale.noisy.title, scale.noisy, (entry,)),)
+def order_of(shown: PanelData) -> list[int]:
+    """Return the images from the easiest to the hardest."""
+    return mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
 
 
-def _banded(scale: Scale) -> tuple[Panel, ...]:
-    return tuple(
-        Panel(
-            each.title,
-            each,
-            tuple(
-                lineup.probed(entry, LossBands())
-                for entry in (lineup.traditional(each), lineup.selective(each))
-            ),
+def _first_five(found: Found, shown: PanelData) -> Table:
+    data, order = images_of(found, shown), order_of(shown)
+    rows = [
+        (name, *(f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices))
+        for name, indices in (("easiest", order[:5]), ("hardest", order[::-1][:5]))
+    ]
+    title = f"{shown.title}: number and class of the first five"
+    return Table(title, ("", *map(str, range(1, 6))), tuple(rows))
+
+
+def judge_hardest(shown: PanelData) -> Iterator[Finding]:
+    """Judge what the figure takes for granted: an image is hard whatever the seed."""
+    # Negated, the hardest are the lowest.
+    hard = [-seen_last(run, _RANKS, "ranks").double() for run in shown.only.runs]
+    above = [
+        overlap(mine, torch.stack(others).mean(0), HARDEST) - 100 * HARDEST
+        for place, mine in enumerate(hard)
+        if (others := hard[:place] + hard[place + 1 :])
+    ]
+    claim = f"{shown.title}: the hardest tenth is that of the other seeds too (implied)"
+    yield above_zero(claim, estimate(above), "% in common beyond chance")
+
+
+# Figures 3 and 4: how losses are distributed, and what that makes of their odds
+
+BETAS = (1, 2, 3)
+_MOMENTS = {"a quarter through": 0.25, "halfway": 0.5, "at the end": 1.0}
+_DOT, _DASH, _SOLID = (
+    Style("#56b4e9", "dot", 2.4),
+    Style("#0072b2", "dash", 2.4),
+    Style("#d55e00", "solid", 2.9),
+)
+_FLOOR = 1e-4  # lower losses are drawn here
+_LOSSES = "Losses in eval mode, without augmentation; mean quantiles over seeds."
+
+
+def present_losses(found: Found) -> Presentation:
+    """Draw the share of the examples whose loss is at most so high, at several moments."""
+
+    def draw(panel: Axes, shown: PanelData) -> None:
+        for (name, moment), style in zip(_MOMENTS.items(), (_DOT, _DASH, _SOLID), strict=True):
+            losses = quantiles_at(shown.only, moment)
+            _draw_odds(panel, losses, [100 * share for share in _shares(losses)], style, name)
+        _finish_odds(panel, shown.title, "share of the examples (%)")
+
+    def table(shown: PanelData) -> Table:
+        shares = (10, 25, 50, 75, 90)
+        rows = []
+        for name, moment in _MOMENTS.items():
+            losses = quantiles_at(shown.only, moment)
+            rows.append((name, *(f"{_at_share(losses, share):.4f}" for share in shares)))
+        return Table(
+            shown.title, ("loss", *(f"{share} % are below" for share in shares)), tuple(rows)
         )
-        for each in scale.main
+
+    cells = [partial(draw, shown=shown) for shown in found.panels]
+    return presented(found, sheet([cells], f"{_LOSSES} {caption(found)}"), table)
+
+
+def present_odds_by_loss(found: Found) -> Presentation:
+    """Draw the odds of selection of a loss, for several selectivities, halfway through."""
+
+    def draw(panel: Axes, shown: PanelData) -> None:
+        losses = quantiles_at(shown.only, 0.5)
+        for beta, style in zip(BETAS, (_DOT, _SOLID, _DASH), strict=True):
+            odds = [100 * share**beta for share in _shares(losses)]
+            name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
+            _draw_odds(panel, losses, odds, style, name)
+        _finish_odds(panel, shown.title, "probability of selection (%)")
+
+    def table(shown: PanelData) -> Table:
+        losses = quantiles_at(shown.only, 0.5)
+        rows = tuple(
+            (
+                f"{share} % of the losses are lower",
+                f"{_at_share(losses, share):.4f}",
+                *(percent((share / 100) ** beta) for beta in BETAS),
+            )
+            for share in (10, 50, 90)
+        )
+        return Table(shown.title, ("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows)
+
+    cells = [partial(draw, shown=shown) for shown in found.panels]
+    words = f"Halfway through the run. {_LOSSES} {caption(found)}"
+    return presented(found, sheet([cells], words), table)
+
+
+def quantiles_at(arm: Arm, progress: float) -> list[float]:
+    """Return the mean quantiles over an arm's seeds, seen nearest to a moment of the run."""
+    nearest = (
+        min(looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
+        for run in arm.runs
+    )
+    columns = zip(*(each.seen["quantiles"] for each in nearest), strict=True)
+    return [fmean(values) for values in columns]
+
+
+def _shares(quantiles: Sequence[float]) -> list[float]:
+    return [place / (len(quantiles) - 1) for place in range(len(quantiles))]
+
+
+def _at_share(quantiles: Sequence[float], share: int) -> float:
+    return quantiles[round(share * (len(quantiles) - 1) / 100)]
+
+
+def _draw_odds(
+    panel: Axes, losses: Sequence[float], heights: Sequence[float], style: Style, name: str
+) -> None:
+    draw_line(panel, [max(loss, _FLOOR) for loss in losses], heights, style, label=name)
+
+
+def _finish_odds(panel: Axes, title: str, label: str) -> None:
+    panel.set_xscale("log")
+    # Losses span about a decade: powers of ten alone would be one label, or none.
+    panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.set_ylim(0, 103)
+    panel.set_xlabel("cross-entropy loss")
+    panel.set_ylabel(label)
+    ruled(panel)
+    panel.legend(frameon=False, fontsize=8, loc="upper left", handlelength=2.4)
+    entitled(panel, title)
+
+
+# Figure 5: which batches' gradients point where that of all examples does
+
+_MEASURES = {
+    "cosine": ("cosine with the gradient of all", 1.0, "of mean cosine"),
+    "sign": ("signs as in the gradient of all (%)", 100.0, "points of equal signs"),
+}
+_KINDS = {
+    "high-loss": Style("#d55e00", "solid", 2.2),
+    "random": Style("#0072b2", "dash", 1.8),
+}
+
+
+def present_gradients(found: Found) -> Presentation:
+    """Draw cosine and agreement of signs over training."""
+    words = (
+        "While SB trains: means of 8 batches of 128, of at most 2,000 that stand for all; "
+        "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. The net is in "
+        "eval mode, images are not augmented. Bands: 95 % t-interval over seeds. "
+        f"{caption(found)}"
     )
 
+    def draw(panel: Axes, shown: PanelData, key: str) -> None:
+        label, most, _ = _MEASURES[key]
+        series = [
+            follow(kind, style, shown.only, _GRADIENTS, _kind(key, kind))
+            for kind, style in _KINDS.items()
+        ]
+        draw_series(panel, series, most=most)
+        panel.set_ylabel(label)
+        entitled(panel, shown.title)
 
-def _followed(scale: Scale) -> tuple[Panel, ...]:
-    setting = scale.noisy
-    entries = (lineup.traditional(setting), lineup.selective(setting))
-    probed = tuple(lineup.probed(entry, LossRanks()) for entry in entries)
-    return (Panel(setting.title, setting, probed),)
+    def mean(key: str, kind: str) -> Callable[[Run], float]:
+        return over_training(_GRADIENTS, _kind(key, kind))
+
+    def table(shown: PanelData) -> Table:
+        rows = []
+        for kind in _KINDS:
+            means = [mean_of(shown.only, mean(key, kind)) for key in _MEASURES]
+            rows.append((f"{kind} batches", *map(with_interval, means)))
+        head = ("", *(label for label, *_ in _MEASURES.values()))
+        return Table(f"{shown.title}, over training", head, tuple(rows))
+
+    def judge(shown: PanelData) -> Iterator[Finding]:
+        for key, (_, _, unit) in _MEASURES.items():
+            high, random = mean(key, "high-loss"), mean(key, "random")
+            ahead = estimate([high(run) - random(run) for run in shown.only.runs])
+            claim = (
+                f"{shown.title}: high-loss batches point nearer to the gradient of all than "
+                f"random ones, by {key} (implied)"
+            )
+            yield above_zero(claim, ahead, unit)
+
+    cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _MEASURES]
+    return presented(found, sheet([cells], words), table, judge)
 
 
-FIG_2 = Item(
-    "fig-2",
-    "The easiest and the hardest images",
-    Source.PAPER,
-    (
-        "Shows the images of a data set that are easiest and hardest by the rank of their loss. "
-        "In which run and when losses are ranked is ours.",
-    ),
-    easiest.present,
-    _ranked,
+def _kind(key: str, kind: str) -> Pick:
+    return lambda seen: seen[key][kind]
+
+
+# Figures 8 and 9: how sure and how right the net is of easy and of hard examples
+
+# From the lowest losses to the highest: Okabe and Ito's, in the order of a rainbow.
+_RAINBOW = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
+
+
+def present_confidence(found: Found) -> Presentation:
+    """Draw figure 8."""
+    return _present_bands(found, "confidence", "target confidence", judge_confidence)
+
+
+def present_accuracy(found: Found) -> Presentation:
+    """Draw figure 9."""
+    return _present_bands(found, "accuracy", "accuracy", judge_accuracy)
+
+
+def _present_bands(
+    found: Found, key: str, what: str, judge: Callable[[PanelData], Iterator[Finding]]
+) -> Presentation:
+    words = (
+        "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
+        f"Means over seeds; their intervals stand in the table. {caption(found)}"
+    )
+
+    def draw(panel: Axes, shown: PanelData) -> None:
+        series = []
+        for arm_key, dash in (("sb", "solid"), ("traditional", "dash")):
+            arm = shown.find(arm_key)
+            if arm is None:
+                continue
+            for band, name in enumerate(_band_names(arm)):
+                style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
+                label = name if dash == "solid" else ""
+                series.append(follow(label, style, arm, _BANDS, _band(key, band)))
+        top = max(value.mean for each in series for value in each.y)
+        draw_series(panel, series, limits=(-0.02 * top, min(102.0, 1.1 * top)))
+        entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
+        if shown is found.panels[0]:
+            panel.set_ylabel(f"{what} (%)")
+
+    def table(shown: PanelData) -> Table:
+        names, rows = _band_names(shown.pairs[0][1]), []
+        for entry, arm in shown.pairs:
+            last = [looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
+            ends = [estimate(column) for column in zip(*last, strict=True)]
+            rows.append((entry.label, *map(with_interval, ends)))
+        head = ("strategy", *(f"loss {name}" for name in names))
+        return Table(f"{shown.title}: {what} at the end, %", head, tuple(rows))
+
+    cells = [partial(draw, shown=shown) for shown in found.panels]
+    return presented(found, sheet([cells], words, height=3.2), table, judge)
+
+
+def judge_confidence(shown: PanelData) -> Iterator[Finding]:
+    """Judge figure 8: confidence moves from the easy examples to the hard ones."""
+    for band, claim, judged in (
+        (0, "SB is less sure of the easiest fifth than Traditional", below_zero),
+        (-1, "SB is surer of the hardest fifth than Traditional", above_zero),
+    ):
+        for found in _more_than_traditional(shown, _band("confidence", band)):
+            words = f"{shown.title}: {claim} (implied)"
+            yield judged(words, found, "points of target confidence over training")
+
+
+def judge_accuracy(shown: PanelData) -> Iterator[Finding]:
+    """Judge figure 9: the harder examples are learned sooner."""
+    for found in _more_than_traditional(shown, lambda seen: sum(seen["accuracy"][-2:]) / 2):
+        claim = f"{shown.title}: SB is right more often on the harder two fifths (implied)"
+        yield above_zero(claim, found, "points of accuracy over training")
+
+
+def _more_than_traditional(shown: PanelData, pick: Pick) -> Iterator[Estimate]:
+    ours, base = shown.find("sb"), shown.find("traditional")
+    if ours is not None and base is not None:
+        mean = over_training(_BANDS, pick)
+        yield paired(ours, base, lambda one, two: mean(one) - mean(two))
+
+
+def _band(key: str, band: int) -> Pick:
+    return lambda seen: seen[key][band]
+
+
+def _band_names(arm: Arm) -> list[str]:
+    count = len(looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
+    edges = [round(100 * place / count) for place in range(count + 1)]
+    names = [f"{low}–{high} %" for low, high in pairwise(edges)]
+    return [f"lowest {edges[1]} %", *names[1:-1], f"highest {edges[1]} %"]
+
+
+# Figure 15: how the odds of selection of a few examples change over training
+
+_FIVE = (
+    Style("#d55e00", "solid", 2.0),
+    Style("#0072b2", "dash", 2.0),
+    Style("#009e73", "dashdot", 2.0),
+    Style("#cc79a7", "longdash", 2.0),
+    Style("#e69f00", "dot", 2.2),
 )
-FIG_5 = Item(
-    "fig-5",
-    "The gradient of high-loss batches",
-    Source.PAPER,
-    (
-        "Shows over training how similar the gradients of high-loss batches and of random ones "
-        "are to the gradient of all data, by cosine and by the share of equal signs; its numbers "
-        "are not repeated here. Sizes and draws of the batches are ours.",
-    ),
-    gradients.present,
-    _gradients,
-)
-FIG_8 = Item(
-    "fig-8",
-    "Target confidence of easy and of hard examples",
-    Source.PAPER,
-    (
-        "Shows the confidence in the target over training by percentile, with SB and without; its "
-        "numbers are not repeated here. Bands of a fifth each, of the test examples, are ours.",
-    ),
-    bands.presenter("confidence", "target confidence", bands.sure),
-    _banded,
-)
-FIG_9 = Item(
-    "fig-9",
-    "Accuracy on easy and on hard examples",
-    Source.PAPER,
-    (
-        "Shows the accuracy over training by percentile, with SB and without; its numbers are not "
-        "repeated here. Bands of a fifth each, of the test examples, are ours.",
-    ),
-    bands.presenter("accuracy", "accuracy", bands.right),
-    _banded,
-)
-FIG_15 = Item(
-    "fig-15",
-    "Odds of selection of five examples",
-    Source.PAPER,
-    (
-        "Shows the selection probability of five examples over training, with selection and "
-        "without; its numbers are not repeated here. Which five is ours.",
-    ),
-    odds.present,
-    _followed,
-)
+_TITLES = {"traditional": "without selection (Traditional)", "sb": "with selection (SB)"}
+
+
+def present_odds(found: Found) -> Presentation:
+    """Draw the odds of five examples, where nothing is selected and where SB selects."""
+    words = (
+        "The first five training examples, seed 0: an example's odds are the share of lower losses "
+        "among the training examples, to the power of β; in eval mode, without augmentation. "
+        f"{caption(found)}"
+    )
+
+    def draw(panel: Axes, shown: PanelData, key: str) -> None:
+        entitled(panel, f"{shown.title}, {_TITLES[key]}")
+        arm, data = shown.find(key), images_of(found, shown)
+        if arm is None:
+            return
+        one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
+        series = []
+        for place, style in enumerate(_FIVE):
+            name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
+            series.append(follow(name, style, one, _RANKS, _odds(place, beta)))
+        draw_series(panel, series, limits=(-2, 102))
+        panel.set_ylabel(f"odds of selection at β = {beta:g} (%)")
+
+    def table(shown: PanelData) -> Table:
+        rows = [
+            (_TITLES[entry.key], with_interval(mean_of(arm, _moved))) for entry, arm in shown.pairs
+        ]
+        head = ("", "places in a hundred that a loss's rank moves from look to look")
+        selectivity = percent(shown.panel.setting.rate)
+        return Table(f"{shown.title}, {selectivity} selectivity, all examples", head, tuple(rows))
+
+    cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
+    return presented(found, sheet([cells], words), table, judge_odds)
+
+
+def judge_odds(shown: PanelData) -> Iterator[Finding]:
+    """Judge figure 15: ranks move more where SB selects."""
+    ours, base = shown.find("sb"), shown.find("traditional")
+    if ours is not None and base is not None:
+        claim = f"{shown.title}: odds change more with selection than without (implied)"
+        found = paired(ours, base, lambda one, two: _moved(one) - _moved(two))
+        yield above_zero(claim, found, "places in a hundred, from look to look")
+
+
+def _odds(place: int, beta: float) -> Pick:
+    return lambda seen: 100 * seen["followed"][place] ** beta
+
+
+def _moved(run: Run) -> float:
+    """Return by how many places in a hundred ranks move between looks, on average."""
+    moves = [each.seen["moved"] for each in looks(run, _RANKS) if "moved" in each.seen]
+    return 100 * sum(moves) / max(1, len(moves))

@@ -15,10 +15,10 @@ from fixture_lab import (
     few_digits,
     fixture_plan,
     name_watched,
+    run_plans,
 )
 
 import selective_backprop as sb
-from selective_backprop.lab.runner.interleaved import run_plans
 from selective_backprop.lab.strategies import ARMS
 from selective_backprop.lab.training.run import TrainingRun
 

@@ -7,18 +7,16 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import fixture_scale, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.diet_sb import lineup as diet_lineup
-from reproductions.diet_sb import overlap as diet_overlap
-from reproductions.diet_sb import training as diet_training
-from reproductions.diet_sb.diet import DIET
-from reproductions.jiang2019 import costs
-from reproductions.jiang2019.items import Filled, Found
-from reproductions.jiang2019.judging import Verdict
-from reproductions.jiang2019.packing import pack
+from reproductions import costs
+from reproductions.diet_sb import figures as diet
+from reproductions.diet_sb import methods, overlap
+from reproductions.figures import Found, PanelData
 from reproductions.jiang2019.scales import SCALES
+from reproductions.probes import pack
+from selective_backprop.lab.analysis.verdict import Verdict
 from selective_backprop.lab.records.schema import Observation
 
-AGREES, DISAGREES, UNCLEAR = Verdict
+HOLDS, FAILS, OPEN = Verdict
 SCALE = replace(fixture_scale(), pruned=fixture_setting(epochs=10, limit=256))
 SEVEN = [
     "Traditional",
@@ -29,7 +27,7 @@ SEVEN = [
     "EL2N + random",
     "Diet-SB",
 ]
-ITEM = {item.name: item for item in DIET}
+ITEM = {item.name: item for item in diet.FIGURES}
 
 
 def trained_on(plan):
@@ -39,10 +37,10 @@ def trained_on(plan):
 
 
 def test_what_is_pruned_is_the_same_for_every_strategy():
-    (panel,) = diet_lineup.accuracy(SCALE)
+    (panel,) = diet.accuracy(SCALE)
     shares = [trained_on(entry.plan) for entry in panel.entries]
     assert shares == pytest.approx([1.0, *[0.75] * 4, *[0.5] * 4, *[0.25] * 4])
-    (panel,) = diet_lineup.seven(SCALE)
+    (panel,) = diet.seven(SCALE)
     assert [entry.label for entry in panel.entries] == SEVEN
     assert [trained_on(entry.plan) for entry in panel.entries] == pytest.approx([1, *[0.5] * 6])
 
@@ -51,7 +49,7 @@ def test_what_is_pruned_is_the_same_for_every_strategy():
 @pytest.mark.parametrize("place", [4, 5, 6])
 def test_what_pruning_is_expected_to_cost_is_about_what_it_costs(place):
     short = replace(SCALE, pruned=fixture_setting(epochs=5, limit=256, evaluations=1))
-    entry = diet_lineup.seven(short)[0].entries[place]
+    entry = diet.seven(short)[0].entries[place]
     run = carry_out(entry.plan, few_digits())
     assert run.points[-1].cost == pytest.approx(costs.cost(entry.plan), rel=0.1)
     scored, trained = costs.passes(entry.plan)
@@ -68,12 +66,12 @@ def test_scores_and_selections_are_of_the_same_examples(scale):
 
 def accuracies(of):
     """The accuracy item, whose runs end at the error `of(key, share)`, a little apart."""
-    (panel,) = diet_lineup.accuracy(SCALE)
+    (panel,) = diet.accuracy(SCALE)
     arms = []
     for entry in panel.entries:
         error = of(entry.key, 1 - trained_on(entry.plan))
         arms.append(entry.arm(fixture_seeds(entry.plan.arm, [error, error + 0.1, error + 0.3])))
-    return Found(SCALE, (Filled(panel, tuple(arms)),))
+    return Found(SCALE, (PanelData(panel, tuple(arms)),))
 
 
 def test_accuracy_is_judged_against_random_at_the_same_share():
@@ -82,23 +80,23 @@ def test_accuracy_is_judged_against_random_at_the_same_share():
     def slightly(key, share):
         return ends[key] + 8 * share * (key == "sb")
 
-    shown = diet_training.present_accuracy(accuracies(slightly))
+    shown = methods.present_accuracy(accuracies(slightly))
     verdicts = [finding.verdict for finding in shown.findings]
-    assert verdicts == [AGREES, DISAGREES, UNCLEAR] * 3
-    (grid,) = shown.tables
-    assert [row[0] for row in grid.rows] == [
+    assert verdicts == [HOLDS, FAILS, OPEN] * 3
+    (table,) = shown.tables
+    assert [row[0] for row in table.rows] == [
         "Random",
         "SB",
         "EL2N",
         "Diet-SB",
         "Traditional, nothing pruned",
     ]
-    assert [cell.split()[0] for cell in grid.rows[1][1:]] == ["87.87", "85.87", "83.87"]
-    assert [cell.split()[0] for cell in grid.rows[2][1:]] == ["69.87"] * 3
+    assert [cell.split()[0] for cell in table.rows[1][1:]] == ["87.87", "85.87", "83.87"]
+    assert [cell.split()[0] for cell in table.rows[2][1:]] == ["69.87"] * 3
 
 
 def test_runtimes_are_judged_in_wall_seconds():
-    (panel,) = diet_lineup.seven(SCALE)
+    (panel,) = diet.seven(SCALE)
     seconds = {"traditional": 20.0, "sb": 15.0, "diet": 17.0}
     arms = []
     for entry in panel.entries:
@@ -118,11 +116,11 @@ def test_runtimes_are_judged_in_wall_seconds():
                 for seed, run in enumerate(runs)
             ]
         arms.append(entry.arm(runs))
-    shown = diet_training.present_runtime(Found(SCALE, (Filled(panel, tuple(arms)),)))
-    assert [finding.verdict for finding in shown.findings] == [AGREES, DISAGREES]
-    (grid,) = shown.tables
-    assert [row[0] for row in grid.rows] == SEVEN
-    assert grid.rows[0][3] == "1.00×"
+    shown = methods.present_runtime(Found(SCALE, (PanelData(panel, tuple(arms)),)))
+    assert [finding.verdict for finding in shown.findings] == [HOLDS, FAILS]
+    (table,) = shown.tables
+    assert [row[0] for row in table.rows] == SEVEN
+    assert table.rows[0][3] == "1.00×"
 
 
 def looked(name, numbers):
@@ -137,7 +135,7 @@ def looked(name, numbers):
         for seed, values in enumerate(lists):
             seen = Observation(probe=probe.words, progress=1.0, seen={key: pack(values)})
             runs.append(replace(fixture_run(seed=seed), observations=(seen,)))
-        found.append(Filled(panel, (entry.arm(runs),)))
+        found.append(PanelData(panel, (entry.arm(runs),)))
     return Found(SCALE, tuple(found))
 
 
@@ -150,15 +148,15 @@ def shuffled(seed, count=256, swaps=20):
     return values
 
 
-@pytest.mark.parametrize(("flip", "verdict"), [(False, AGREES), (True, DISAGREES)])
+@pytest.mark.parametrize(("flip", "verdict"), [(False, HOLDS), (True, FAILS)])
 def test_overlap_is_judged_against_chance(flip, verdict):
     mine = [shuffled(seed) for seed in range(3)]
     theirs = [shuffled(seed + 10) for seed in range(3)]
     if flip:
         theirs = [255 - values for values in theirs]
     for name, present in (
-        ("diet-nets", diet_overlap.present_nets),
-        ("diet-overlap", diet_overlap.present_selections),
+        ("diet-nets", overlap.present_nets),
+        ("diet-overlap", overlap.present_selections),
     ):
         shown = present(looked(name, (mine, theirs)))
         assert [finding.verdict for finding in shown.findings] == [verdict] * 3
@@ -168,7 +166,7 @@ def test_overlap_is_judged_against_chance(flip, verdict):
 def test_the_combined_rank_is_that_of_scores_and_selections_together():
     scores = [torch.arange(256)] * 2
     counts = [torch.arange(256).flip(0) // 8] * 2
-    shown = diet_overlap.present_images(looked("diet-images", (counts, scores)))
+    shown = overlap.present_images(looked("diet-images", (counts, scores)))
     rows = {row[0]: row for row in shown.tables[0].rows}
     assert rows["lowest EL2N"][1] == "20"
     assert float(rows["lowest EL2N"][2]) == pytest.approx(sum(c // 8 for c in range(236, 256)) / 20)
@@ -177,19 +175,19 @@ def test_the_combined_rank_is_that_of_scores_and_selections_together():
     assert int(rows["lowest combined rank"][1]) < 20
 
 
-@pytest.mark.parametrize(("sign", "verdict"), [(1, AGREES), (-1, DISAGREES)])
+@pytest.mark.parametrize(("sign", "verdict"), [(1, HOLDS), (-1, FAILS)])
 def test_classes_are_judged_by_whether_both_skip_the_same(sign, verdict):
     labels = few_digits().train_labels
     noise = [shuffled(seed, swaps=60) for seed in range(3)]
     scores = [labels * 256 + each for each in noise]
     counts = [5 + sign * (labels // 2) + (each % 3) // 2 for each in noise]
     scale = SCALE.pruned.recipe.epochs
-    shown = diet_overlap.present_classes(looked("diet-classes", (counts, scores)))
+    shown = overlap.present_classes(looked("diet-classes", (counts, scores)))
     (finding,) = shown.findings
     assert finding.verdict is verdict
-    (grid,) = shown.tables
-    assert [row[0] for row in grid.rows] == list(few_digits().class_names)
+    (table,) = shown.tables
+    assert [row[0] for row in table.rows] == list(few_digits().class_names)
     mean = sum(float(each[labels == 0].double().mean()) for each in counts) / 3
-    assert float(grid.rows[0][1].split()[0]) == pytest.approx(100 * (1 - mean / scale), abs=0.01)
-    assert grid.rows[0][2].startswith("100.00")
-    assert not math.isnan(float(grid.rows[9][2].split()[0]))
+    assert float(table.rows[0][1].split()[0]) == pytest.approx(100 * (1 - mean / scale), abs=0.01)
+    assert table.rows[0][2].startswith("100.00")
+    assert not math.isnan(float(table.rows[9][2].split()[0]))

@@ -8,23 +8,30 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.guide._spending import Spent, mean_of
-from selective_backprop.lab.bench.cases import FULL_FORWARD, gather
-from selective_backprop.lab.bench.workload import bench_recipe, make_specimen
+from selective_backprop.lab.bench.cases import (
+    FULL_FORWARD,
+    cheap_scorers,
+    default_scorers,
+    gather,
+    strategies,
+)
+from selective_backprop.lab.bench.workload import bench_recipe, make_workload
 from selective_backprop.lab.recipe import Precision
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+FP32, BF16 = Precision.FP32, Precision.BF16
 
 
 @pytest.fixture(scope="module")
-def specimen():
+def workload():
     recipe = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)
-    return make_specimen(recipe, rate=1 / 3, device=CPU)
+    return make_workload(recipe, rate=1 / 3, device=CPU)
 
 
 @pytest.fixture(scope="module")
-def found(specimen):
+def found(workload):
     ticks = iter(range(10**9))
-    return gather(specimen, ("forward", "int8", "bf16"), clock=lambda: float(next(ticks)))
+    return gather(workload, ("forward", "int8", "bf16"), clock=lambda: float(next(ticks)))
 
 
 def test_passes_and_steps_alone_are_those_of_an_epoch(found):
@@ -54,11 +61,11 @@ def test_an_epoch_scores_and_keeps_what_its_strategy_says(found, name, scored, s
         assert scored == 0 or spent.phases["score"] > 0
 
 
-def test_a_strategy_in_which_the_model_diverges_is_named(specimen):
-    recipe = replace(specimen.recipe, learning_rate=1e6)
+def test_a_strategy_in_which_the_model_diverges_is_named(workload):
+    recipe = replace(workload.recipe, learning_rate=1e6)
 
     def diverge():
-        for arm in gather(replace(specimen, recipe=recipe), ()).arms.values():
+        for arm in gather(replace(workload, recipe=recipe), ()).arms.values():
             for _ in range(3):
                 arm()
 
@@ -77,15 +84,15 @@ def test_a_stale_cycle_tells_epochs_that_score_from_those_that_remember(found):
 
 
 def test_scorers_agree_with_exact_scores_and_the_exact_one_wholly(found):
-    assert found.scorers[0] == "forward"
+    assert next(iter(found.agreements)) == "forward"
     assert found.agreements["forward"].overlap == 1.0
-    assert all(found.agreements[name].overlap > 0.6 for name in found.scorers)
+    assert all(each.overlap > 0.6 for each in found.agreements.values())
     spent = found.arms["scorer forward"]()["scorer forward"]
     assert spent.scored == 48
     assert spent.phases["score"] > 0
 
 
-def test_a_scorer_that_cannot_be_started_is_remarked_on_and_left_out(specimen, monkeypatch):
+def test_a_scorer_that_cannot_be_started_is_remarked_on_and_left_out(workload, monkeypatch):
     class Broken(Exception):
         pass
 
@@ -93,15 +100,15 @@ def test_a_scorer_that_cannot_be_started_is_remarked_on_and_left_out(specimen, m
         raise Broken("no such processor")
 
     monkeypatch.setattr(sb.scorers.Int8, "start", start)
-    found = gather(specimen, ("forward", "int8"))
-    assert found.scorers == ["forward"]
+    found = gather(workload, ("forward", "int8"))
+    assert list(found.agreements) == ["forward"]
     assert found.remarks == {"int8": "Broken: no such processor"}
     assert not any("int8" in name for name in found.arms)
 
 
 @pytest.fixture(scope="module")
-def in_bf16(specimen):
-    return replace(specimen, precision=Precision.BF16)
+def in_bf16(workload):
+    return replace(workload, recipe=replace(workload.recipe, precision=Precision.BF16))
 
 
 def test_in_bf16_everything_but_the_fp32_forward_is_computed_in_it(in_bf16):
@@ -139,10 +146,10 @@ def noted_logits(seen):
     handle.remove()
 
 
-def test_wholes_are_timed_beside_phases_where_looking_would_cost(specimen):
+def test_wholes_are_timed_beside_phases_where_looking_would_cost(workload):
     ticks = iter(range(10**9))
     clock = lambda: float(next(ticks))  # noqa: E731
-    found = gather(specimen, (), clock, unwatched=True)
+    found = gather(workload, (), clock, unwatched=True)
     for name in ("step alone", "selective-backprop", "stale-sb"):
         for kind, spent in found.arms[name]().items():
             assert spent.seconds == 1.0, kind  # one tick from start to stop, whatever the phases
@@ -160,3 +167,51 @@ def test_the_mean_of_wholes_is_the_whole_of_the_mean():
 def test_the_mean_of_epochs_is_over_all_their_phases():
     found = mean_of([Spent({"load": 2.0}, scored=3, steps=1), Spent({"score": 4.0}, steps=1)])
     assert found == Spent({"load": 1.0, "score": 2.0}, scored=1.5, steps=1.0)
+
+
+def test_those_that_do_not_pay_must_be_asked_for():
+    assert "half-resolution" not in cheap_scorers(8, CPU)
+    assert {"compiled", "compiled-bf16"} <= cheap_scorers(32, CPU).keys()
+    assert not any(name.startswith("compiled") for name in default_scorers(32, CPU, FP32))
+    assert default_scorers(32, CUDA, FP32) == tuple(cheap_scorers(32, CUDA))
+
+
+def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
+    assert "pipelined" not in cheap_scorers(32, CPU)
+    assert isinstance(cheap_scorers(32, CUDA)["pipelined"], sb.scorers.Pipelined)
+
+
+def test_in_bf16_scorers_score_in_it_and_nothing_has_two_names():
+    found = cheap_scorers(32, CUDA, BF16)
+    assert found["forward"] == sb.scorers.Forward(autocast=torch.bfloat16)
+    assert found["fp32"] == sb.scorers.Forward()
+    assert found["synced"].scorer == found["pipelined"].scorer == found["forward"]
+    assert not {"bf16", "compiled"} & found.keys()
+    assert found["compiled-bf16"] == cheap_scorers(32, CUDA, FP32)["compiled-bf16"]
+    for precision in Precision:
+        kinds = list(map(repr, cheap_scorers(32, CUDA, precision).values()))
+        assert len(set(kinds)) == len(kinds)
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_strategies_score_with_the_cheapest_scorers_that_can_be_timed(precision):
+    names = set(strategies(1 / 3, precision, ()))
+    assert names == {
+        "traditional",
+        "random-backprop",
+        "selective-backprop",
+        "stale-sb",
+        "recorded-sb",
+    }
+    found = strategies(1 / 3, precision, ("int8", "compiled-bf16", "pipelined"))
+    assert set(found) - names == {
+        "int8-sb",
+        "int8-stale-sb",
+        "compiled-bf16-sb",
+        "compiled-bf16-stale-sb",
+        "pipelined-sb",
+    }
+    known = cheap_scorers(32, CUDA, precision)
+    assert found["selective-backprop"].scorer == known["forward"]
+    for name in ("int8", "compiled-bf16", "pipelined"):
+        assert found[f"{name}-sb"].scorer == known[name]

@@ -7,10 +7,10 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.workload import (
-    Pupil,
+    TimedModel,
     bench_recipe,
     made_up,
-    make_specimen,
+    make_workload,
     window_of,
 )
 from selective_backprop.lab.recipe import Precision
@@ -30,50 +30,50 @@ def losses(model, batches):
 
 
 def test_an_epoch_has_two_windows_of_the_shape_that_was_named():
-    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
-    assert (specimen.window, specimen.examples) == (24, 48)
-    assert [tuple(images.shape) for images, _ in specimen.batches()] == [(8, 1, 8, 8)] * 6
-    assert specimen.data.classes == 3
+    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
+    assert (workload.window, workload.examples) == (24, 48)
+    assert [tuple(images.shape) for images, _ in workload.batches()] == [(8, 1, 8, 8)] * 6
+    assert workload.data.classes == 3
 
 
 def test_named_data_is_as_large_as_two_windows():
     recipe = replace(bench_recipe("digits"), model="tiny_cnn")
-    specimen = make_specimen(recipe, rate=1 / 2, device=CPU)
-    assert (specimen.data.name, specimen.examples) == ("digits", 256)
+    workload = make_workload(recipe, rate=1 / 2, device=CPU)
+    assert (workload.data.name, workload.examples) == ("digits", 256)
 
 
 def test_where_data_is_short_its_whole_windows_are_taken():
     recipe = replace(bench_recipe("digits"), model="linear")
-    specimen = make_specimen(recipe, rate=1 / 20, device=CPU)
-    assert (specimen.window, specimen.examples) == (1280, 1280)
+    workload = make_workload(recipe, rate=1 / 20, device=CPU)
+    assert (workload.window, workload.examples) == (1280, 1280)
 
 
 def test_data_that_does_not_fill_a_window_is_refused():
     recipe = replace(bench_recipe("digits"), batch_size=1000)
     with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size or a .*--rate"):
-        make_specimen(recipe, rate=1 / 3, device=CPU)
+        make_workload(recipe, rate=1 / 3, device=CPU)
 
 
 def test_the_model_learned_something_and_does_not_lose_sight_of_all():
-    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
-    found = losses(specimen.model, specimen.batches())
+    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
+    found = losses(workload.model, workload.batches())
     assert found.mean() < 1.0986  # of one of three classes at random
     assert found.std() > 0.01
 
 
-def test_a_pupil_leaves_the_specimen_alone_and_charges_its_steps():
-    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
-    before = [value.clone() for value in specimen.model.state_dict().values()]
+def test_a_timed_model_leaves_the_workload_alone_and_charges_its_steps():
+    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
+    before = [value.clone() for value in workload.model.state_dict().values()]
     ticks = iter(range(1000))
     stopwatch = sb.Stopwatch(clock=lambda: float(next(ticks)))
-    pupil, told = Pupil(specimen, stopwatch), []
+    timed, told = TimedModel(workload, stopwatch), []
     stopwatch.start()
-    pupil.step(*specimen.batches()[0], torch.zeros(8), told.append)
+    timed.step(*workload.batches()[0], torch.zeros(8), told.append)
     stopwatch.stop()
     assert stopwatch.seconds.keys() == {"other", "forward", "select", "backward", "step"}
     assert told[0].shape == (8,)
     assert not told[0].requires_grad
-    after = list(specimen.model.state_dict().values())
+    after = list(workload.model.state_dict().values())
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
@@ -81,20 +81,20 @@ def test_a_pupil_leaves_the_specimen_alone_and_charges_its_steps():
     ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
 )
 def test_steps_compute_in_the_precision_that_is_asked_for(precision, dtype):
-    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU, precision=precision)
-    pupil, seen = Pupil(specimen, sb.Stopwatch()), []
-    pupil.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
+    workload = make_workload(replace(SMALL, precision=precision), rate=1 / 3, device=CPU)
+    timed, seen = TimedModel(workload, sb.Stopwatch()), []
+    timed.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
     told = []
-    pupil.step(*specimen.batches()[0], None, told.append)
+    timed.step(*workload.batches()[0], None, told.append)
     assert seen == [dtype]
     assert told[0].dtype == torch.float32
-    assert all(weights.dtype == torch.float32 for weights in pupil.model.parameters())
+    assert all(weights.dtype == torch.float32 for weights in timed.model.parameters())
 
 
 def test_batches_can_be_as_large_as_a_window():
-    specimen = make_specimen(SMALL, rate=1 / 3, device=CPU)
-    assert [len(labels) for _, labels in specimen.batches(24)] == [24, 24]
-    assert (specimen.at_once, replace(specimen, device=torch.device("cuda")).at_once) == (8, 24)
+    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
+    assert [len(labels) for _, labels in workload.batches(24)] == [24, 24]
+    assert (workload.at_once, replace(workload, device=torch.device("cuda")).at_once) == (8, 24)
 
 
 def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():

@@ -5,9 +5,7 @@ import json
 import pytest
 from fixture_command import run_command
 
-from selective_backprop.lab.bench import bench as bench_run
-from selective_backprop.lab.bench import harness as benching
-from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.bench import harness
 
 MODEL = """
 from torch import nn
@@ -22,7 +20,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
     (folder / "bench_own_model.py").write_text(MODEL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benching, "LEAST", 2)
+        patch.setattr(harness, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
         options = "--precision bf16 --scorers 'forward, fp32,synced' --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
@@ -88,7 +86,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
 ):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(cli, "run_bench", None)
+    monkeypatch.setattr("selective_backprop.lab.cli.bench.run_bench", None)
     outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text
@@ -98,8 +96,8 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(benching, "LEAST", 1)
-    monkeypatch.setattr(bench_run, "draw_bench", full)
+    monkeypatch.setattr(harness, "LEAST", 1)
+    monkeypatch.setattr("selective_backprop.lab.cli.bench.draw_bench", full)
     options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)
     assert outcome.status == 2

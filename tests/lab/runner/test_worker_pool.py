@@ -1,20 +1,70 @@
-"""Several processes that carry out tasks, where one of them cannot go on."""
+"""Several processes that carry out jobs, where one of them cannot go on."""
 
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from fixture_crew import Endless, Failing
+from fixture_crew import Endless, Failing, Killed, wait_for
 
 import selective_backprop as sb
-from selective_backprop.lab.runner import worker_pool as crew
+from selective_backprop.lab.runner import worker_pool
+from selective_backprop.lab.runner.worker_pool import run_jobs
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ENDLESS = """
+from pathlib import Path
+from fixture_crew import Endless
+from selective_backprop.lab.runner.worker_pool import run_jobs
+
+if __name__ == "__main__":
+    work = [Endless(Path.cwd()), Endless(Path.cwd())]
+    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
+"""
+
+
+def run(*work):
+    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
 
 
 @pytest.mark.usefixtures("signals_as_usual")
-@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
-def test_where_one_fails_the_others_keep_what_they_have_begun(tmp_path, monkeypatch, handler):
-    monkeypatch.setattr(crew, "PATIENCE", 10.0)  # seconds until a process is killed
+@pytest.mark.parametrize(
+    ("handler", "error", "said"),
+    [
+        (signal.SIG_DFL, sb.RecordError("it failed"), "^it failed$"),
+        # What a user's model raises is told with its traceback.
+        (signal.SIG_IGN, ZeroDivisionError("of mine"), "(?s)^failing: Traceback.*of mine"),
+    ],
+)
+def test_where_one_fails_the_others_keep_what_they_have_begun(
+    tmp_path, monkeypatch, handler, error, said
+):
+    monkeypatch.setattr(worker_pool, "PATIENCE", 10.0)  # seconds until a process is killed
     signal.signal(signal.SIGTERM, handler)
-    tasks = [Endless(tmp_path), Failing(tmp_path)]
-    with pytest.raises(sb.RecordError, match="it failed"):
-        crew.carry_out(tasks, jobs=2, threads=1, watch=lambda task, news: None)
+    with pytest.raises(sb.RecordError, match=said):
+        run(Endless(tmp_path), Failing(tmp_path, error))
+    assert (tmp_path / "kept").exists()
+
+
+def test_a_process_that_is_killed_is_told_of_and_the_others_keep_what_they_have_begun(tmp_path):
+    with pytest.raises(sb.RecordError, match="killed while these ran: endless; of no memory"):
+        run(Endless(tmp_path), Killed(tmp_path))
+    assert (tmp_path / "kept").exists()
+
+
+def test_processes_whose_parent_is_gone_keep_what_they_have_begun(tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    paths = os.pathsep.join([str(FIXTURES), *filter(None, sys.path)])
+    parent = subprocess.Popen(
+        [sys.executable, "endless.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(tmp_path / "begun")
+    parent.kill()
+    parent.wait()
+    wait_for(tmp_path / "kept")
     assert (tmp_path / "kept").exists()

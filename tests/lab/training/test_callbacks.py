@@ -2,11 +2,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from fixture_lab import few_digits, finish, fixture_plan, untimed
+from fixture_lab import few_digits, finish, fixture_plan, run_plans, untimed
 
-from reproductions.jiang2019.probes import LossQuantiles
+from reproductions.probes import LossQuantiles
 from selective_backprop.lab.records.schema import read_run
-from selective_backprop.lab.runner.interleaved import run_plans
 from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene
 from selective_backprop.lab.training.run import TrainingRun
 

@@ -7,8 +7,7 @@ import torch
 from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, same_runs
 from reference_audit import doubt, mean_doubt
 
-from reproductions.jiang2019.example_probes import Selections
-from reproductions.jiang2019.packing import unpack
+from reproductions.probes import Selections, unpack
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.training import example_log as following
 from selective_backprop.lab.training.example_log import LEVELS, Follower

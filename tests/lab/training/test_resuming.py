@@ -10,8 +10,7 @@ from fixture_doors import bits
 from fixture_lab import few_digits, fixture_plan, same_runs
 
 import selective_backprop as sb
-from reproductions.jiang2019.example_probes import El2nRanks, LossRanks, Selections
-from reproductions.jiang2019.net_probes import GradientAgreement
+from reproductions.probes import El2nRanks, GradientAgreement, LossRanks, Selections
 from selective_backprop.lab.strategies import ARMS
 from selective_backprop.lab.training.run import TrainingRun
 

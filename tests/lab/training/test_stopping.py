@@ -1,25 +1,15 @@
 """Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
 
 import math
-import os
 import signal
 import threading
-from multiprocessing import Pipe
 
 import pytest
 from fixture_command import run_command
 from fixture_lab import untimed
-from fixture_papers import fixture_scale, fixture_setting
 
-from reproductions.jiang2019.meeting import Meeting
-from reproductions.jiang2019.needs import needs_of
-from reproductions.jiang2019.registry import find_items
-from reproductions.jiang2019.scales import ScaleName
-from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.cli import write as presenting
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.runner import worker_pool as crew
-from selective_backprop.lab.runner.run_store import Place
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.stopping import asked_to_stop
 
@@ -94,17 +84,6 @@ def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_u
     assert [run.end["sittings"] for run in read_runs(tmp_path / "out")] == [2, 2]
 
 
-def test_reproduce_goes_on_by_itself(tmp_path, at_update, monkeypatch):
-    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
-    monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
-    line = "reproduce fig-1 --seeds 1 --jobs 1 --out out"
-    at_update(3, lambda: signal.raise_signal(signal.SIGTERM))
-    assert run_command(line, tmp_path).status == 143
-    assert run_command(line, tmp_path).status == 0
-    sittings = [run.end["sittings"] for run in read_runs(tmp_path / "out" / "runs" / scale.name)]
-    assert sorted(sittings)[-2:] == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("option", "every"),
     [("", None), ("--checkpoint-every 12.5", 12.5), ("--checkpoint-every never", math.inf)],
@@ -115,19 +94,15 @@ def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, 
     class Told(Exception):
         pass
 
-    def run_plans(*_, **options):
-        told.append((options["every"], options.get("resume", True)))
+    def run_grid(plans, store, **options):
+        told.append((store.every, options.get("resume", True)))
         raise Told
 
-    monkeypatch.setattr("selective_backprop.lab.runner.grid.run_plans", run_plans)
-    monkeypatch.setattr("reproductions.jiang2019.needs.run_plans", run_plans)
-    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
-    monkeypatch.setattr(cli, "SCALES", {ScaleName.SMALL: scale})
-    lines = (TRAIN, f"{TRAIN} --resume", COMPARE, "reproduce fig-1 --seeds 1 --jobs 1 --out out")
-    for line in lines:
+    monkeypatch.setattr("selective_backprop.lab.cli.train.run_grid", run_grid)
+    for line in (TRAIN, f"{TRAIN} --resume", COMPARE):
         with pytest.raises(Told):
             run_command(f"{line} {option}", tmp_path)
-    assert told == [(every, False), (every, True), (every, True), (every, True)]
+    assert told == [(every, False), (every, True), (every, True)]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "often", "nan"])
@@ -183,24 +158,3 @@ def test_in_another_thread_nothing_is_noted_and_nothing_breaks():
     thread.start()
     thread.join()
     assert found == [False]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
-def test_a_process_of_several_that_is_told_to_end_keeps_what_it_has_begun(tmp_path):
-    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
-    (need,) = needs_of(find_items(["fig-1"]), scale, seeds=1, device="cpu")[:1]
-    ours, theirs = Pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            crew._work(theirs, 1)
-        except SystemExit as leaving:
-            os._exit(leaving.code)
-        os._exit(0)
-    ours.send(Meeting(need, Place(tmp_path, None, "typed")))
-    kind, _ = ours.recv()
-    os.kill(child, signal.SIGTERM)
-    assert kind == "step"
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
-    assert need.file(tmp_path).with_suffix(".checkpoint").exists()

@@ -1,16 +1,17 @@
-"""A measurement as it is watched: progress, then tables, a figure and a record."""
+"""A measurement as it is watched, and the record that is kept of one."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.cases import gather
-from selective_backprop.lab.bench.figure import draw_bench
+from selective_backprop.lab.bench.cases import cheap_scorers, default_scorers, gather
 from selective_backprop.lab.bench.harness import (
     BASELINE,
     LEAST,
@@ -19,36 +20,16 @@ from selective_backprop.lab.bench.harness import (
     conclude,
     run_rounds,
 )
-from selective_backprop.lab.bench.scorers import cheap_scorers, default_scorers
-from selective_backprop.lab.bench.tables import describe, remarks, scorer_table, strategy_table
-from selective_backprop.lab.bench.workload import Specimen, make_specimen
-from selective_backprop.lab.recipe import Precision, Recipe
+from selective_backprop.lab.bench.workload import Workload, is_shape, made_up, make_workload
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.records.files import forced_to_disk
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import utc_now
 
-CPU_CLOCK = "CPU seconds of the process"
-GPU_CLOCK = "wall seconds"
-FORMATS = (".png", ".svg", ".pdf")
-
-
-def check_files(out: Path, record: Path | None) -> None:
-    """Refuse files that could not be written once all is measured; make their folders.
-
-    Raises:
-        ConfigurationError: if a path is a folder or cannot be made, or the figure's format is
-            unknown.
-    """
-    if out.suffix.lower() not in FORMATS or out.is_dir():
-        raise sb.ConfigurationError(
-            f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"
-        )
-    if record is not None and record.is_dir():
-        raise sb.ConfigurationError(f"--json {record}: is a folder; name a file")
-    for path in (out, record) if record is not None else (out,):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise sb.ConfigurationError(
-                f"{path}: cannot be written ({error}); name another file"
-            ) from error
+MADE_UP = 4096  # images of a shape that is described instead of named
 
 
 def run_bench(
@@ -60,9 +41,8 @@ def run_bench(
     seconds: float,
     device: torch.device,
     root: Path | None,
-    precision: Precision = Precision.FP32,
 ) -> Findings:
-    """Measure, and show how far it is.
+    """Measure what scorers and strategies cost, and show how far it is.
 
     Args:
         console: where to.
@@ -70,12 +50,11 @@ def run_bench(
         rate: share of the candidates that selection keeps, in (0, 1].
         scorers: names; None for those that are worth it.
         seconds: of wall time after which no further round begins.
-        device: where to.
+        device: where to train.
         root: folder of the data set's files.
-        precision: of every training step, whatever the strategy.
 
     Raises:
-        ConfigurationError: if there is no such scorer, or the specimen cannot be made.
+        ConfigurationError: if there is no such scorer, or the workload cannot be made.
     """
     bars = Progress(
         TextColumn("{task.description}"),
@@ -86,10 +65,10 @@ def run_bench(
     )
     with bars:
         task = bars.add_task("making and training a model", total=None)
-        specimen = make_specimen(recipe, rate=rate, device=device, root=root, precision=precision)
-        names = _chosen(scorers, specimen)
+        workload = make_workload(recipe, rate=rate, device=device, root=root)
+        names = _chosen(scorers, workload)
         bars.update(task, description="starting scorers and strategies")
-        found = gather(specimen, names)
+        cases = gather(workload, names)
 
         def tell(rounds: list[Round]) -> None:
             base, ours = (rounds[-1][name].seconds for name in (BASELINE, "selective-backprop"))
@@ -97,40 +76,69 @@ def run_bench(
             bars.update(task, description=text, total=max(LEAST, len(rounds) + 1))
             bars.update(task, completed=len(rounds))
 
-        rounds = run_rounds(found.arms, seconds=seconds, tell=tell)
-    clock = GPU_CLOCK if device.type == "cuda" else CPU_CLOCK
-    return conclude(specimen, found, rounds, clock=clock)
+        rounds = run_rounds(cases.arms, seconds=seconds, tell=tell)
+    return conclude(workload, cases, rounds)
 
 
-def show_bench(
-    console: Console, findings: Findings, out: Path, record: Path | None, *, command: str
-) -> None:
-    """Print the tables, write the record if one is asked for, and draw the figure.
+def run_advice(
+    console: Console,
+    recipe: Recipe,
+    *,
+    rate: float,
+    budget: float,
+    device: torch.device,
+    root: Path | None,
+    limit: int | None,
+) -> sb.guide.Advice:
+    """Ask for advice on a recipe's training within so many wall seconds, and show that it takes.
 
     Raises:
-        ConfigurationError: if a file cannot be written.
+        ConfigurationError: if the model cannot be made or trained, or an option cannot work.
     """
-    for line in describe(findings):
-        console.print(line)
-    console.print(scorer_table(findings))
-    for line in remarks(findings):
-        console.print(line)
-    console.print(strategy_table(findings))
-    try:
-        if record is not None:
-            text = json.dumps(findings.record(command), indent=1)
-            record.write_text(text + "\n", encoding="utf-8")
-        draw_bench(findings, out)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"--out {out}, --json {record}: cannot be written ({error}); name other files"
-        ) from error
-    written = [out] if record is None else [out, record]
-    console.print(f"Written: {', '.join(str(path) for path in written)}.", soft_wrap=True)
+    if is_shape(recipe.data):
+        data = made_up(recipe.data, MADE_UP if limit is None else limit)
+    else:
+        data = datasets.load(recipe.data, root=root, limit=limit)
+    model = recipe.precision.wrap(make_model(recipe.model, data, seed=0)).to(device)
+    loader = make_loader(
+        data, batch_size=recipe.batch_size, seed=0, augmentation=recipe.augmentation
+    )
+    with console.status(f"measuring for about {budget:g} s"):
+        return sb.guide.advise(
+            model,
+            loader,
+            torch.nn.CrossEntropyLoss(),
+            optimizer=recipe.make_optimizer(model.parameters()),
+            rate=rate,
+            budget=budget,
+            epochs=recipe.epochs,
+            device=device,
+        )
 
 
-def _chosen(names: Sequence[str] | None, specimen: Specimen) -> tuple[str, ...]:
-    side, device, precision = specimen.data.image_size, specimen.device, specimen.precision
+def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
+    """Write what was found as JSON, with what it means anything by.
+
+    Raises:
+        OSError: if the file cannot be written; it then is as it was.
+    """
+    record = {
+        "command": command,
+        "written": utc_now(),
+        "code_version": code_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        **_finite(found),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    with forced_to_disk(fresh) as file:
+        file.write(f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
+    fresh.replace(path)
+
+
+def _chosen(names: Sequence[str] | None, workload: Workload) -> tuple[str, ...]:
+    side, device, precision = workload.data.image_size, workload.device, workload.precision
     if names is None:
         return default_scorers(side, device, precision)
     known = cheap_scorers(side, device, precision)
@@ -141,3 +149,12 @@ def _chosen(names: Sequence[str] | None, specimen: Specimen) -> tuple[str, ...]:
                 f"{device} there are {', '.join(known)}"
             )
     return tuple(dict.fromkeys(names))
+
+
+def _finite(value: Any) -> Any:
+    """Return what JSON can hold: no number that is none."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

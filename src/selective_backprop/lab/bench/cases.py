@@ -1,7 +1,7 @@
 """What `bench` times: passes and steps alone, every scorer, and an epoch of every strategy."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,13 +13,13 @@ from torch.nn import functional
 import selective_backprop as sb
 from selective_backprop.guide._scoring import ScoringGround
 from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
-from selective_backprop.lab.bench.scorers import STALE, cheap_scorers, strategies
-from selective_backprop.lab.bench.workload import Pupil, Specimen
+from selective_backprop.lab.bench.workload import TimedModel, Workload
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.failing import in_words
 
-FULL_FORWARD = "fp32 forward alone"
+FORWARD, FULL_FORWARD, STEP = "forward alone", "fp32 forward alone", "step alone"
+STALE = 3
 _ADVICE = (
     "It is trained at the learning rate of the recipe: give it smaller weights or outputs to start "
     "with."
@@ -27,33 +27,31 @@ _ADVICE = (
 
 
 @dataclass
-class Contestants:
-    """Arms by name, and what became of scorers.
+class Cases:
+    """What is timed, by name, and what became of scorers.
 
     Attributes:
         arms: each returns what it took, under one name or several.
-        scorers: names of those that can be timed here.
-        agreements: how far the scores of each agree with exact ones.
+        agreements: how far the scores of each scorer that can be timed here agree with exact ones.
         remarks: what was said of a scorer, or why it is missing.
     """
 
     arms: dict[str, Arm] = field(default_factory=dict)
-    scorers: list[str] = field(default_factory=list)
     agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
 
 
 def gather(
-    specimen: Specimen,
-    scorers: tuple[str, ...],
+    workload: Workload,
+    scorers: Sequence[str],
     clock: Clock | None = None,
     *,
     unwatched: bool | None = None,
-) -> Contestants:
+) -> Cases:
     """Return all that is timed, ready to run.
 
     Args:
-        specimen: what on.
+        workload: what on.
         scorers: names in `cheap_scorers`.
         clock: returns seconds; None for this process's CPU seconds on a CPU, and for the wall's
             on a GPU.
@@ -61,21 +59,92 @@ def gather(
             the next; None for on a GPU, where synchronising at every phase would keep what runs
             beside the training from doing so.
     """
-    on_gpu = specimen.device.type == "cuda"
-    if clock is None:
-        clock = time.perf_counter if on_gpu else time.process_time
-    stand = _Stand(specimen, clock, on_gpu if unwatched is None else unwatched)
-    found = Contestants({"forward alone": stand.forward("forward alone", specimen.precision)})
-    if specimen.precision is not Precision.FP32:
-        found.arms[FULL_FORWARD] = stand.forward(FULL_FORWARD, Precision.FP32)
-    found.arms["step alone"] = stand.steps()
-    known = cheap_scorers(specimen.data.image_size, specimen.device, specimen.precision)
+    on_gpu = workload.device.type == "cuda"
+    clock = clock or (time.perf_counter if on_gpu else time.process_time)
+    make = _Maker(workload, clock, on_gpu if unwatched is None else unwatched)
+    found = Cases({FORWARD: make.forward(FORWARD, workload.precision)})
+    if workload.precision is not Precision.FP32:
+        found.arms[FULL_FORWARD] = make.forward(FULL_FORWARD, Precision.FP32)
+    found.arms[STEP] = make.steps()
+    known = cheap_scorers(workload.data.image_size, workload.device, workload.precision)
     for name in scorers:
-        _enter(found, stand, name, known[name])
-    for name, strategy in strategies(specimen.rate, specimen.precision, found.scorers).items():
+        ground = make.ground()
+        tried = ground.try_out(known[name])
+        if tried.remark is not None:
+            found.remarks[name] = tried.remark
+        if tried.running is not None and tried.agreement is not None:
+            found.agreements[name] = tried.agreement
+            found.arms[f"scorer {name}"] = make.scoring(name, ground, tried.running)
+    for name, strategy in strategies(workload.rate, workload.precision, found.agreements).items():
         with _named(name):
-            found.arms[name] = stand.epochs(name, strategy)
+            found.arms[name] = make.epochs(name, strategy)
     found.arms = {name: _named(name)(arm) for name, arm in found.arms.items()}
+    return found
+
+
+def cheap_scorers(
+    side: int, device: torch.device, precision: Precision = Precision.FP32
+) -> dict[str, sb.scorers.AbstractScorer]:
+    """Return the scorers that can be timed for images so many pixels wide, by name.
+
+    Names of a precision score in that, all others in the training's. What would be the same twice
+    has one name. What gains time but no work can be told apart on a GPU alone.
+    """
+    exact, full = exact_scorer(precision), precision is Precision.FP32
+    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact}
+    if not full:
+        found["fp32"] = sb.scorers.Forward()
+    found["int8"] = sb.scorers.Int8(sb.scorers.Forward(), check=None)
+    if full:
+        found["bf16"] = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    found["synced"] = sb.scorers.Synced(exact, every=8, check=None)
+    if side >= 16:
+        found["half-resolution"] = sb.scorers.LowResolution(exact, check=None)
+    if device.type == "cuda":
+        # One batch ahead, since each is a whole window.
+        found["pipelined"] = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
+    if full:
+        found["compiled"] = sb.scorers.Compiled(exact, check=None)
+    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    found["compiled-bf16"] = sb.scorers.Compiled(low, check=None)
+    return found
+
+
+def exact_scorer(precision: Precision) -> sb.scorers.Forward:
+    """Return the scorer that does what a training's own forward pass does."""
+    return sb.scorers.Forward(autocast=precision.dtype)
+
+
+def default_scorers(side: int, device: torch.device, precision: Precision) -> tuple[str, ...]:
+    """Return the names of the scorers that are timed where none are named.
+
+    On a CPU compiling takes longer than all the rest, so it must be asked for.
+    """
+    names = cheap_scorers(side, device, precision)
+    return tuple(n for n in names if device.type == "cuda" or not n.startswith("compiled"))
+
+
+def strategies(rate: float, precision: Precision, timed: Collection[str]) -> dict[str, sb.Strategy]:
+    """Return the strategies whose epochs are timed, by name; `timed` names the timed scorers."""
+    exact = exact_scorer(precision)
+    found = {
+        "traditional": sb.traditional(),
+        "random-backprop": sb.random_backprop(rate),
+        "selective-backprop": sb.selective_backprop(rate, scorer=exact),
+        "stale-sb": sb.stale_sb(rate, epochs=STALE, scorer=exact),
+        "recorded-sb": sb.recorded_sb(rate),
+    }
+    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    for name, scorer in {
+        "int8": sb.scorers.Int8(sb.scorers.Forward(), check=None),
+        "compiled-bf16": sb.scorers.Compiled(low, check=None),
+    }.items():
+        if name in timed:
+            found[f"{name}-sb"] = sb.selective_backprop(rate, scorer=scorer)
+            found[f"{name}-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
+    if "pipelined" in timed:
+        scorer = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
+        found["pipelined-sb"] = sb.selective_backprop(rate, scorer=scorer)
     return found
 
 
@@ -88,36 +157,24 @@ def _named(name: str) -> Generator[None]:
         raise sb.LossError(in_words(name, error, _ADVICE)) from error
 
 
-def _enter(
-    found: Contestants, stand: "_Stand", name: str, scorer: sb.scorers.AbstractScorer
-) -> None:
-    """Add a scorer that can be timed here; take note of it where it cannot."""
-    ground = stand.ground()
-    tried = ground.try_out(scorer)
-    if tried.remark is not None:
-        found.remarks[name] = tried.remark
-    if tried.running is None or tried.agreement is None:
-        return
-    found.agreements[name] = tried.agreement
-    found.scorers.append(name)
-    found.arms[f"scorer {name}"] = stand.scoring(name, ground, tried.running)
+class _Maker:
+    """Makes what is timed, each on a copy of the model and with a stopwatch of its own."""
 
-
-class _Stand:
-    """Where arms are made and timed."""
-
-    def __init__(self, specimen: Specimen, clock: Clock, unwatched: bool) -> None:
-        self._specimen = specimen
+    def __init__(self, workload: Workload, clock: Clock, unwatched: bool) -> None:
+        self._workload = workload
         self._clock = clock
         self._unwatched = unwatched
-        self._batches = specimen.batches(specimen.at_once)
+        self._batches = workload.batches(workload.at_once)
 
-    def _stopwatch(self) -> sb.Stopwatch:
-        return sb.Stopwatch(self._specimen.device, clock=self._clock)
+    def _copy(self) -> tuple[TimedModel, sb.Stopwatch]:
+        stopwatch = sb.Stopwatch(self._workload.device, clock=self._clock)
+        return TimedModel(self._workload, stopwatch), stopwatch
 
-    def _whole(self, run: Callable[[], None]) -> float:
-        """Return the seconds of what runs, its phases unseen."""
-        stopwatch = self._stopwatch()
+    def _whole(self, run: Callable[[], None]) -> float | None:
+        """Return the seconds of what runs, its phases unseen; None where that is not asked for."""
+        if not self._unwatched:
+            return None
+        stopwatch = sb.Stopwatch(self._workload.device, clock=self._clock)
         stopwatch.start()
         run()
         stopwatch.stop()
@@ -125,75 +182,72 @@ class _Stand:
 
     def forward(self, name: str, precision: Precision) -> Arm:
         """An eval forward over all candidates, and their losses: F, in the training's precision."""
-        specimen, stopwatch = self._specimen, self._stopwatch()
-        model = Pupil(specimen, self._stopwatch()).model.eval()
+        copied, stopwatch = self._copy()
+        model = copied.model.eval()
 
         def run() -> Mapping[str, Spent]:
             with timed(stopwatch, "score") as spent, torch.no_grad():
                 for batch in self._batches:
-                    with precision.autocast(specimen.device):
+                    with precision.autocast(self._workload.device):
                         _losses(model, batch)
-            return {name: Spent(spent, scored=specimen.examples)}
+            return {name: Spent(spent, scored=self._workload.examples)}
 
         return run
 
     def steps(self) -> Arm:
         """Ordinary training steps on as many batches as selection keeps: T."""
-        stopwatch = self._stopwatch()
-        pupil = Pupil(self._specimen, stopwatch)
-        count = self._specimen.examples // self._specimen.window
-        batches = self._specimen.batches()[:count]
+        copied, stopwatch = self._copy()
+        count = self._workload.examples // self._workload.window
+        batches = self._workload.batches()[:count]
 
         def train() -> None:
             for batch in batches:
-                pupil.step(*batch)
+                copied.step(*batch)
 
         def run() -> Mapping[str, Spent]:
             with timed(stopwatch) as spent:
                 train()
-            whole = self._whole(train) if self._unwatched else None
-            return {"step alone": Spent(spent, steps=count, whole=whole)}
+            return {STEP: Spent(spent, steps=count, whole=self._whole(train))}
 
         return run
 
     def ground(self) -> ScoringGround:
         """Return what a scorer is tried on: a copy of the model, and all candidates."""
-        specimen = self._specimen
+        workload = self._workload
         return ScoringGround(
-            model=Pupil(specimen, self._stopwatch()).model,
+            model=self._copy()[0].model,
             losses=_losses,
             batches=self._batches,
-            batch_size=specimen.recipe.batch_size,
-            window=specimen.window,
-            rate=specimen.rate,
-            examples=specimen.examples,
-            device=specimen.device,
+            batch_size=workload.recipe.batch_size,
+            window=workload.window,
+            rate=workload.rate,
+            examples=workload.examples,
+            device=workload.device,
         )
 
     def scoring(self, name: str, ground: ScoringGround, running: sb.scorers.RunningScorer) -> Arm:
         """A scorer's pass over all candidates, as after a step that has changed the weights."""
-        run = ground.arm(running, self._stopwatch())
+        run = ground.arm(running, sb.Stopwatch(self._workload.device, clock=self._clock))
         return lambda: {f"scorer {name}": run()}
 
     def epochs(self, name: str, strategy: sb.Strategy) -> Arm:
         """An epoch of a strategy, or the epochs from one selection pass to the next."""
-        stopwatch = self._stopwatch()
-        pupil = Pupil(self._specimen, stopwatch)
-        recipe = self._specimen.recipe
+        copied, stopwatch = self._copy()
+        recipe = self._workload.recipe
         loader = make_loader(
-            self._specimen.data,
-            batch_size=recipe.batch_size if strategy.scorer is None else self._specimen.at_once,
+            self._workload.data,
+            batch_size=recipe.batch_size if strategy.scorer is None else self._workload.at_once,
             seed=0,
             augmentation=recipe.augmentation,
         )
         door = sb.SelectiveLoader(
             loader,
-            pupil.model,
+            copied.model,
             nn.CrossEntropyLoss(),
             strategy,
             batch_size=recipe.batch_size,
             with_selection=True,
-            device=self._specimen.device,
+            device=self._workload.device,
             stopwatch=stopwatch,
             quiet=True,
         )
@@ -205,7 +259,7 @@ class _Stand:
                 dataset.set_epoch(dataset.epoch + 1)
             for (images, labels), selection in door:
                 told = _recording(door, selection) if recorded else None
-                pupil.step(images, labels, selection.weights.to(labels.device), told)
+                copied.step(images, labels, selection.weights.to(labels.device), told)
 
         def epoch() -> Spent:
             before = door.stats
@@ -216,8 +270,6 @@ class _Stand:
 
         def cycle(length: int) -> list[Spent]:
             epochs = [epoch() for _ in range(length)]
-            if not self._unwatched:
-                return epochs
             return [replace(each, whole=self._whole(train)) for each in epochs]
 
         epoch()  # the first keeps everything

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import selective_backprop as sb
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
 from selective_backprop.guide._spending import Arm, Spent
-from selective_backprop.lab.bench.cases import FULL_FORWARD, Contestants
-from selective_backprop.lab.bench.workload import Specimen
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
-from selective_backprop.lab.records.schema import utc_now
+from selective_backprop.lab.bench.cases import FORWARD, FULL_FORWARD, STEP, Cases
+from selective_backprop.lab.bench.workload import Workload
 
 LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
 BASELINE = "traditional"
+CPU_CLOCK = "CPU seconds of the process"
+GPU_CLOCK = "wall seconds"
 Round = Mapping[str, Spent]
 
 
@@ -78,43 +77,24 @@ class Findings:
     strategies: Mapping[str, StrategyCost]
     remarks: Mapping[str, str]
 
-    def record(self, command: str) -> dict[str, Any]:
-        """Return what a JSON file holds: the findings, and what they mean anything by."""
-        return {
-            "command": command,
-            "written": utc_now(),
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
-            **asdict(self),
-        }
-
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> "Findings":
-        """Return the findings that `record` made a record of."""
-        scorers = {
-            name: ScorerCost(
-                Median(**each["cost"]),
-                Median(**each["of_full"]),
-                each["correlation"],
-                each["overlap"],
-            )
-            for name, each in record["scorers"].items()
-        }
-        ratios = ("relative", "limit", "over_limit")
-        strategies = {
-            name: StrategyCost(*(Median(**each[key]) for key in ratios), phases=each["phases"])
-            for name, each in record["strategies"].items()
-        }
-        return cls(
-            config=record["config"],
-            rounds=record["rounds"],
-            step=record["step"],
-            backward=Median(**record["backward"]),
-            scorers=scorers,
-            strategies=strategies,
-            remarks=record["remarks"],
-        )
+        """Return the findings that a record holds, besides what it says of where they come from."""
+
+        def medians(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                name: Median(**value) if isinstance(value, dict) and "median" in value else value
+                for name, value in found.items()
+            }
+
+        found = medians({name: record[name] for name in cls.__dataclass_fields__})
+        for name, kind in (("scorers", ScorerCost), ("strategies", StrategyCost)):
+            found[name] = {each: kind(**medians(costs)) for each, costs in found[name].items()}
+        return cls(**found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a record holds of the findings, in plain containers."""
+        return asdict(self)
 
 
 def run_rounds(
@@ -142,67 +122,54 @@ def run_rounds(
     return rounds
 
 
-def conclude(
-    specimen: Specimen, found: Contestants, rounds: Sequence[Round], *, clock: str
-) -> Findings:
-    """Reduce rounds to ratios.
-
-    Args:
-        specimen: what was measured on.
-        found: what was timed.
-        rounds: at least one.
-        clock: which seconds were counted, in words.
-    """
-    scale = 1e6 / specimen.examples
-    steps = _median(rounds, lambda spent: spent["step alone"].steps)
-    rows = steps * specimen.recipe.batch_size
+def conclude(workload: Workload, cases: Cases, rounds: Sequence[Round]) -> Findings:
+    """Reduce rounds, at least one, to ratios."""
+    scale = 1e6 / workload.examples
+    rows = workload.recipe.batch_size * _median(rounds, lambda spent: spent[STEP].steps)
     phases = {
-        phase: 1e6 / rows * _median(rounds, _phase("step alone", phase))
+        phase: 1e6 / rows * _median(rounds, _phase(STEP, phase))
         for phase in ("forward", "backward", "step")
     }
-    alone = ("forward alone", FULL_FORWARD, "step alone")
-    names = [name for name in rounds[0] if name not in alone]
+    full = FULL_FORWARD if FULL_FORWARD in rounds[0] else FORWARD
+    alone = {FORWARD, FULL_FORWARD, STEP, *(f"scorer {name}" for name in cases.agreements)}
     return Findings(
         config={
-            "data": specimen.data.name,
-            "image": list(specimen.data.train_images.shape[1:]),
-            "classes": specimen.data.classes,
-            "model": specimen.recipe.model,
-            "precision": str(specimen.precision),
-            "batch_size": specimen.recipe.batch_size,
-            "scored_at_once": specimen.at_once,
-            "rate": specimen.rate,
-            "window": specimen.window,
-            "examples": specimen.examples,
-            "device": str(specimen.device),
-            "clock": clock,
+            "data": workload.data.name,
+            "image": list(workload.data.train_images.shape[1:]),
+            "classes": workload.data.classes,
+            "model": workload.recipe.model,
+            "precision": str(workload.precision),
+            "batch_size": workload.recipe.batch_size,
+            "scored_at_once": workload.at_once,
+            "rate": workload.rate,
+            "window": workload.window,
+            "examples": workload.examples,
+            "device": str(workload.device),
+            "clock": GPU_CLOCK if workload.device.type == "cuda" else CPU_CLOCK,
         },
         rounds=len(rounds),
-        step={"eval forward": scale * _median(rounds, _total("forward alone")), **phases},
-        backward=_ratio(rounds, _phase("step alone", "backward"), _phase("step alone", "forward")),
-        scorers={name: _scorer(rounds, name, found.agreements[name]) for name in found.scorers},
-        strategies={
-            name: _strategy(rounds, name, specimen)
-            for name in names
-            if not name.startswith("scorer ")
+        step={"eval forward": scale * _median(rounds, _total(FORWARD)), **phases},
+        backward=_ratio(rounds, _phase(STEP, "backward"), _phase(STEP, "forward")),
+        scorers={
+            name: ScorerCost(
+                _ratio(rounds, _total(f"scorer {name}"), _total(FORWARD)),
+                _ratio(rounds, _total(f"scorer {name}"), _total(full)),
+                agreement.correlation,
+                agreement.overlap,
+            )
+            for name, agreement in cases.agreements.items()
         },
-        remarks=dict(found.remarks),
+        strategies={
+            name: _strategy(rounds, name, workload) for name in rounds[0] if name not in alone
+        },
+        remarks=dict(cases.remarks),
     )
 
 
-def _scorer(rounds: Sequence[Round], name: str, agreement: sb.scorers.Agreement) -> ScorerCost:
-    full = FULL_FORWARD if FULL_FORWARD in rounds[0] else "forward alone"
-    cost, of_full = (
-        _ratio(rounds, _total(f"scorer {name}"), _total(forward))
-        for forward in ("forward alone", full)
-    )
-    return ScorerCost(cost, of_full, agreement.correlation, agreement.overlap)
-
-
-def _strategy(rounds: Sequence[Round], name: str, specimen: Specimen) -> StrategyCost:
+def _strategy(rounds: Sequence[Round], name: str, workload: Workload) -> StrategyCost:
     def limit(spent: Round) -> float:
-        mine, step = spent[name], spent["step alone"]
-        forwards = mine.scored / specimen.examples * spent["forward alone"].seconds
+        mine, step = spent[name], spent[STEP]
+        forwards = mine.scored / workload.examples * spent[FORWARD].seconds
         return forwards + mine.steps / step.steps * step.seconds + mine.phases.get("load", 0.0)
 
     whole = _median(rounds, _total(BASELINE))

@@ -1,101 +1,192 @@
-"""The findings of `bench` as tables and sentences for a terminal."""
+"""What `bench` and `advise` found, as tables and sentences for a terminal."""
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+import selective_backprop as sb
 from selective_backprop.guide._rounds import Median
-from selective_backprop.lab.bench.harness import BASELINE, Findings
+from selective_backprop.lab.bench.harness import BASELINE, LEAST, Findings
+from selective_backprop.lab.bench.workload import is_shape
+from selective_backprop.lab.recipe import Recipe
 
 
 def describe(findings: Findings) -> Iterator[str]:
     """Say what was measured, and how a step divides into forward and backward."""
     config = findings.config
     image = "x".join(str(size) for size in config["image"])
-    rate = Fraction(config["rate"]).limit_denominator(100)
     yield (
         f"{config['model']} on {config['data']}, images of {image}, batches of "
-        f"{config['batch_size']} in {config['precision']}, a rate of {rate}, on "
+        f"{config['batch_size']} in {config['precision']}, a rate of {_share(config['rate'])}, on "
         f"{config['device']}; {config['clock']}; "
         f"median and 95 % interval of {findings.rounds} interleaved rounds."
     )
     shares = ", ".join(f"{name} {value:.4g} ms" for name, value in findings.step.items())
     yield f"1,000 examples take: {shares}."
-    yield f"A backward pass takes {_spread(findings.backward)} forward passes."
-
-
-def scorer_table(findings: Findings) -> Table:
-    """Return one row per scorer: its cost in forward passes, and how far it agrees."""
-    table = _table("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap")
-    for name, found in findings.scorers.items():
-        table.add_row(
-            name,
-            f"{found.cost.median:.3f}",
-            _interval(found.cost),
-            f"{found.of_full.median:.3f}",
-            _interval(found.of_full),
-            f"{found.correlation:.3f}",
-            f"{found.overlap:.1%}",
-        )
-    return _entitled(
-        table,
-        "Scoring, in eval forwards over the same candidates",
-        f"Cost: of a forward in {findings.config['precision']}, as training has it; of fp32: of "
-        "one in full precision. 95 %: the median's interval. Correlation of ranks with scores in "
-        "full precision; overlap of the highest share that is selected. Taken from a model that "
-        "was trained for a moment.",
+    backward = findings.backward
+    yield (
+        f"A backward pass takes {backward.median:.2f} ({backward.low:.2f} to {backward.high:.2f}) "
+        "forward passes."
     )
 
 
-def strategy_table(findings: Findings) -> Table:
-    """Return one row per strategy: its epoch, relative to traditional's and to its limit."""
-    table = _table("strategy", "epoch", "95 %", "gain", "limit", "to limit", "95 %")
-    for name, found in findings.strategies.items():
+def show_findings(findings: Findings) -> Iterator[RenderableType]:
+    """Return what `bench` says: what was measured, the scorers and the strategies."""
+    yield from describe(findings)
+    table = _table(
+        "Scoring, in eval forwards over the same candidates",
+        "Cost: of a forward in "
+        f"{findings.config['precision']}, as training has it; of fp32: of one in full precision. "
+        "95 %: the median's interval. Correlation of ranks with scores in full precision; overlap "
+        "of the highest share that is selected. Taken from a model that was trained for a moment.",
+        *("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
+    )
+    for name, scorer in findings.scorers.items():
         table.add_row(
             name,
-            f"{found.relative.median:.3f}",
-            "–" if name == BASELINE else _interval(found.relative),
-            f"{1 / found.relative.median:.2f}×",
-            f"{found.limit.median:.3f}",
-            f"{found.over_limit.median:.3f}",
-            _interval(found.over_limit),
+            f"{scorer.cost.median:.3f}",
+            _interval(scorer.cost),
+            f"{scorer.of_full.median:.3f}",
+            _interval(scorer.of_full),
+            f"{scorer.correlation:.3f}",
+            f"{scorer.overlap:.1%}",
         )
-    return _entitled(
-        table,
+    yield table
+    for name, remark in findings.remarks.items():
+        yield f"{name}: {'' if name in findings.scorers else 'not timed: '}{remark}"
+    table = _table(
         "An epoch, relative to traditional training's",
         "95 %: the median's interval. Limit: forward passes over what is scored, ordinary steps on "
         "what is kept, and the strategy's own loading, each timed alone in the same rounds.",
+        *("strategy", "epoch", "95 %", "gain", "limit", "to limit", "95 %"),
+    )
+    for name, strategy in findings.strategies.items():
+        table.add_row(
+            name,
+            f"{strategy.relative.median:.3f}",
+            "–" if name == BASELINE else _interval(strategy.relative),
+            f"{1 / strategy.relative.median:.2f}×",
+            f"{strategy.limit.median:.3f}",
+            f"{strategy.over_limit.median:.3f}",
+            _interval(strategy.over_limit),
+        )
+    yield table
+
+
+def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[RenderableType]:
+    """Return what `advise` says: what was measured, what epochs cost, what to do and why."""
+    yield from _describe_advice(recipe, advice)
+    # Of few rounds there is no interval, and both ends are of all.
+    spread = "95 %" if advice.rounds >= LEAST else "all rounds"
+    if advice.scorers:
+        table = _table(
+            "Cheap scorers",
+            "Cost: in exact scoring. Overlap: of the highest share that is selected.",
+            *("scorer", "cost", spread, "correlation", "overlap"),
+        )
+        for name, scorer in advice.scorers.items():
+            table.add_row(
+                name,
+                f"{scorer.cost.median:.2f}",
+                _interval(scorer.cost),
+                "–" if math.isnan(scorer.correlation) else f"{scorer.correlation:.3f}",
+                "–" if math.isnan(scorer.overlap) else f"{scorer.overlap:.0%}",
+            )
+        yield table
+    table = _table(
+        "An epoch while selecting, predicted",
+        "Relative: to traditional training's. Training: the whole of it, with the epochs in which "
+        "it does not select. * depends on the losses, and changes as the model learns.",
+        *("strategy", "seconds", "relative", spread, "training"),
+    )
+    for name, each in sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median):
+        table.add_row(
+            f"{name} *" if each.varies else name,
+            f"{each.seconds.median:.3g}",
+            f"{each.relative.median:.2f}",
+            _interval(each.relative),
+            "–" if each.training is None else f"{each.training:.2f}",
+        )
+    yield table
+    yield "At equal cost, on MNIST and Fashion-MNIST, the records of this project say:"
+    said: dict[str, list[str]] = {}
+    for name, each in advice.forecasts.items():
+        said.setdefault(each.known, []).append(name)
+    yield from (_indented(f"{', '.join(names)}: {known}.") for known, names in said.items())
+    advised = advice.recommendation
+    yield ""
+    yield "Do not select here." if advised.strategy is None else f"Try {advised.strategy}, because:"
+    yield from map(_indented, advised.reasons)
+    # A line of code that is cut is none.
+    yield from (Text(f"    {line}", no_wrap=True, overflow="ignore") for line in advised.code)
+    yield from (f"{name}: {words}" for name, words in advice.remarks.items())
+    yield from (f"Left out for want of time: {what}." for what in advice.left_out)
+
+
+def _describe_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str]:
+    """Say what was measured, where the time goes, and where losses and gradients lie."""
+    config = advice.config
+    yield (
+        f"{recipe.model} on {recipe.data}, {config['examples']:,} examples, batches of "
+        f"{config['batch_size']}, a rate of {_share(config['rate'])}, on {config['device']}; "
+        f"{config['clock']}; "
+        f"{advice.rounds} round{'s' * (advice.rounds > 1)} in {advice.seconds:.0f} s."
+    )
+    ordered = sorted(advice.shares.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{phase} {share:.0%}" for phase, share in ordered if share >= 0.005)
+    yield f"A traditional epoch is {shares}."
+    yield (
+        f"A backward pass takes {advice.backward.median:.2f} forward passes; scoring an example "
+        f"takes {advice.scoring.median:.2f} of training on it."
+    )
+    found = advice.redundancy
+    if found is None:
+        return
+    if is_shape(recipe.data):
+        yield "The images are made up: the costs are real, the losses and gradients not yours."
+    yield (
+        f"After {found.steps} steps on a copy, of {found.examples:,} examples: a tenth of the "
+        f"losses are below {found.quantiles[2]:.3g}, half below {found.quantiles[10]:.3g}, nine "
+        f"tenths below {found.quantiles[18]:.3g}. The highest {found.rate:.0%} hold "
+        f"{found.loss_share:.0%} of the loss and supply {found.gradient_share:.0%} of the gradient."
+    )
+    yield (
+        f"Against the gradient of all, theirs has a cosine of {found.cosine:.2f} (a random "
+        f"selection's: {found.random_cosine:.2f}) and the sign of {found.equal_signs:.0%} of the "
+        f"parameters (random: {found.random_equal_signs:.0%})."
     )
 
 
-def remarks(findings: Findings) -> Iterator[str]:
-    """Say what has to be said of scorers, and which are missing."""
-    for name, remark in findings.remarks.items():
-        missing = "" if name in findings.scorers else "not timed: "
-        yield f"{name}: {missing}{remark}"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.title_justify, table.title_style = "left", "bold"
+def _table(title: str, caption: str, *columns: str) -> Table:
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        title=Text(title),
+        title_justify="left",
+        title_style="bold",
+        caption=Text(caption),
+        caption_justify="left",
+        caption_style="dim",
+    )
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 
 
-def _entitled(table: Table, title: str, caption: str) -> Table:
-    table.title = Text(title)
-    table.caption = Text(caption, justify="left")
-    table.caption_style = "dim"
-    return table
+def _indented(text: str) -> Padding:
+    return Padding(Text(text), (0, 0, 0, 2), expand=False)
+
+
+def _share(rate: float) -> Fraction:
+    return Fraction(rate).limit_denominator(100)
 
 
 def _interval(ratio: Median) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
-
-
-def _spread(ratio: Median) -> str:
-    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"

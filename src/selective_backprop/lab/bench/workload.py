@@ -26,7 +26,7 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 
 @dataclass(frozen=True, eq=False)
-class Specimen:
+class Workload:
     """A model that was trained briefly, and the images that it is trained on.
 
     Attributes:
@@ -35,7 +35,6 @@ class Specimen:
         rate: share of them that selection keeps.
         device: where the model is.
         model: to be copied, and left alone.
-        precision: of every training step.
     """
 
     recipe: Recipe
@@ -43,7 +42,11 @@ class Specimen:
     rate: float
     device: torch.device
     model: nn.Module
-    precision: Precision = Precision.FP32
+
+    @property
+    def precision(self) -> Precision:
+        """What training computes in; the model itself is in full precision."""
+        return self.recipe.precision
 
     @property
     def window(self) -> int:
@@ -61,14 +64,67 @@ class Specimen:
         return self.window if self.device.type == "cuda" else self.recipe.batch_size
 
     def batches(self, size: int | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Return all training images in batches, where the model is.
-
-        Args:
-            size: of a batch; None for that of a training batch.
-        """
+        """Return all training images, where the model is, in batches of a size or the recipe's."""
         size = size or self.recipe.batch_size
         loader = make_loader(self.data, batch_size=size, seed=0, shuffle=False)
         return [(images.to(self.device), labels.to(self.device)) for images, labels in loader]
+
+
+def make_workload(
+    recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
+) -> Workload:
+    """Load or make images, and train a model on them for a moment.
+
+    Raises:
+        ConfigurationError: if the model cannot be made, the shape or the rate is impossible, or the
+            data set too small for a window.
+    """
+    window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
+    if is_shape(recipe.data):
+        data = made_up(recipe.data, windows * window)
+    else:
+        data = _whole_windows(datasets.load(recipe.data, root=root), window, windows, recipe)
+    model = make_model(recipe.model, data, seed=0).to(device)
+    if device.type == "cuda":
+        # What is measured is selection: one process that loads would keep a GPU waiting.
+        images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
+        data = replace(data, train_images=images, train_labels=labels)
+    workload = Workload(recipe, data, rate, device, model)
+    timed, batches = TimedModel(workload, sb.Stopwatch()), workload.batches()
+    for number in range(STUDIED):
+        timed.step(*batches[number % len(batches)])
+    return replace(workload, model=timed.model)
+
+
+class TimedModel:
+    """A copy of a workload's model, with its optimiser, whose steps charge a stopwatch."""
+
+    def __init__(self, workload: Workload, stopwatch: sb.Stopwatch) -> None:
+        self.model = copy.deepcopy(workload.model).train()
+        self._autocast = lambda: workload.precision.autocast(workload.device)
+        self._optimizer = workload.recipe.make_optimizer(self.model.parameters())
+        self._stopwatch = stopwatch
+
+    def step(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        weights: Tensor | None = None,
+        told: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Take one training step; `told` is called with the rows' losses."""
+        with self._stopwatch.phase("forward"):
+            self._optimizer.zero_grad()
+            with self._autocast():
+                losses = functional.cross_entropy(self.model(images), labels, reduction="none")
+            loss = (losses if weights is None else losses * weights).mean()
+        if told is not None:
+            with self._stopwatch.phase("select"):
+                told(losses.detach())
+        with self._stopwatch.phase("backward"):
+            loss.backward()
+        with self._stopwatch.phase("step"):
+            self._optimizer.step()
 
 
 def window_of(batch_size: int, rate: float) -> int:
@@ -103,75 +159,8 @@ def bench_recipe(data: str) -> Recipe:
     return find_recipe(data)
 
 
-def make_specimen(
-    recipe: Recipe,
-    *,
-    rate: float,
-    device: torch.device,
-    root: Path | None = None,
-    precision: Precision = Precision.FP32,
-) -> Specimen:
-    """Load or make images, and train a model on them for a moment.
-
-    Args:
-        recipe: of the training.
-        rate: share of the candidates that selection keeps, in (0, 1].
-        device: where to train.
-        root: folder of the data set's files.
-        precision: of every training step.
-
-    Raises:
-        ConfigurationError: if the model cannot be made, the shape or the rate is impossible, or the
-            data set too small for a window.
-    """
-    window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
-    if is_shape(recipe.data):
-        data = made_up(recipe.data, windows * window)
-    else:
-        data = _whole_windows(datasets.load(recipe.data, root=root), window, windows, recipe)
-    model = make_model(recipe.model, data, seed=0).to(device)
-    if device.type == "cuda":
-        # What is measured is selection: one process that loads would keep a GPU waiting.
-        images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
-        data = replace(data, train_images=images, train_labels=labels)
-    specimen = Specimen(recipe, data, rate, device, model, precision)
-    pupil, batches = Pupil(specimen, sb.Stopwatch()), specimen.batches()
-    for number in range(STUDIED):
-        pupil.step(*batches[number % len(batches)])
-    return replace(specimen, model=pupil.model)
-
-
-def _whole_windows(data: ImageData, window: int, most: int, recipe: Recipe) -> ImageData:
-    """Return the data with as many training examples as fill some windows.
-
-    Args:
-        data: all of it.
-        window: candidates for a full training batch.
-        most: windows that are enough.
-        recipe: whose batches they are.
-
-    Raises:
-        ConfigurationError: if there are too few for one window.
-    """
-    total = len(data.train_labels)
-    kept = stratified_order(data.train_labels)[: min(most, total // window) * window]
-    if not len(kept):
-        raise sb.ConfigurationError(
-            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
-            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
-            "--rate"
-        )
-    images, labels = data.train_images[kept], data.train_labels[kept]
-    mean, std = datasets.channel_statistics(images)
-    return replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
-
-
 def made_up(shape: str, count: int) -> ImageData:
-    """Make images that can be told apart by class, but not all as easily.
-
-    Args:
-        shape: channels, height and width, and the number of classes: `3x32x32/10`.
-        count: how many to make.
+    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class.
 
     Raises:
         ConfigurationError: if the images are not square, or have no pixels or classes.
@@ -195,47 +184,16 @@ def made_up(shape: str, count: int) -> ImageData:
     return ImageData(shape, images, labels, images[:1], labels[:1], names, mean, std)
 
 
-class Pupil:
-    """A copy of the model, with its optimiser and its steps.
-
-    Args:
-        specimen: whose model to copy.
-        stopwatch: charged with what steps take, phase by phase.
-
-    Attributes:
-        model: the copy.
-    """
-
-    def __init__(self, specimen: Specimen, stopwatch: sb.Stopwatch) -> None:
-        self.model = copy.deepcopy(specimen.model).train()
-        self._autocast = lambda: specimen.precision.autocast(specimen.device)
-        self._optimizer = specimen.recipe.make_optimizer(self.model.parameters())
-        self._stopwatch = stopwatch
-
-    def step(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        weights: Tensor | None = None,
-        told: Callable[[Tensor], None] | None = None,
-    ) -> None:
-        """Take one training step.
-
-        Args:
-            images: a batch.
-            labels: its classes.
-            weights: of its rows, or None for 1 each.
-            told: called with the rows' losses.
-        """
-        with self._stopwatch.phase("forward"):
-            self._optimizer.zero_grad()
-            with self._autocast():
-                losses = functional.cross_entropy(self.model(images), labels, reduction="none")
-            loss = (losses if weights is None else losses * weights).mean()
-        if told is not None:
-            with self._stopwatch.phase("select"):
-                told(losses.detach())
-        with self._stopwatch.phase("backward"):
-            loss.backward()
-        with self._stopwatch.phase("step"):
-            self._optimizer.step()
+def _whole_windows(data: ImageData, window: int, most: int, recipe: Recipe) -> ImageData:
+    """Return the data with as many training examples as fill some windows, `most` at most."""
+    total = len(data.train_labels)
+    kept = stratified_order(data.train_labels)[: min(most, total // window) * window]
+    if not len(kept):
+        raise sb.ConfigurationError(
+            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
+            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
+            "--rate"
+        )
+    images, labels = data.train_images[kept], data.train_labels[kept]
+    mean, std = datasets.channel_statistics(images)
+    return replace(data, train_images=images, train_labels=labels, mean=mean, std=std)

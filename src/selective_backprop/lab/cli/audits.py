@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import survey_data
-from selective_backprop.lab.cli.command_line import anew, follows_examples, going_on
+from selective_backprop.lab.cli.command_line import anew, going_on, logs_examples
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 
@@ -69,6 +69,27 @@ class Audit:
         """How often each example was trained on, in all runs together."""
         return np.array([each.selected for each in self.histories], np.int64).sum(0)
 
+    def exhibits(
+        self, wanted: Int64[np.ndarray, " rank"]
+    ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
+        """Return the pictures and the texts that were recorded, of those examples that are wanted.
+
+        Both by the examples' indices.
+        """
+        pictures: dict[int, np.ndarray] = {}
+        texts: dict[int, str] = {}
+        among = set(wanted.tolist())
+        for history in self.histories:
+            indices = history.portrait_index.tolist()
+            for found, shown in (
+                (pictures, history.portrait_image),
+                (texts, history.portrait_text),
+            ):
+                if shown is not None:
+                    pairs = zip(indices, shown, strict=True)
+                    found.update({index: each for index, each in pairs if index in among})
+        return pictures, texts
+
     def _by(self, name: str) -> sb.guide.Suspects:
         return sb.guide.audit(self._mean(name))
 
@@ -81,11 +102,8 @@ class Audit:
 def audit_runs(places: Sequence[Path]) -> Audit:
     """Audit runs that trained on the same data, together.
 
-    Of runs of different data, those of the data that most of them share are audited. What cannot
-    be used is left out and said.
-
-    Args:
-        places: folders of records, or single records.
+    Places are folders of records, or single records. Of runs of different data, those of the data
+    that most of them share are audited. What cannot be used is left out and said.
 
     Raises:
         RecordError: if no run is left.
@@ -150,7 +168,7 @@ def _of_usual_labels(
 
 def _why_none(run: Run) -> str:
     command = run.header.command
-    if not follows_examples(command):
+    if not logs_examples(command):
         return (
             f"{run.name}: only train and compare record what becomes of examples, and it is a run "
             f"of: {command}"

@@ -1,13 +1,64 @@
-"""What was asked for on a command line, as recipes and as text."""
+"""The line that was typed: how it is written, where it runs, and how it ends."""
 
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from selective_backprop.lab.recipe import Recipe
+import torch
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+import selective_backprop as sb
+from selective_backprop.lab.training.stopping import sigterm_leaves
+
+# A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+KEPT = (
+    "what was recorded is kept. compare, reproduce and study go on from there when they are run "
+    "again, and so does train with --resume"
+)
+
+
+class Commands(TyperGroup):
+    """The commands, ending in a message and an exit status where they cannot go on."""
+
+    def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
+        """Run the command that was asked for."""
+        try:
+            with sigterm_leaves():
+                return super().invoke(ctx)
+        except sb.SelectiveBackpropError as error:
+            errors.print(f"error: {error}")
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            errors.print(f"interrupted; {KEPT}")
+            raise typer.Exit(130) from None
+        except SystemExit as leaving:
+            if leaving.code == 128 + signal.SIGTERM:
+                errors.print(f"ended by SIGTERM; {KEPT}")
+            raise
+
+
+def find_device(name: str | None) -> str:
+    """Return a device's name; of None, that of the GPU if there is one.
+
+    Raises:
+        ConfigurationError: if torch does not find the device here.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name is None:
+        return "cuda" if gpus else "cpu"
+    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name not in known:
+        raise sb.ConfigurationError(
+            f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
+        )
+    return name
 
 
 def look_here(model: str | None) -> None:
@@ -16,18 +67,13 @@ def look_here(model: str | None) -> None:
         sys.path.insert(0, str(Path.cwd()))
 
 
-def given(recipe: Recipe, **options: Any) -> Recipe:
-    """Return a recipe with the options that were given, those that are not None."""
-    return replace(recipe, **{name: value for name, value in options.items() if value is not None})
-
-
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def follows_examples(command: str) -> bool:
-    """Whether a command records what becomes of each training example."""
+def logs_examples(command: str) -> bool:
+    """Return whether a command records what becomes of each training example."""
     return _subcommand(command) in {"train", "compare"}
 
 
@@ -51,5 +97,5 @@ def _subcommand(command: str) -> str:
     return words[1] if len(words) > 1 else ""
 
 
-def _with(words: Sequence[str], option: str) -> str:
+def _with(words: list[str], option: str) -> str:
     return shlex.join(words if option in words else [*words, option])

@@ -1,18 +1,61 @@
-"""What the commands can be told: their options, and what an option's text stands for."""
+"""The options of the commands, each declared once, and those that commands share as sets.
 
+A set is a dataclass whose fields are options. A command takes it as one argument; `with_options`
+gives the command line each field as an option of its own.
+"""
+
+import inspect
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 import selective_backprop as sb
+from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.budget import Length
+from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
 from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.recipe import RECIPES, Precision, Rates
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
+from selective_backprop.lab.runner.run_store import RunStore
+from selective_backprop.lab.strategies import Settings
 from selective_backprop.lab.training.lr_schedule import Follows
+from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.threads import limit_threads
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's arguments that are sets of options be options of their own."""
+    hints = get_type_hints(command, include_extras=True)
+    sets: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command).parameters.values():
+        if each.name not in sets:
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY, annotation=hints[each.name]))
+            continue
+        kinds = get_type_hints(sets[each.name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name, each.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
+            )
+            for field in fields(sets[each.name])
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            for name, kind in sets.items()
+        }
+        command(**chosen, **given)
+
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
 
 
 def parse_rate(text: str | float) -> float:
@@ -38,7 +81,7 @@ def parse_budget(text: str) -> Length:
         value = float(number)
     except ValueError:
         value = 0.0
-    if not 0.0 < value < float("inf"):
+    if not 0.0 < value < math.inf:
         raise sb.ConfigurationError(
             f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
             "seconds, such as 60s"
@@ -61,30 +104,13 @@ def parse_interval(text: str | float) -> float:
     return seconds
 
 
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        metavar="NAME",
-        help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, such "
-        "as hub:uoft-cs/cifar10.",
-    ),
-]
-Strategies = Annotated[
-    str,
-    typer.Option(
-        "--strategies",
-        metavar="NAMES",
-        help=f"Arms to compare, separated by commas: {', '.join(ARMS)}; or all.",
-    ),
-]
-OneStrategy = Annotated[
-    str, typer.Option("--strategy", metavar="NAME", help=f"The arm: {', '.join(ARMS)}.")
-]
+def _share(help: str, metavar: str = "SHARE", **more: Any) -> Any:
+    return typer.Option(metavar=metavar, parser=parse_rate, help=help, **more)
+
+
 Root = Annotated[
     Path | None,
     typer.Option(
-        "--root",
         metavar="FOLDER",
         help="Folder that holds the data set's files, as its publisher ships it; digits needs "
         "none. For hub:NAME, the folder in which fetched files are kept.",
@@ -92,163 +118,37 @@ Root = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(
-        "--limit", metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."
-    ),
-]
-Noise = Annotated[
-    float,
-    typer.Option(
-        "--noise",
-        metavar="SHARE",
-        parser=parse_rate,
-        show_default="0",
-        help="Share of the training labels, in [0, 1), that are replaced by another class, chosen "
-        "uniformly; the same ones for every arm and seed. The test set stays clean.",
-    ),
+    typer.Option(metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model",
         metavar="NAME",
         help=f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
         "the current folder first. Default: the recipe's.",
     ),
 ]
-Seeds = Annotated[
-    int, typer.Option("--seeds", metavar="N", min=1, help="How many seeds to run, from 0.")
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=0,
-        help="Seed of the weights, the order of the data, the augmentation and the draws.",
-    ),
-]
-Epochs = Annotated[
-    int | None,
-    typer.Option(
-        "--epochs",
-        metavar="N",
-        min=1,
-        help="Length of every run in epochs. Default: the recipe's, "
-        f"{RECIPES['digits'].epochs} for digits.",
-    ),
-]
-Budgets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--budget",
-        metavar="COST",
-        help="Give every arm the same cost instead of the same epochs: 10 for the cost of 10 "
-        "traditional epochs (scoring an example 1, training on it 3), 60s for a minute. Give the "
-        "option several times for several budgets.",
-    ),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="COST",
-        help="End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
-        "an example 1, training on it 3), 60s for a minute.",
-    ),
-]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="How many seeds to run, from 0.")]
 Rate = Annotated[
     float,
-    typer.Option(
-        "--rate",
-        metavar="SHARE",
-        parser=parse_rate,
-        show_default="1/3",
-        help="Share of the examples that selective arms train on, in (0, 1].",
-    ),
-]
-Draw = Annotated[
-    sb.selectors.Draw,
-    typer.Option(
-        "--draw",
-        metavar="|".join(sb.selectors.Draw),
-        help="How selective arms draw: exact takes a fixed number from each window of examples, "
-        "bernoulli tosses a coin for each example.",
-    ),
-]
-Warmup = Annotated[
-    float | None,
-    typer.Option(
-        "--warmup",
-        metavar="FRACTION",
-        parser=parse_rate,
-        help="Fraction of a run, in [0, 1), that trains on everything before selection by score "
-        "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
-    ),
-]
-Stale = Annotated[
-    int,
-    typer.Option(
-        "--stale",
-        metavar="N",
-        help="For how many epochs a score is good, where an arm reuses scores or predicts from "
-        "them.",
-    ),
-]
-Keep = Annotated[
-    float,
-    typer.Option(
-        "--keep",
-        metavar="SHARE",
-        parser=parse_rate,
-        show_default="0.7",
-        help="Share of the data set that is kept by arms that prune it before they train, in "
-        "(0, 1].",
+    _share(
+        "Share of the examples that selective strategies train on, in (0, 1].", show_default="1/3"
     ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(
-        "--batch-size", metavar="N", help="Rows of a training batch. Default: the recipe's."
-    ),
+    typer.Option(metavar="N", help="Rows of a training batch. Default: the recipe's."),
 ]
-LearningRate = Annotated[
-    float | None,
-    typer.Option("--lr", metavar="NUMBER", help="Highest learning rate. Default: the recipe's."),
-]
-LearningRates = Annotated[
-    Rates | None,
+TrainingPrecision = Annotated[
+    Precision,
     typer.Option(
-        "--lr-schedule",
-        metavar="|".join(Rates),
-        help="How the learning rate moves over a run. Default: the recipe's.",
-    ),
-]
-LearningRateFollows = Annotated[
-    Follows,
-    typer.Option(
-        "--lr-follows",
-        metavar="|".join(Follows),
-        help="What moves the learning rate. run: the share of the run that is done, so that every "
-        "arm goes through the whole schedule. epochs (only between epochs), candidates or updates: "
-        "the share of those that traditional training of the same length takes; with updates, an "
-        "arm that takes fewer per epoch ends before its schedule does, as in many published "
-        "comparisons. seconds: the share of a budget in seconds. Selection follows the run.",
-    ),
-]
-Evaluations = Annotated[
-    int,
-    typer.Option(
-        "--evaluations",
-        metavar="N",
-        min=1,
-        help="How often each run is tried on the test set, evenly over its length.",
+        metavar="|".join(Precision),
+        help="What training computes in, with every strategy: fp32, or autocast to bf16.",
     ),
 ]
 Threads = Annotated[
     int,
     typer.Option(
-        "--threads",
         metavar="N",
         min=1,
         help="CPU threads of each operation. With more than one, seconds vary more.",
@@ -257,35 +157,12 @@ Threads = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        "--device",
-        metavar="NAME",
-        help="cpu, cuda or cuda:1, say. Default: a GPU where there is one.",
-    ),
-]
-Out = Annotated[
-    Path,
-    typer.Option(
-        "--out", metavar="FOLDER", help="Folder for records, and for what is drawn from them."
-    ),
-]
-Again = Annotated[
-    bool,
-    typer.Option(
-        "--again", help="Run again what is recorded already; old records are kept beside the new."
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Go on with a run that was interrupted, from its last checkpoint; the same run as if "
-        "it had not been. Where there is none, begin.",
+        metavar="NAME", help="cpu, cuda or cuda:1, say. Default: a GPU where there is one."
     ),
 ]
 CheckpointEvery = Annotated[
     float | None,
     typer.Option(
-        "--checkpoint-every",
         metavar="SECONDS",
         parser=parse_interval,
         help="Seconds of training between two checkpoints of a run, from which it goes on if it is "
@@ -293,14 +170,7 @@ CheckpointEvery = Annotated[
         "a hundredth of the time.",
     ),
 ]
-TrainingPrecision = Annotated[
-    Precision,
-    typer.Option(
-        "--precision",
-        metavar="|".join(Precision),
-        help="What training computes in, with every strategy: fp32, or autocast to bf16.",
-    ),
-]
+# The reproductions' own.
 Train = Annotated[
     bool,
     typer.Option(
@@ -311,38 +181,236 @@ Train = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
         metavar="N",
         min=1,
         help="Runs at a time, each in a process of its own. Default: as many as there are cores "
         "for; 1 on a GPU.",
     ),
 ]
-TurnsAtATime = Annotated[
-    int,
-    typer.Option(
-        "--jobs",
-        metavar="N",
-        min=1,
-        help="Seeds and lengths at a time, each in a process of its own, in which the strategies "
-        "take turns. With more than one, seconds are those of a machine that has other work.",
-    ),
-]
-Records = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUNS...",
-        help="Folders of records, as compare and train write them, or single records; those of "
-        "one comparison.",
-    ),
-]
-ReportOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="PLACE",
-        help="A file ending in .html for the page alone, else a folder for all that is drawn. "
-        "Default: the first folder of records.",
-    ),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What `train` and `compare` are told of training."""
+
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
+            "such as hub:uoft-cs/cifar10.",
+        ),
+    ] = "digits"
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Length of every run in epochs, whatever they cost. Where neither this nor "
+            "--budget is given, train trains for the recipe's epochs, "
+            f"{RECIPES['digits'].epochs} for digits, and compare gives every strategy the cost of "
+            "so many traditional ones.",
+        ),
+    ] = None
+    rate: Rate = 1 / 3
+    draw: Annotated[
+        sb.selectors.Draw,
+        typer.Option(
+            metavar="|".join(sb.selectors.Draw),
+            help="How selective strategies draw: exact takes a fixed number from each window of "
+            "examples, bernoulli tosses a coin for each example.",
+        ),
+    ] = sb.selectors.Draw.EXACT
+    warmup: Annotated[
+        float | None,
+        _share(
+            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
+            "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
+            metavar="FRACTION",
+        ),
+    ] = None
+    stale: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="For how many epochs a score is good, where a strategy reuses scores or predicts "
+            "from them.",
+        ),
+    ] = 3
+    keep: Annotated[
+        float,
+        _share(
+            "Share of the data set that is kept by strategies that prune it before they train, in "
+            "(0, 1].",
+            show_default="0.7",
+        ),
+    ] = 0.7
+    root: Root = None
+    limit: Limit = None
+    noise: Annotated[
+        float,
+        _share(
+            "Share of the training labels, in [0, 1), that are replaced by another class, chosen "
+            "uniformly; the same ones for every strategy and seed. The test set stays clean.",
+            show_default="0",
+        ),
+    ] = 0.0
+    model: Model = None
+    batch_size: BatchSize = None
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Highest learning rate. Default: the recipe's."),
+    ] = None
+    lr_schedule: Annotated[
+        Rates | None,
+        typer.Option(
+            metavar="|".join(Rates),
+            help="How the learning rate moves over a run. Default: the recipe's.",
+        ),
+    ] = None
+    precision: TrainingPrecision = Precision.FP32
+    lr_follows: Annotated[
+        Follows,
+        typer.Option(
+            metavar="|".join(Follows),
+            help="What moves the learning rate. run: the share of the run that is done, so that "
+            "every strategy goes through the whole schedule. epochs (only between epochs), "
+            "candidates or updates: the share of those that traditional training of the same "
+            "length takes; with updates, a strategy that takes fewer per epoch ends before its "
+            "schedule does, as in many published comparisons. seconds: the share of a budget in "
+            "seconds. Selection follows the run.",
+        ),
+    ] = Follows.RUN
+    evaluations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How often each run is tried on the test set, evenly over its length.",
+        ),
+    ] = 20
+    threads: Threads = 1
+    device: Device = None
+    checkpoint_every: CheckpointEvery = None
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Run again what is recorded already; old records are kept beside the new.",
+        ),
+    ] = False
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the data, changed as asked for."""
+        look_here(self.model)
+        return given(
+            find_recipe(self.data),
+            model=self.model,
+            batch_size=self.batch_size,
+            learning_rate=self.lr,
+            rates=self.lr_schedule,
+            precision=self.precision,
+        )
+
+    def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Length]:
+        """Return the lengths of the runs.
+
+        Args:
+            budgets: as they were typed.
+            otherwise: the unit of the recipe's length, where none is given.
+
+        Raises:
+            ConfigurationError: if a budget is none, or epochs are given as well.
+        """
+        if not budgets:
+            if self.epochs is not None:
+                return [Length("epochs", float(self.epochs))]
+            return [Length(otherwise, float(self.recipe.epochs))]
+        if self.epochs is not None:
+            raise sb.ConfigurationError("give --epochs or --budget, not both")
+        return list(dict.fromkeys(parse_budget(budget) for budget in budgets))
+
+    def settings(self, length: Length) -> Settings:
+        """Return what the strategies of runs of a length have in common."""
+        return Settings(
+            rate=self.rate,
+            draw=self.draw,
+            warmup=usual_warmup(length) if self.warmup is None else self.warmup,
+            stale=self.stale,
+            keep=self.keep,
+        )
+
+    def plans(
+        self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Length]
+    ) -> list[Plan]:
+        """Return a run for each seed, length and strategy; operations take so many threads."""
+        recipe, device = self.recipe, find_device(self.device)
+        limit_threads(self.threads)
+        return [
+            Plan(
+                recipe=recipe,
+                arm=strategy,
+                settings=self.settings(length),
+                seed=seed,
+                length=length,
+                evaluations=self.evaluations,
+                limit=self.limit,
+                device=device,
+                noise=self.noise,
+                lr_follows=self.lr_follows,
+            )
+            for seed in seeds
+            for length in lengths
+            for strategy in strategies
+        ]
+
+    def store(self, out: Path) -> RunStore:
+        """Return where the runs are recorded."""
+        return RunStore(out, self.root, command_line(), self.checkpoint_every)
+
+
+def usual_warmup(length: Length) -> float:
+    """Return the share of a run that is trained on everything where none is given."""
+    return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions:
+    """What `bench` and `advise` are told of the training that they measure."""
+
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
+            "the shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
+        ),
+    ] = "digits"
+    model: Model = None
+    rate: Rate = 1 / 3
+    root: Root = None
+    batch_size: BatchSize = None
+    precision: TrainingPrecision = Precision.FP32
+    threads: Threads = 1
+    device: Device = None
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a record of what was found."),
+    ] = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the data, or of images of a shape, changed as asked for."""
+        look_here(self.model)
+        return given(
+            bench_recipe(self.data),
+            model=self.model,
+            batch_size=self.batch_size,
+            precision=self.precision,
+        )
+
+
+def given(recipe: Recipe, **options: Any) -> Recipe:
+    """Return a recipe with the options that were given, those that are not None."""
+    return replace(recipe, **{name: value for name, value in options.items() if value is not None})

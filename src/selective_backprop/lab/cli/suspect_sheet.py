@@ -1,18 +1,23 @@
 """The list of suspicious examples as files: a CSV, small pictures, and a page that shows them."""
 
-import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
+from jinja2 import Template
 from PIL import Image
 
 from selective_backprop.lab.cli.audits import Audit, predicted
 
 CSV, PAGE, PICTURES = "suspects.csv", "suspects.html", "suspects"
 
-_STYLE = """
+_PAGE = Template(
+    """\
+<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Examples that look mislabelled</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
 :root { color-scheme: light dark; }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
   padding: 0 1rem; }
@@ -21,7 +26,26 @@ ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)
 li { font-size: .85rem; overflow-wrap: anywhere; }
 img { width: 6rem; image-rendering: pixelated; display: block; margin-bottom: .3rem; }
 small { opacity: .7; }
-"""
+</style>
+<h1>Examples that look mislabelled</h1>
+<p>The {{ items | length }} most suspicious of {{ examples }} training examples that have a picture
+or a text here; {{ csv }} lists {{ listed }}. The label comes first, then what the model believed
+instead, and the suspicion, from −1 to 1. Hard but rightly labelled examples are among them: look
+before you relabel or remove.</p>
+<ol>
+{%- for item in items %}
+<li>
+{%- if item.picture %}<img src="{{ item.picture }}" alt="example {{ item.index }}" loading="lazy">
+{%- endif %}
+{%- if item.text is not none %}<p>{{ item.text }}</p>{% endif -%}
+{{ item.label }} → {% if item.label == item.prediction %}its label, at last
+{%- else %}<b>{{ item.prediction }}</b>{% endif %}<br>
+<small>{{ item.rank }}. index {{ item.index }}, suspicion {{ item.suspicion }}</small></li>
+{%- endfor %}
+</ol></html>
+""",
+    autoescape=True,
+)
 
 
 def write_sheet(
@@ -65,48 +89,23 @@ def write_sheet(
     suspects.write_csv(folder / CSV, limit=count, class_names=audit.class_names, extra=extra)
     if not names and not texts:
         return [folder / CSV]
-    page = folder / PAGE
-    page.write_text("\n".join(_page(audit, listed, names, texts)), encoding="utf-8")
-    return [folder / CSV, page]
-
-
-def _page(
-    audit: Audit, listed: list[int], names: Mapping[int, str], texts: Mapping[int, str]
-) -> Iterable[str]:
-    shown = [(rank, index) for rank, index in enumerate(listed) if index in names or index in texts]
-    yield "<!doctype html>"
-    yield '<html lang="en"><meta charset="utf-8"><title>Examples that look mislabelled</title>'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<style>{_STYLE}</style>"
-    yield "<h1>Examples that look mislabelled</h1>"
-    yield (
-        f"<p>The {len(shown)} most suspicious of {audit.suspects.examples:,} training examples "
-        f"that have a picture or a text here; {CSV} lists {len(listed):,}. The label comes first, "
-        "then what the model believed instead, and the suspicion, from −1 to 1. Hard but rightly "
-        "labelled examples are among them: look before you relabel or remove.</p>"
-    )
-    yield "<ol>"
-    for rank, index in shown:
-        yield f"<li>{_item(audit, rank, index, names, texts)}</li>"
-    yield "</ol></html>"
-
-
-def _item(
-    audit: Audit, rank: int, index: int, names: Mapping[int, str], texts: Mapping[int, str]
-) -> str:
-    suspects, classes = audit.suspects, audit.class_names
     assert suspects.labels is not None
     assert suspects.predictions is not None
-    label, prediction = (
-        html.escape(predicted(int(each[rank]), classes))
-        for each in (suspects.labels, suspects.predictions)
+    items = [
+        {
+            "rank": rank + 1,
+            "index": index,
+            "picture": names.get(index),
+            "text": texts.get(index),
+            "label": audit.class_names[suspects.labels[rank]],
+            "prediction": predicted(int(suspects.predictions[rank]), audit.class_names),
+            "suspicion": f"{suspects.suspicion[rank]:.2f}",
+        }
+        for rank, index in enumerate(listed)
+        if index in names or index in texts
+    ]
+    page = _PAGE.render(
+        items=items, examples=f"{suspects.examples:,}", listed=f"{len(listed):,}", csv=CSV
     )
-    picture = ""
-    if index in names:
-        picture = f'<img src="{names[index]}" alt="example {index}" loading="lazy">'
-    text = f"<p>{html.escape(texts[index])}</p>" if index in texts else ""
-    believed = "its label, at last" if label == prediction else f"<b>{prediction}</b>"
-    return (
-        f"{picture}{text}{label} → {believed}<br>"
-        f"<small>{rank + 1}. index {index}, suspicion {suspects.suspicion[rank]:.2f}</small>"
-    )
+    (folder / PAGE).write_text(page, encoding="utf-8")
+    return [folder / CSV, folder / PAGE]

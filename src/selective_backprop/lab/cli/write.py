@@ -5,7 +5,12 @@ from pathlib import Path
 from rich.console import Console
 
 from selective_backprop.lab.analysis.loading import Survey
-from selective_backprop.lab.analysis.tables import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.tables import (
+    Summary,
+    comparison_table,
+    summarise,
+    to_markdown,
+)
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.report.figures import draw_comparison
 from selective_backprop.lab.report.report import write_report
@@ -13,7 +18,7 @@ from selective_backprop.lab.report.report import write_report
 
 def show_all(console: Console, found: Survey, out: Path) -> None:
     """Print the table, and write it, the figure and the page into a folder."""
-    summary = summarise(found.runs)
+    summary = _timed(found)
     make_folder(out)
     console.print(comparison_table(summary, width=console.width))
     with writing_out(out):
@@ -28,7 +33,7 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
 def show_page(console: Console, found: Survey, page: Path) -> None:
     """Print the table, and write the page alone."""
     make_folder(page.parent)
-    console.print(comparison_table(summarise(found.runs), width=console.width))
+    console.print(comparison_table(_timed(found), width=console.width))
     with writing_out(page):
         _write_page(found, page)
     console.print(f"Open {page}.", soft_wrap=True)
@@ -37,6 +42,12 @@ def show_page(console: Console, found: Survey, page: Path) -> None:
 def folder_of(place: Path) -> Path:
     """Return the folder that a place is, or that a record lies in."""
     return place if place.is_dir() else place.parent
+
+
+def _timed(found: Survey) -> Summary:
+    """Return the rows of a table, in CPU seconds for runs on a CPU, which does other work too."""
+    on_cpu = all(run.header.device == "cpu" for run in found.runs)
+    return summarise(found.runs, axis="cpu_seconds" if on_cpu else "seconds")
 
 
 def _write_page(found: Survey, page: Path) -> None:

@@ -1,36 +1,32 @@
-"""What is seen while arms train: a line for each, or plain lines where there is no terminal."""
+"""What is seen while runs train: a bar over all and for each that is under way, or plain lines."""
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
-from rich import live
-from rich.console import Console, Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 from selective_backprop.lab.records.schema import Point
-from selective_backprop.lab.runner.advance import Advance, Turns, seconds_left
 from selective_backprop.lab.training.run_config import Plan
 
 QUIET = 30.0  # seconds between two plain lines of runs that are not at their end, at least
 
-LEGEND = (
-    "error: on the test set. rate: share of the examples trained on so far. cost: in epochs of "
-    "traditional training. saved: against training on every example for as long. left: for this "
-    "strategy alone; strategies take turns."
-)
 
+class RunProgress:
+    """Show how far runs are; use it as a context, and call it with each evaluation.
 
-class Live:
-    """Show how far each arm is; use it as a context, and call it with each evaluation.
+    A line is printed for each run that ends. On a terminal bars stand below, one over all and one
+    for each run under way; elsewhere a long run has a line every now and then.
 
     Args:
         console: where to.
         plans: all that will run.
-        jobs: how many seeds and lengths run at a time.
+        weight: returns how long a run takes, in any unit; None where all evaluations take alike.
+        name: returns what a run is called; None for its strategy and seed, and its length where
+            there are several.
         clock: returns seconds, never going backwards.
     """
 
@@ -39,145 +35,127 @@ class Live:
         console: Console,
         plans: Sequence[Plan],
         *,
-        jobs: int = 1,
+        weight: Callable[[Plan], float] | None = None,
+        name: Callable[[Plan], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
-        self._clock = clock
-        self._arms = {
-            name: Advance(name, [plan for plan in plans if plan.arm == name])
-            for name in dict.fromkeys(plan.arm for plan in plans)
-        }
-        self._several = len({plan.length for plan in plans}) > 1
-        self._began = self._heard = self._printed = clock()
-        self._turns = Turns(plans, jobs, self._began)
-        self._screen = live.Live(
-            console=console, get_renderable=self._render, refresh_per_second=2, auto_refresh=False
+        self._console, self._clock = console, clock
+        self._weight = weight or (lambda plan: float(plan.evaluations))
+        several = len({plan.length for plan in plans}) > 1
+        self._name = name or (lambda plan: _usual_name(plan, with_length=several))
+        self._runs, self._ended = len(plans), 0
+        self._evaluated: Counter[Plan] = Counter()
+        self._under_way: dict[Plan, TaskID] = {}
+        self._begun = self._printed = clock()
+        self._bars = Progress(
+            TextColumn(
+                "{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
+            BarColumn(bar_width=24 if console.width >= 100 else 8),
+            TextColumn("{task.fields[news]}", table_column=Column(no_wrap=True)),
+            console=console,
+            disable=not console.is_terminal,
+            get_time=clock,
+            speed_estimate_period=math.inf,
         )
-        if console.is_terminal:
-            self._screen.auto_refresh = True
+        total = sum(self._weight(plan) for plan in plans)
+        self._all = self._bars.add_task("all", total=total, news="")
 
     def __call__(self, plan: Plan, point: Point | None) -> None:
         """Take in an evaluation, or None for a run that is recorded already."""
-        now = self._clock()
-        arm = self._arms[plan.arm]
-        arm.hear(plan, point, self._turns.hear(plan, point, now))
-        self._heard = now
-        if self._console.is_terminal:
-            self._screen.refresh()
-        elif point is None or arm.whole or now - self._printed >= QUIET:
-            self._printed = now
-            self._console.print(self._line(arm), soft_wrap=True, highlight=False)
-
-    def _line(self, arm: Advance) -> str:
-        """Say in words how far an arm is."""
-        plan, point = arm.plan, arm.point
-        assert plan is not None
-        what = f"{arm.name}, seed {plan.seed}"
-        if self._several:
-            what += f", {plan.length.words}"
+        name = self._name(plan)
         if point is None:
-            return f"{what}: recorded already, not run again"
-        parts = [
-            f"error {point.test_error:.2f} %",
-            f"rate {_percent(arm.rate)}",
-            f"cost {point.cost:.2f} epochs",
-            f"saved {_percent(arm.saved)}",
-        ]
-        if arm.whole:
-            parts += [f"{point.seconds:.1f} s", f"{point.updates:,} updates"]
+            self._ended += 1
+            self._leave_out(self._weight(plan))
+            self._print(f"{name}: recorded already, not run again")
         else:
-            parts.insert(0, f"{point.progress:.0%} done")
-        left = self._left(list(self._arms.values()))
-        if left:
-            parts.append(f"about {_time(left)} left in all")
-        return f"{what}: {', '.join(parts)}"
+            self._evaluated[plan] += 1
+            share = self._weight(plan) / plan.evaluations
+            # What an interrupted run had come to before says nothing of the pace.
+            if point.seconds > self._clock() - self._begun:
+                self._leave_out(share)
+            else:
+                self._bars.update(self._all, advance=share)
+            self._show(plan, name, point)
+        self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._words_left}")
 
-    def _render(self) -> RenderableType:
-        """Return the table, and what its columns mean."""
-        arms = list(self._arms.values())
-        console = self._console
-        names = max(map(len, (*self._arms, "strategy")))
-        # What the numbers leave, which never break.
-        room = console.width - names - (60 if self._several else 52)
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        table.add_column("strategy", no_wrap=True, overflow="ellipsis")
-        if room >= 4:
-            table.add_column("done", no_wrap=True)
-        if self._several:
-            table.add_column("budget", justify="right", no_wrap=True)
-        for title in ("seed", "error %", "rate", "cost", "saved", "left"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for arm in arms:
-            bar = ProgressBar(total=arm.evaluations, completed=arm.done, width=min(24, room))
-            cells: list[RenderableType] = [Text(arm.name), *([bar] if room >= 4 else [])]
-            table.add_row(*cells, *self._cells(arm))
-        shown: list[RenderableType] = [Text(self._summary(arms)), table]
-        if console.height > len(arms) + 6:
-            shown.append(Text(LEGEND, style="dim"))
-        return Group(*shown)
+    @property
+    def left(self) -> float | None:
+        """Seconds until all is done at the pace so far; None before anything is known."""
+        return self._bars.tasks[0].time_remaining
 
-    def _cells(self, arm: Advance) -> list[str]:
-        plan, point = arm.plan, arm.point
-        length = [] if not self._several else ["" if plan is None else plan.length.short]
-        if point is None:
-            said = "waiting" if arm.waits else "recorded"
-            return [*length, arm.seeds, said, "", "", "", _time(self._left([arm]))]
-        return [
-            *length,
-            arm.seeds,
-            f"{point.test_error:.2f}",
-            _percent(arm.rate),
-            f"{point.cost:.2f}",
-            _percent(arm.saved),
-            _time(self._left([arm])),
-        ]
+    @property
+    def _words_left(self) -> str:
+        return f", about {spell(self.left)} left" if self.left else ""
 
-    def _left(self, arms: Sequence[Advance]) -> float | None:
-        """Return in how many seconds those arms are done, while so many run at a time."""
-        left = seconds_left(arms)
-        return None if left is None else left / self._turns.beside
+    def _leave_out(self, weight: float) -> None:
+        total = self._bars.tasks[0].total or 0.0
+        self._bars.update(self._all, total=total - weight)
 
-    def _summary(self, arms: Sequence[Advance]) -> str:
-        now = self._clock()
-        done, total = (
-            sum(counts)
-            for counts in zip(*((arm.done, arm.evaluations) for arm in arms), strict=True)
-        )
-        if done >= total:
-            return f"all done in {_time(now - self._began)}"
-        words = f"{done / total:.0%} of all done, {_time(now - self._began)} gone"
-        left = self._left(arms)
-        if left is None:
-            return words
-        return f"{words}, about {_time(max(0.0, left - (now - self._heard)))} left"
+    def _show(self, plan: Plan, name: str, point: Point) -> None:
+        words = _describe(plan, point)
+        if self._evaluated[plan] == plan.evaluations:
+            self._ended += 1
+            if plan in self._under_way:
+                self._bars.remove_task(self._under_way.pop(plan))
+            took = f"{seconds_of(plan, point)}, {point.updates:,} updates"
+            self._print(f"{name}: {words}, {took}{self._words_left}")
+            return
+        if plan not in self._under_way:
+            self._under_way[plan] = self._bars.add_task(name, total=plan.evaluations, news="")
+        news = f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
+        self._bars.update(self._under_way[plan], completed=self._evaluated[plan], news=news)
+        if not self._console.is_terminal and self._clock() - self._printed >= QUIET:
+            self._print(f"{name}: {point.progress:.0%} done, {words}{self._words_left}")
 
-    def __enter__(self) -> "Live":
-        if self._console.is_terminal:
-            self._screen.start()
+    def _print(self, line: str) -> None:
+        self._printed = self._clock()
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+    def __enter__(self) -> "RunProgress":
+        self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._console.is_terminal:
-            self._screen.stop()
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+
+def seconds_of(plan: Plan, point: Point) -> str:
+    """Return a run's seconds in words: of CPU time on a CPU, whose cores do other work as well."""
+    if plan.device == "cpu":
+        return f"{point.cpu_seconds:.1f} CPU s"
+    return f"{point.seconds:.1f} s"
+
+
+def spell(seconds: float | None) -> str:
+    """Return a duration in words: `2 h 05 min`, `14 min`, `40 s`; `unknown` for None."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _usual_name(plan: Plan, *, with_length: bool) -> str:
+    return f"{plan.arm}, seed {plan.seed}" + (f", {plan.length.words}" if with_length else "")
+
+
+def _describe(plan: Plan, point: Point) -> str:
+    """Return the error and the cost of a run so far, and what it saves."""
+    rate = point.trained / point.candidates if point.candidates else None
+    # Held against training on every example for as many epochs; a run of a given cost has no such
+    # number, and is held against training on the candidates that came up.
+    in_epochs = plan.length.unit == "epochs"
+    full = point.progress * plan.length.value if in_epochs else point.epoch
+    saved = 1.0 - point.cost / full if full else None
+    return (
+        f"error {point.test_error:.2f} %, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "
+        f"saved {_percent(saved)}"
+    )
 
 
 def _percent(share: float | None) -> str:
-    """Return a share in per cent; a dash where there is none."""
     if share is None or not math.isfinite(share):
         return "–"
     return f"{100 * share:.0f} %".replace("-0 %", "0 %").replace("-", "−")
-
-
-def _time(seconds: float | None) -> str:
-    """Return minutes and seconds, with hours where there are any; a dash where unknown."""
-    if seconds is None:
-        return "–"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,22 +1,27 @@
-"""Tasks one after the other, or several at a time in processes of their own."""
+"""Jobs one after the other, or several at a time in processes of their own."""
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from multiprocessing.queues import SimpleQueue
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import selective_backprop as sb
 from selective_backprop.lab.training.threads import limit_threads
 
 PATIENCE = 30.0  # seconds that a process has for its last checkpoint
+_LOOKING = 0.1  # seconds between two looks at what the processes tell
 
 
 @runtime_checkable
-class Task(Protocol):
+class Job(Protocol):
     """Work that leaves files behind, and can be sent to another process."""
 
     @property
@@ -27,117 +32,119 @@ class Task(Protocol):
         """Do it, or the rest of it, and tell after each step what came of it."""
 
 
-_T = TypeVar("_T", bound=Task)
+_J = TypeVar("_J", bound=Job)
 
 
-def carry_out(
-    tasks: Sequence[_T], *, jobs: int, threads: int, watch: Callable[[_T, Any], None]
+def run_jobs(
+    work: Sequence[_J], *, jobs: int, threads: int, watch: Callable[[_J, Any], None]
 ) -> None:
-    """Carry tasks out.
+    """Carry jobs out.
 
     Whatever stops this, at any moment, costs at most what those that were under way have done since
     their last checkpoints: what is done stays done.
 
     Args:
-        tasks: in the order in which to begin them.
+        work: in the order in which to begin it.
         jobs: how many at a time; from 2, each in a process of its own.
         threads: CPU threads of each.
-        watch: told of each step of a task, and of None when it is done.
+        watch: told of each step of a job, and of None when it is done.
 
     Raises:
-        SelectiveBackpropError: what a task raised.
+        SelectiveBackpropError: what a job raised, or a process that was killed.
     """
-    if jobs == 1 or len(tasks) == 1:
-        for task in tasks:
-            task.carry_out(lambda news, task=task: watch(task, news))
-            watch(task, None)
+    if jobs == 1 or len(work) < 2:
+        for job in work:
+            job.carry_out(lambda news, job=job: watch(job, news))
+            watch(job, None)
         return
-    with _crew(min(jobs, len(tasks)), threads) as workers:
-        _deal(list(tasks), workers, watch)
+    with _pool(min(jobs, len(work)), threads) as (pool, heard):
+        numbers: dict[Future[None], int] = {
+            pool.submit(_carry_out, number, job): number for number, job in enumerate(work)
+        }
+        waiting, begun = set(numbers), set[int]()
+        while waiting:
+            done, waiting = wait(waiting, _LOOKING, FIRST_COMPLETED)
+            while not heard.empty():  # all that those that are done have told is in it
+                number, told, news = heard.get()
+                begun.add(number)
+                if told:
+                    watch(work[number], news)
+            for future in sorted(done, key=numbers.__getitem__):
+                if isinstance(future.exception(), BrokenProcessPool):
+                    ended = begun - {numbers[each] for each in numbers if _succeeded(each)}
+                    names = "; ".join(work[number].words for number in sorted(ended))
+                    raise sb.RecordError(
+                        f"a process was killed while these ran: {names}. What is finished is "
+                        "kept: run the same again, with fewer --jobs if memory ran out."
+                    )
+                future.result()
+                watch(work[numbers[future]], None)
 
 
-class _Worker(Generic[_T]):
-    """A process that carries out one task after the other."""
-
-    def __init__(self, process: BaseProcess, line: Connection) -> None:
-        self.process = process
-        self.line = line
-        self.task: _T | None = None
-
-    def begin(self, task: _T | None) -> None:
-        self.task = task
-        self.line.send(task)
-
-    def hear(self) -> tuple[str, object]:
-        try:
-            return self.line.recv()
-        except EOFError:
-            self.process.join()
-            words = self.task.words if self.task else "work"
-            raise sb.RecordError(
-                f"the process for {words} ended with status {self.process.exitcode}. What is "
-                "finished is kept: run the same again, with fewer --jobs if memory ran out."
-            ) from None
+def _succeeded(future: Future[None]) -> bool:
+    return future.done() and future.exception() is None
 
 
 @contextmanager
-def _crew(count: int, threads: int) -> Generator[list[_Worker]]:
+def _pool(count: int, threads: int) -> Generator[tuple[ProcessPoolExecutor, "SimpleQueue[Any]"]]:
+    """Start processes; end them with what they have begun kept, whatever happens in the body."""
     # Forking a process whose libraries have started threads may hang.
     context = multiprocessing.get_context("spawn")
-    workers: list[_Worker] = []
+    heard, leaving = context.SimpleQueue(), context.Event()
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, context, _begin, (threads, heard, leaving))
     try:
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, threads), daemon=True)
-            process.start()
-            theirs.close()
-            workers.append(_Worker(process, ours))
-        yield workers
+        yield pool, heard
+    except BaseException:
+        leaving.set()
+        processes = set(multiprocessing.active_children()) - others
+        for process in processes:
+            process.terminate()
+        latest = time.monotonic() + PATIENCE
+        for process in processes:
+            process.join(max(0.0, latest - time.monotonic()))
+            process.kill()
+        raise
     finally:
-        # Each writes a checkpoint of what it has begun; what that takes too long for goes on from
-        # the checkpoint before.
-        for worker in workers:
-            worker.process.terminate()
-            worker.line.close()  # ends what ignores SIGTERM, once it has something to tell
-        for worker in workers:
-            worker.process.join(PATIENCE)
-            worker.process.kill()
-            worker.process.join()
+        pool.shutdown(cancel_futures=True)
+        heard.close()
 
 
-def _deal(waiting: list[_T], workers: list[_Worker[_T]], watch: Callable[[_T, Any], None]) -> None:
-    for worker in workers:
-        worker.begin(waiting.pop(0))
-    busy = {worker.line: worker for worker in workers}
-    while busy:
-        for line in wait(list(busy)):
-            assert isinstance(line, Connection)
-            worker = busy[line]
-            kind, what = worker.hear()
-            if isinstance(what, BaseException):
-                raise what
-            assert worker.task is not None
-            watch(worker.task, None if kind == "done" else what)
-            if kind == "done":
-                worker.begin(waiting.pop(0) if waiting else None)
-                if worker.task is None:
-                    del busy[line]
+# Of a process of the pool.
+_heard: "SimpleQueue[Any]"
+_leaving: Any
 
 
-def _work(line: Connection, threads: int) -> None:
+def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
+    """Prepare a process of the pool for its jobs."""
+    global _heard, _leaving
+    _heard, _leaving = heard, leaving
     # Ctrl-C reaches the whole group; the parent decides, and ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_threads(threads)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _carry_out(number: int, job: Job) -> None:
+    def tell(news: Any) -> None:
+        if _leaving.is_set():  # also where SIGTERM is ignored
+            raise SystemExit(128 + signal.SIGTERM)
+        _heard.put((number, True, news))
+
+    _heard.put((number, False, None))
     try:
-        while (task := line.recv()) is not None:
-            try:
-                task.carry_out(lambda news: line.send(("step", news)))
-            except sb.SelectiveBackpropError as error:
-                line.send(("failed", error))
-            except Exception as error:  # whatever a model of the user's raises
-                told = "".join(traceback.format_exception(error))
-                line.send(("failed", sb.RecordError(f"{task.words}: {told}")))
-            else:
-                line.send(("done", None))
-    except (EOFError, OSError):
-        return  # the parent is gone
+        job.carry_out(tell)
+    except SystemExit as leaving:
+        os._exit(int(leaving.code or 0))  # or the process would begin with the next job
+    except sb.SelectiveBackpropError:
+        raise
+    except Exception as error:  # whatever a model of the user's raises
+        told = "".join(traceback.format_exception(error))
+        raise sb.RecordError(f"{job.words}: {told}") from None

@@ -1,0 +1,123 @@
+"""What papers claim of strategies, judged by records: who learns sooner, and who ends where."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.statistics import (
+    AXIS_WORDS,
+    Axis,
+    Estimate,
+    common_span,
+    estimate,
+    final_error,
+    mean_error,
+    time_to,
+)
+from selective_backprop.lab.analysis.verdict import (
+    Finding,
+    Verdict,
+    above_zero,
+    below_zero,
+    in_words,
+    is_above,
+    is_below,
+)
+from selective_backprop.lab.records.schema import Point, Run
+
+SAME = 0.1  # a final error at most this much higher, as a share, is called comparable
+
+
+def learns_sooner(claim: str, arm: Arm, other: Arm, axis: Axis) -> Finding:
+    """Judge the claim that an arm's error lies below another's along an axis.
+
+    What is compared is the area under the curves, over the part of the axis that both cover.
+    """
+
+    def difference(one: Run, two: Run) -> float:
+        start, end = common_span([one, two], axis)
+        return mean_error(one, start, end, axis=axis) - mean_error(two, start, end, axis=axis)
+
+    unit = f"points of mean error over the same {AXIS_WORDS[axis]}"
+    return below_zero(claim, paired(arm, other, difference), unit)
+
+
+def ends_higher(claim: str, arm: Arm, other: Arm) -> Finding:
+    """Judge the claim that an arm ends at a higher error than another."""
+    return above_zero(claim, _final_difference(arm, other), "points of final error")
+
+
+def ends_comparably(claim: str, arm: Arm, other: Arm) -> Finding:
+    """Judge the claim that an arm ends at about another's error: at most a tenth above it."""
+    found = _final_difference(arm, other)
+    allowed = SAME * final(other).mean
+    words = f"{in_words(found, 'points of final error')}; comparable is up to {allowed:+.2f}"
+    return Finding(claim, is_below(found, allowed), words)
+
+
+def reaches_sooner(claim: str, arm: Arm, other: Arm, target: float, axis: Axis) -> Finding:
+    """Judge the claim that an arm reaches an error, in percent, before another does."""
+    theirs = {run.header.seed: time_to(run, target, axis) for run in other.runs}
+    times = {run.header.seed: time_to(run, target, axis) for run in arm.runs}
+    both = [(times[seed], theirs[seed]) for seed in times if theirs.get(seed) is not None]
+    never = sum(mine is None for mine, _ in both)
+    if never:
+        words = f"never reached {target:.2f} % with {never} of {len(both)} seeds"
+        all_of_several = never == len(both) > 1
+        return Finding(claim, Verdict.FAILS if all_of_several else Verdict.OPEN, words)
+    ratios = [math.log(reference / mine) for mine, reference in both if mine and reference]
+    found = estimate(ratios)
+    middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
+    words = f"{middle:.2f}× as fast in {AXIS_WORDS[axis]} to {target:.2f} %"
+    if not math.isnan(found.half_width):
+        words += f" ({low:.2f} to {high:.2f})"
+    return Finding(claim, is_above(found), words if ratios else "nothing to measure")
+
+
+def paired(arm: Arm, other: Arm, difference: Callable[[Run, Run], float]) -> Estimate:
+    """Return the mean over shared seeds of a difference between two arms' runs."""
+    theirs = {run.header.seed: run for run in other.runs}
+    values = [
+        difference(run, theirs[run.header.seed]) for run in arm.runs if run.header.seed in theirs
+    ]
+    return estimate([value for value in values if math.isfinite(value)])
+
+
+def mean_of(arm: Arm, value: Callable[[Run], float]) -> Estimate:
+    """Return the mean over seeds of what is measured of a run."""
+    return estimate([value(run) for run in arm.runs])
+
+
+def final(arm: Arm) -> Estimate:
+    """Return the final error."""
+    return mean_of(arm, final_error)
+
+
+def _final_difference(arm: Arm, other: Arm) -> Estimate:
+    return paired(arm, other, lambda one, two: final_error(one) - final_error(two))
+
+
+def clock(runs: Sequence[Run]) -> Axis:
+    """Return the axis that stands for the papers' seconds.
+
+    Runs on a CPU share its cores with whatever else the machine does, and wall seconds tell that
+    too; a process's own CPU time hardly does. Runs on a GPU are timed by the wall.
+    """
+    on_cpu = any(run.header.device == "cpu" for run in runs)
+    return "cpu_seconds" if on_cpu else "seconds"
+
+
+def timed(axes: Sequence[Axis], runs: Sequence[Run]) -> tuple[Axis, ...]:
+    """Return axes with the runs' own clock in the place of wall seconds."""
+    return tuple(clock(runs) if axis == "seconds" else axis for axis in axes)
+
+
+def seconds_of_phases(run: Run, point: Point) -> dict[str, float]:
+    """Return the seconds of each phase up to an evaluation, on the run's clock.
+
+    Phases are metered in wall seconds; CPU seconds are split in their proportion.
+    """
+    share = 1.0
+    if clock([run]) == "cpu_seconds" and point.seconds:
+        share = point.cpu_seconds / point.seconds
+    return {phase: share * seconds for phase, seconds in point.phases.items()}

@@ -1,0 +1,139 @@
+"""The figures and tables of the paper and its poster: what each says, what it needs and shows."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
+from reproductions.jiang2019 import curves, inside, pareto, times
+from reproductions.jiang2019.curves import TIME
+from reproductions.probes import GradientAgreement, LossBands, LossQuantiles, LossRanks
+from reproductions.strategies import entry, everyone, probed, variants
+from reproductions.table import percent
+from reproductions.timing import StepTiming
+from selective_backprop.lab.training.callbacks import Probe
+
+NOISE = (0.01, 0.1, 0.2)
+STALENESS = (2, 3, 5)
+SELECTIVITIES = (1 / 4, 1 / 3, 1 / 2)
+Lineup = Callable[[Setting], Iterable[Entry]]
+Panels = Callable[[Scale], Sequence[PanelSpec]]
+
+
+def _on(settings: Callable[[Scale], Sequence[Setting]], lineup: Lineup, title: str = "") -> Panels:
+    """Return panels of some settings, each with a lineup; `title` may name parts of a setting."""
+
+    def panels(scale: Scale) -> list[PanelSpec]:
+        return [
+            PanelSpec(title.format(each) or each.title, each, tuple(lineup(each)))
+            for each in settings(scale)
+        ]
+
+    return panels
+
+
+def _main(scale: Scale) -> Sequence[Setting]:
+    return scale.main
+
+
+def _noisy(scale: Scale) -> Sequence[Setting]:
+    return (scale.noisy,)
+
+
+def _of(*keys: str, probe: Probe | None = None) -> Lineup:
+    """Return a lineup of strategies, looked into by a probe where there is one."""
+
+    def lineup(setting: Setting) -> list[Entry]:
+        entries = [entry(key, setting) for key in keys]
+        return [probed(each, probe) for each in entries] if probe else entries
+
+    return lineup
+
+
+def _staleness(setting: Setting) -> Iterable[Entry]:
+    older = [(f"n = {n}", entry("stale", setting, stale=n)) for n in STALENESS]
+    return variants([("n = 1 (SB)", entry("sb", setting)), *older])
+
+
+def _flipped(scale: Scale) -> Sequence[PanelSpec]:
+    setting = scale.noisy
+    return [
+        PanelSpec(
+            f"{setting.title}, {percent(noise)} of the labels flipped",
+            setting,
+            tuple(entry(key, setting, noise=noise) for key in ("traditional", "random", "sb")),
+        )
+        for noise in NOISE
+    ]
+
+
+def _selectivities(setting: Setting) -> Iterable[Entry]:
+    found = [(f"SB {percent(rate)}", entry("sb", setting, rate=rate)) for rate in SELECTIVITIES]
+    return entry("traditional", setting), *variants(found)
+
+
+def _swept(scale: Scale) -> Sequence[PanelSpec]:
+    def sweep(setting: Setting) -> Iterable[Entry]:
+        found: list[tuple[str, Entry]] = []
+        for pace, recipe in (("first", setting.recipe), ("accelerated", setting.accelerated)):
+            found.append((f"traditional {pace}", entry("traditional", setting, recipe=recipe)))
+            for rate in scale.sweep:
+                for key in _OTHERS:
+                    name = f"{key} {percent(rate)} {pace}"
+                    found.append((name, entry(key, setting, rate=rate, recipe=recipe)))
+        return variants(found)
+
+    return _on(lambda scale: scale.swept, sweep)(scale)
+
+
+def _accelerated(setting: Setting) -> Iterable[Entry]:
+    recipe = setting.accelerated
+    return [entry(key, setting, recipe=recipe) for key in ("traditional", *_OTHERS)]
+
+
+_OTHERS = ("sb", "stale", "kath18")
+_THREE = ("traditional", "sb", "stale")
+_EVERYONE = _on(_main, everyone)
+_QUANTILES = _on(_noisy, _of("sb", probe=LossQuantiles()))
+_BANDS = _on(_main, _of("traditional", "sb", probe=LossBands()))
+FIGURES = figures_of(
+    Path(__file__).with_name("reported.toml"),
+    {
+        "fig-1": (times.present_until(1.2), _on(lambda scale: (scale.redundant,), _of(*_THREE))),
+        "fig-2": (inside.present_easiest, _on(_main, _of("traditional", probe=LossRanks()))),
+        "fig-3": (inside.present_losses, _QUANTILES),
+        "fig-4": (inside.present_odds_by_loss, _QUANTILES),
+        "fig-5": (inside.present_gradients, _on(_noisy, _of("sb", probe=GradientAgreement()))),
+        "fig-6": (curves.presenter(("updates",), curves.sooner(("updates",), *_OTHERS)), _EVERYONE),
+        "fig-7": (curves.presenter(TIME, curves.by_time), _EVERYONE),
+        "table-1": (times.present_speedups, _EVERYONE),
+        "fig-8": (inside.present_confidence, _BANDS),
+        "fig-9": (inside.present_accuracy, _BANDS),
+        "fig-10": (times.present_until(1.4), _on(_main, _of(*_THREE))),
+        "fig-11": (curves.presenter(("forwards",), curves.little_lost), _on(_main, _staleness)),
+        "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
+        "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _on(_main, _selectivities)),
+        "fig-14": (pareto.present, _swept),
+        "fig-15": (inside.present_odds, _on(_noisy, _of("traditional", "sb", probe=LossRanks()))),
+        "fig-16": (
+            curves.presenter(TIME, curves.sooner(TIME, "sb")),
+            _on(
+                lambda scale: scale.nets,
+                _of("traditional", "sb"),
+                "{0.recipe.model}, {0.paper_data}",
+            ),
+        ),
+        "fig-17": (
+            curves.presenter(TIME, curves.sooner(TIME, *_OTHERS)),
+            _on(_main, _accelerated, "{0.title}, accelerated schedule"),
+        ),
+        "fig-18": (
+            times.present_steps,
+            lambda scale: (),
+            lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+        ),
+        "poster": (
+            curves.present_poster,
+            _on(lambda scale: scale.poster, _of("traditional", "random", "sb")),
+        ),
+    },
+)

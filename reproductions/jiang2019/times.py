@@ -1,0 +1,304 @@
+"""Figures 1, 10 and 18 and table 1: where time goes, and how soon an error is reached."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from reproductions.claims import clock, final, paired, reaches_sooner, seconds_of_phases, timed
+from reproductions.drawing import AXIS_LABELS, caption, sheet
+from reproductions.figures import Found, PanelData, Presentation, presented
+from reproductions.table import Table, percent
+from reproductions.timing import PHASES, ROUNDS, StepTimes
+from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.statistics import (
+    AXIS_WORDS,
+    FACTORS,
+    Axis,
+    Estimate,
+    speedups,
+    time_to,
+)
+from selective_backprop.lab.analysis.tables import duration, with_interval
+from selective_backprop.lab.analysis.verdict import (
+    Finding,
+    Verdict,
+    below_zero,
+    is_above,
+    opposite,
+)
+from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.report.panels import INK, entitle
+from selective_backprop.lab.report.styles import PHASE_COLOURS
+
+# What the paper's bars are made of, from the phases that are metered; the first gives the colour.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "selection passes": ("score", "select"),
+    "forward, training": ("forward",),
+    "backward": ("backward",),
+    "other": ("other", "load", "step", "prepare"),
+}
+# Of table 1, to 1.1, 1.2 and 1.4 times the final error of Traditional; None: not reached.
+REPORTED: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
+    "CIFAR-10": {"sb": (1.4, 1.2, 1.5), "stale": (None, 1.5, 2.0), "kath18": (1.4, 1.1, 1.3)},
+    "CIFAR-100": {"sb": (1.2, 1.2, 1.2), "stale": (1.5, 1.0, 1.6), "kath18": (1.1, 0.8, 0.8)},
+    "SVHN": {"sb": (3.4, 3.4, 3.5), "stale": (4.3, 4.9, 5.0), "kath18": (1.9, 2.8, 3.4)},
+}
+_KEYS = ("traditional", "sb", "stale")
+_STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
+_ROOM = 3.4  # inches for a line of a legend
+
+
+# Figures 1 and 10
+
+
+def present_until(factor: float) -> Callable[[Found], Presentation]:
+    """Return what takes apart the time to a multiple of Traditional's final error."""
+
+    def present(found: Found) -> Presentation:
+        on_wall = clock(found.runs) == "seconds"
+        words = "Mean over the seeds that reached the target."
+        if not on_wall:
+            words += " CPU seconds are split as the wall seconds of the phases are."
+        cells = [partial(_draw_bars, shown=shown, factor=factor) for shown in found.panels]
+        return presented(
+            found,
+            sheet([cells], f"{words} {caption(found, timed=on_wall)}", height=2.1),
+            partial(bars_table, factor=factor),
+            partial(judge_bars, factor=factor),
+        )
+
+    return present
+
+
+def target_of(shown: PanelData, factor: float) -> float | None:
+    """Return a multiple of Traditional's final error, in percent; None if guessing reaches it."""
+    base = shown.find("traditional")
+    if base is None:
+        return None
+    target = factor * final(base).mean
+    return target if target < shown.panel.setting.guessing else None
+
+
+def parts_at(run: Run, target: float) -> dict[str, float] | None:
+    """Return the seconds of each part until an error was first seen; None if it never was."""
+    for point in run.points:
+        if point.test_error <= target:
+            spent = seconds_of_phases(run, point)
+            return {
+                part: sum(spent.get(phase, 0.0) for phase in phases)
+                for part, phases in PARTS.items()
+            }
+    return None
+
+
+def _bars(shown: PanelData, factor: float) -> Iterator[tuple[str, Arm, list[dict[str, float]]]]:
+    """Yield name and arm of each bar, and its parts for each seed that reached the target."""
+    target = target_of(shown, factor)
+    for entry, arm in shown.pairs:
+        if entry.key in _KEYS:
+            each = [None if target is None else parts_at(run, target) for run in arm.runs]
+            yield entry.label, arm, [parts for parts in each if parts is not None]
+
+
+def _until(shown: PanelData, factor: float, target: float | None, words: str) -> str:
+    """Return a panel's title with its target, or why there is none."""
+    if target is not None:
+        return f"{shown.title}{words.format(target)}"
+    if shown.find("traditional") is None:
+        return f"{shown.title}: Traditional is not on record"
+    return f"{shown.title}: guessing reaches {factor:g} × Traditional's error"
+
+
+def _draw_bars(panel: Axes, shown: PanelData, factor: float) -> None:
+    target, bars = target_of(shown, factor), list(_bars(shown, factor))
+    for row, (_, arm, reached) in enumerate(bars if target is not None else []):
+        left = 0.0
+        for part, phases in PARTS.items():
+            width = fmean(parts[part] for parts in reached) if reached else 0.0
+            look: dict[str, Any] = {
+                "color": PHASE_COLOURS[phases[0]],
+                "label": None if row else part,
+            }
+            panel.barh(row, width, left=left, height=0.62, **look)
+            left += width
+        partly = f" ({len(reached)} of {len(arm.runs)})" if len(reached) < len(arm.runs) else ""
+        text = f" {duration(left)} s{partly}" if reached else " not reached"
+        panel.text(left, row, text, va="center", fontsize=8, color=INK)
+    panel.set_yticks(range(len(bars)), [label for label, *_ in bars])
+    panel.tick_params(axis="y", length=0)
+    panel.set_ylim(len(bars) - 0.4, -0.6)
+    panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
+    panel.set_xlabel(AXIS_LABELS[clock([run for _, arm, _ in bars for run in arm.runs])])
+    if target is None:
+        panel.set_xticks([])
+    title = _until(shown, factor, target, f" until {{:.2f}} % ({factor:g} × Traditional's)")
+    entitle(panel, title, [] if target is None else list(PARTS), room=_ROOM)
+
+
+def bars_table(shown: PanelData, factor: float) -> Table:
+    """Return the seconds of each part."""
+    rows = []
+    for label, arm, reached in _bars(shown, factor):
+        columns = [[parts[part] for parts in reached] for part in PARTS]
+        columns.append([sum(parts.values()) for parts in reached])
+        cells = [duration(fmean(column)) if reached else "–" for column in columns]
+        rows.append((label, *cells, f"{len(reached)} of {len(arm.runs)}"))
+    title = _until(shown, factor, target_of(shown, factor), ", to {:.2f} %")
+    head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds there")
+    return Table(title, head, tuple(rows))
+
+
+def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
+    """Judge who gets there sooner, and whether by less time in the passes that it saves."""
+    target = target_of(shown, factor)
+    base, ours, stale = (shown.find(key) for key in _KEYS)
+    if target is None or base is None or ours is None:
+        return
+
+    def saved(arm: Arm, other: Arm, part: str) -> Estimate:
+        def difference(one: Run, two: Run) -> float:
+            mine, theirs = parts_at(one, target), parts_at(two, target)
+            if mine is None or theirs is None:
+                return float("nan")
+            return mine[part] - theirs[part]
+
+        return paired(arm, other, difference)
+
+    title = shown.title
+    for arm, other in ((ours, base), (stale, ours)):
+        if arm is not None:
+            claim = f"{title}: {arm.label} gets there sooner than {other.label}"
+            yield reaches_sooner(claim, arm, other, target, clock(other.runs))
+    claim = f"{title}: SB spends less time in backward passes than Traditional"
+    yield below_zero(claim, saved(ours, base, "backward"), "s of backward passes")
+    if stale is not None:
+        claim = f"{title}: Stale-SB spends less time in selection passes than SB"
+        yield below_zero(claim, saved(stale, ours, "selection passes"), "s of selection")
+
+
+# Table 1
+
+
+def present_speedups(found: Found) -> Presentation:
+    """Make the table, in seconds as the paper's and in cost, with the paper's beside."""
+    axes = timed(("seconds", "cost"), found.runs)
+    tables = [speedup_table(shown, axis) for shown in found.panels for axis in axes]
+    return Presentation(None, tables, presented(found, judge=judge_speedups).findings)
+
+
+def speedup_table(shown: PanelData, axis: Axis) -> Table:
+    """Return how much sooner each strategy reaches multiples of Traditional's final error."""
+    base, guessing = shown.find("traditional"), shown.panel.setting.guessing
+    reported = REPORTED.get(shown.panel.setting.paper_data, {})
+    rows = []
+    for entry, arm in shown.pairs:
+        found = speedups(arm, base, axis=axis) if base else ()
+        measured = [each.text if each.target < guessing else "guessing does" for each in found]
+        theirs = [_said(factor) for factor in reported.get(entry.key, ())] or [""] * len(FACTORS)
+        cells = (*(measured or ["–"] * len(FACTORS)), *theirs)
+        rows.append((entry.label, with_interval(final(arm)), *cells))
+    factors = [f"{factor:g}×" for factor in FACTORS]
+    head = ("strategy", "final error %", *factors, *(f"paper {name}" for name in factors))
+    return Table(f"{shown.title}: speed-up in {AXIS_WORDS[axis]}", head, tuple(rows))
+
+
+def _said(factor: float | None) -> str:
+    return "not reached" if factor is None else f"{factor:.1f}×"
+
+
+def judge_speedups(shown: PanelData) -> Iterator[Finding]:
+    """Judge the direction of each speed-up that the paper reports."""
+    base, setting = shown.find("traditional"), shown.panel.setting
+    if base is None:
+        return
+    for key, factors in REPORTED.get(setting.paper_data, {}).items():
+        arm = shown.find(key)
+        if arm is None:
+            continue
+        for factor, said in zip(FACTORS, factors, strict=True):
+            where, target = f"{shown.title}: {arm.label} to {factor:g}×", factor * final(base).mean
+            if target < setting.guessing:
+                yield judge_speedup(where, arm, base, target, said)
+            else:
+                claim = f"{where} is {'not reached' if said is None else f'{said:.1f}× as fast'}"
+                yield Finding(claim, Verdict.OPEN, f"guessing reaches {target:.2f} %")
+
+
+def judge_speedup(where: str, arm: Arm, base: Arm, target: float, said: float | None) -> Finding:
+    """Judge one reported speed-up; None says that the target was not reached."""
+    if said is None:
+        seeds, reached = len(arm.runs), sum(time_to(run, target) is not None for run in arm.runs)
+        verdict = Verdict.OPEN
+        if seeds > 1 and reached in (0, seeds):
+            verdict = Verdict.FAILS if reached else Verdict.HOLDS
+        words = f"{reached} of {seeds} seeds reached {target:.2f} %"
+        return Finding(f"{where} is not reached", verdict, words)
+    found = reaches_sooner(
+        f"{where} is faster ({_said(said)})", arm, base, target, clock(base.runs)
+    )
+    if said > 1.0:
+        return found
+    claim = f"{where} is no faster ({_said(said)})"
+    return Finding(claim, opposite(found.verdict), found.measured)
+
+
+# Figure 18
+
+
+def present_steps(found: Found) -> Presentation:
+    """Draw the shares of forward, backward and the optimiser, a bar for each net."""
+    times = found.timings
+    data = ", ".join(sorted({str(each.config["data"]) for each in times}))
+    words = (
+        f"Training steps alone on {data}, batch {times[0].config['batch_size']}, median of "
+        f"{ROUNDS} rounds. {caption(found)}"
+    )
+    cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
+    drawing = sheet([cells], words, height=0.9 + 0.36 * len(times))
+    rows = tuple(
+        (
+            str(each.config["model"]),
+            *(f"{each.phases[phase]:.1f}" for phase in PHASES),
+            f"{each.backward.median:.2f}",
+            f"{each.backward.low:.2f} to {each.backward.high:.2f}",
+        )
+        for each in times
+    )
+    phases = [f"{name}, ms" for name in _STEP.values()]
+    head = ("net", *phases, "backward / forward", "95 % interval")
+    table = Table("Milliseconds per 1,000 images", head, rows)
+    return Presentation(drawing, [table], [_judge_step(each) for each in times])
+
+
+def _draw_steps(panel: Axes, times: tuple[StepTimes, ...], *, relative: bool) -> None:
+    names = [str(each.config["model"]) for each in times]
+    wholes = [sum(each.phases.values()) if relative else 100.0 for each in times]
+    left = [0.0] * len(names)
+    for phase in PHASES:
+        widths = [
+            each.phases[phase] * (100 / whole) for each, whole in zip(times, wholes, strict=True)
+        ]
+        look: dict[str, Any] = {"color": PHASE_COLOURS[phase], "label": _STEP[phase]}
+        panel.barh(names, widths, left=left, height=0.62, **look)
+        for row, (start, width) in enumerate(zip(left, widths, strict=True)):
+            if relative and width > 6:
+                colour = INK if phase == "forward" else "white"
+                place, text = start + width / 2, percent(width / 100)
+                panel.text(place, row, text, ha="center", va="center", fontsize=8, color=colour)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    panel.tick_params(axis="y", length=0)
+    panel.invert_yaxis()
+    panel.set_xlabel("% of a training step" if relative else "milliseconds per 1,000 images")
+    title = "Share of a step" if relative else "Time of a step"
+    entitle(panel, title, list(_STEP.values()), room=_ROOM)
+
+
+def _judge_step(times: StepTimes) -> Finding:
+    found = times.backward
+    middle = Estimate((found.low + found.high) / 2, (found.high - found.low) / 2, ROUNDS)
+    claim = f"{times.config['model']}: a backward pass takes longer than a forward pass"
+    words = f"{found.median:.2f} × ({found.low:.2f} to {found.high:.2f})"
+    return Finding(claim, is_above(middle, 1.0), words)

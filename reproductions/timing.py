@@ -1,0 +1,112 @@
+"""What a training step consists of, timed alone: forward, backward and the optimiser."""
+
+import hashlib
+import json
+import re
+import statistics
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import selective_backprop as sb
+from selective_backprop.guide._rounds import Median, summarise, take_rounds
+from selective_backprop.lab.bench.cases import gather
+from selective_backprop.lab.bench.workload import make_workload
+from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import utc_now
+
+ROUNDS = 15
+PHASES = ("forward", "backward", "step")
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of a step, as recorded."""
+
+    config: Mapping[str, Any]
+    phases: Mapping[str, float]  # milliseconds per 1,000 examples
+    backward: Median  # of backward to forward passes, with its interval over rounds
+    code_version: str
+    hardware: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """A net whose training steps are to be timed on a data set."""
+
+    recipe: Recipe
+    device: str = "cpu"
+
+    def config(self) -> dict[str, Any]:
+        """Return what decides the numbers, besides the machine."""
+        return {
+            "data": self.recipe.data,
+            "model": self.recipe.model,
+            "batch_size": self.recipe.batch_size,
+            "device": self.device,
+            "threads": torch.get_num_threads(),
+        }
+
+    def file(self, folder: Path) -> Path:
+        """Return where the times are recorded."""
+        identity = json.dumps(self.config(), sort_keys=True).encode()
+        key = hashlib.sha256(identity).hexdigest()[:8]
+        model = re.sub(r"[^A-Za-z0-9._-]+", "_", self.recipe.model)[:60]
+        return folder / f"step-{model}-{key}.json"
+
+    def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
+        """Time steps in rounds, and record the medians."""
+        workload = make_workload(
+            self.recipe, rate=1 / 3, device=torch.device(self.device), root=root
+        )
+        step = {"step alone": gather(workload, ()).arms["step alone"]}
+        rounds = [found["step alone"]["step alone"] for found in islice(take_rounds(step), ROUNDS)]
+        rows = rounds[0].steps * self.recipe.batch_size
+        medians = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}
+        ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
+        record = {
+            "kind": "step",
+            "schema": _SCHEMA,
+            "config": self.config(),
+            "command": command,
+            "written": utc_now(),
+            "code_version": code_version(),
+            "versions": versions(),
+            "hardware": hardware(),
+            "phases": {name: 1e6 / rows * seconds for name, seconds in medians.items()},
+            "backward": asdict(summarise(ratios)),
+        }
+        path = self.file(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
+def read_step_times(path: Path) -> StepTimes:
+    """Read a record of `StepTiming`.
+
+    Raises:
+        RecordError: if it cannot be read, or is no such record.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if (found["kind"], found["schema"]) != ("step", _SCHEMA):
+            raise ValueError(f"a {found['kind']} of schema {found['schema']}")
+        return StepTimes(
+            config=found["config"],
+            phases={name: float(found["phases"][name]) for name in PHASES},
+            backward=Median(**found["backward"]),
+            code_version=found["code_version"],
+            hardware=found["hardware"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise sb.RecordError(
+            f"{path}: no times of a training step ({error}). Move that file away to time it anew."
+        ) from error

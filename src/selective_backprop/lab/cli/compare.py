@@ -1,0 +1,65 @@
+"""The command `compare`: train one recipe with several strategies, and show how they did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop.lab.analysis.loading import with_histories
+from selective_backprop.lab.cli.command_line import console
+from selective_backprop.lab.cli.options import Seeds, TrainingOptions
+from selective_backprop.lab.cli.train import train_all
+from selective_backprop.lab.cli.write import show_all
+from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS, parse_arms
+
+
+def compare(
+    training: TrainingOptions,
+    strategies: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help=f"Strategies to compare, separated by commas: {', '.join(ARMS)}; or all.",
+        ),
+    ] = ",".join(DEFAULT_ARMS),
+    seeds: Seeds = 3,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COST",
+            help="Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
+            "(scoring an example 1, training on it 3), 60s for a minute. Give the option several "
+            "times for several budgets.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for records, and for what is drawn from them."),
+    ] = Path("runs/compare"),
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Seeds and lengths at a time, each in a process of its own, in which the "
+            "strategies take turns. With more than one, wall seconds are those of a machine that "
+            "has other work.",
+        ),
+    ] = 1,
+) -> None:
+    """Train one recipe with several strategies and seeds, side by side, at equal cost.
+
+    Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
+    table. A comparison that was interrupted goes on with the runs that are missing, and where runs
+    had begun, from their last checkpoints.
+    """
+    lengths = training.lengths(budget or [], otherwise="cost")
+    plans = training.plans(parse_arms(strategies), range(seeds), lengths)
+    store = training.store(out)
+    try:
+        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+    except sb.LossError:
+        show_all(console, with_histories([store.read(plan) for plan in plans]), out)
+        raise
+    show_all(console, with_histories(runs), out)

@@ -1,0 +1,84 @@
+"""The command `train`: train one recipe with one strategy and seed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop.lab.cli.command_line import console, errors
+from selective_backprop.lab.cli.options import TrainingOptions, usual_warmup
+from selective_backprop.lab.data.folders import make_folder
+from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.runner.grid import run_grid
+from selective_backprop.lab.runner.progress import RunProgress, seconds_of
+from selective_backprop.lab.runner.run_store import RunStore
+from selective_backprop.lab.strategies import ARMS, Settings, parse_arms, unused
+from selective_backprop.lab.training.run_config import Plan
+
+
+def train(
+    training: TrainingOptions,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(ARMS)}.")
+    ] = "auto",
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Seed of the weights, the order of the data, the augmentation and the draws.",
+        ),
+    ] = 0,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COST",
+            help="End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
+            "an example 1, training on it 3), 60s for a minute.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the record.")] = Path(
+        "runs/train"
+    ),
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run that was interrupted, from its last checkpoint; the same run as "
+            "if it had not been. Where there is none, begin.",
+        ),
+    ] = False,
+) -> None:
+    """Train one recipe with one strategy and seed, into a record.
+
+    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume goes on.
+    """
+    arms = parse_arms(strategy)
+    if len(arms) > 1:
+        raise sb.ConfigurationError(
+            f"--strategy {strategy}: train runs one strategy; compare runs several"
+        )
+    lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
+    (plan,) = training.plans(arms, [seed], lengths)
+    usual = Settings(warmup=usual_warmup(plan.length))
+    for name in unused(plan.arm, plan.settings, usual):
+        errors.print(f"--{name} makes no difference to {plan.arm}")
+    (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
+    last = run.points[-1]
+    console.print(
+        f"{plan.arm}, seed {seed}: error {last.test_error:.2f} % after {last.epoch:.4g} epochs; "
+        f"{last.scored:,} examples scored, {last.trained:,} trained on in {last.updates:,} "
+        f"updates: the cost of {last.cost:.2f} traditional epochs, {seconds_of(plan, last)}. "
+        f"Record: {run.path}",
+        soft_wrap=True,
+    )
+
+
+def train_all(plans: Sequence[Plan], store: RunStore, **options: Any) -> list[Run]:
+    """Run a grid, as `run_grid` does, and show how far it is."""
+    store.data(plans[0])  # missing data are told of before a folder is made
+    make_folder(store.folder)
+    with RunProgress(console, plans) as progress:
+        return run_grid(plans, store, watch=progress, **options)

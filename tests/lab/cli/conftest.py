@@ -1,0 +1,44 @@
+"""A comparison that the tests of several commands look at, and commands that do only a part."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from fixture_command import run_command
+
+from selective_backprop.lab.cli import write
+from selective_backprop.lab.runner import grid
+
+SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
+COMPARE = f"compare {SMALL} --seeds 2 --strategies traditional,selective-backprop --out out"
+
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory):
+    """A comparison, carried out once, and what it printed."""
+    folder = tmp_path_factory.mktemp("compared")
+    return SimpleNamespace(folder=folder, line=COMPARE, outcome=run_command(COMPARE, folder))
+
+
+@pytest.fixture
+def copy(compared, tmp_path):
+    """The comparison's folder, to be changed at will."""
+    shutil.copytree(compared.folder / "out", tmp_path / "out")
+    return tmp_path
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Nothing can be trained."""
+
+    def refuse(plan, data, **_):
+        raise AssertionError(f"{plan.arm} is trained")
+
+    monkeypatch.setattr(grid, "TrainingRun", refuse)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Nothing is drawn, which takes a second."""
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "write_report", lambda runs, path, **_: None)

@@ -1,0 +1,319 @@
+"""The commands `compare` and `train`: what they run, record and say."""
+
+import re
+import sys
+from dataclasses import asdict
+
+import pytest
+import torch
+from fixture_command import run_command
+from fixture_lab import few_digits
+
+import selective_backprop as sb
+from selective_backprop.lab.budget import Length
+from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.recipe import RECIPES, Rates
+from selective_backprop.lab.records.example_history import examples_path
+from selective_backprop.lab.records.schema import read_run, read_runs
+from selective_backprop.lab.runner import grid, run_store
+from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS, Settings
+from selective_backprop.lab.training.lr_schedule import Follows
+from selective_backprop.lab.training.run import TrainingRun
+
+SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
+
+
+@pytest.fixture
+def ordered(monkeypatch, tmp_path):
+    """Returns the plans that a line makes, and how they would be run."""
+
+    class Ordered(Exception):
+        pass
+
+    def stop(plans, store, **options):
+        raise Ordered(plans, options)
+
+    def order(line):
+        monkeypatch.setattr("selective_backprop.lab.cli.train.run_grid", stop)
+        monkeypatch.setattr(run_store, "load_data", lambda name, root, limit: few_digits())
+        with pytest.raises(Ordered) as made:
+            cli.app(line.split(), standalone_mode=False)
+        return made.value.args
+
+    monkeypatch.chdir(tmp_path)
+    return order
+
+
+@pytest.fixture
+def plans(ordered):
+    return lambda line: ordered(line)[0]
+
+
+def test_a_comparison_writes_a_record_for_each_run_and_all_that_is_drawn_from_them(compared):
+    assert compared.outcome.status == 0
+    assert compared.outcome.err == ""
+    records = read_runs(compared.folder / "out")
+    assert [(run.header.arm, run.header.seed) for run in records] == [
+        (arm, seed) for arm in ("selective-backprop", "traditional") for seed in (0, 1)
+    ]
+    assert all(run.finished and len(run.points) == 3 for run in records)
+    assert {run.header.command for run in records} == {f"selective-backprop {compared.line}"}
+    beside = {file.name for run in records for file in (run.path, examples_path(run.path))}
+    found = {path.name for path in (compared.folder / "out").iterdir()}
+    assert beside <= found
+    assert found - beside == {"table.md", "comparison.png", "report.html"}
+    assert (compared.folder / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "selective-backprop" in (compared.folder / "out/report.html").read_text()
+
+
+def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
+    text = compared.outcome.text
+    assert "256 training examples · small_cnn · 2 epochs · seeds 0 and 1" in text
+    assert "how much sooner, in CPU seconds" in text
+    assert text.endswith("Open out/report.html; table.md and comparison.png lie beside it.")
+    rows = [line for line in compared.outcome.out.splitlines() if "±" in line and "×" in line]
+    assert [row.split()[0] for row in rows[:1]] == ["traditional"]
+
+
+def test_the_same_command_again_trains_nothing_and_draws_the_same(
+    compared, copy, untrained, undrawn
+):
+    before = (copy / "out/table.md").read_bytes()
+    again = run_command(compared.line, copy)
+    assert again.status == 0
+    assert again.out.count("recorded already, not run again") == 4
+    assert (copy / "out/table.md").read_bytes() == before
+
+
+def test_run_again_a_comparison_keeps_the_old_records(copy):
+    command = f"train {SMALL} --strategy traditional --out out --again"
+    old = {path.name: path.read_bytes() for path in (copy / "out").glob("traditional-seed0-*")}
+    assert run_command(command, copy).status == 0
+    for name, content in old.items():
+        assert (copy / "out" / f"{name}.replaced").read_bytes() == content
+        if name.endswith(".jsonl"):
+            found = read_run(copy / "out" / name)
+            assert found.header.command == f"selective-backprop {command}"
+            assert examples_path(found.path).exists()
+    assert len(old) == 2
+
+
+def test_a_damaged_record_stops_the_comparison_and_nothing_is_lost(compared, copy, untrained):
+    spoiled = next((copy / "out").glob("traditional-seed1-*"))
+    spoiled.write_bytes(spoiled.read_bytes().replace(b'"cost"', b'"most"', 1))
+    before = {path.name: path.read_bytes() for path in (copy / "out").iterdir()}
+    outcome = run_command(compared.line, copy)
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"error: out/{spoiled.name}, line 2: cost is None")
+    assert outcome.err.endswith("move that file away.\n")
+    assert {path.name: path.read_bytes() for path in (copy / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--stale 2", ["rate", "stale"]),
+        ("--strategy traditional --warmup 0.3", ["rate", "warmup"]),
+        ("--strategy stale-sb --stale 2", []),
+        ("--strategy selective-backprop --keep 0.5 --warmup 0.3", ["keep"]),
+    ],
+)
+def test_train_names_the_options_that_its_strategy_does_not_use(options, named, tmp_path):
+    outcome = run_command(f"train {SMALL} {options}", tmp_path)
+    assert outcome.status == 0
+    assert re.findall(r"^--(\w+) makes no difference", outcome.err, re.MULTILINE) == named
+
+
+def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
+    outcome = run_command(f"train {SMALL} --seed 5", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "--rate makes no difference to auto\n")
+    (path,) = (tmp_path / "runs/train").glob("*.jsonl")
+    last = read_run(path).points[-1]
+    assert outcome.out.splitlines()[-1] == (
+        f"auto, seed 5: error {last.test_error:.2f} % after 2 epochs; "
+        f"{last.scored} examples scored, {last.trained} trained on in {last.updates} updates: "
+        f"the cost of {last.cost:.2f} traditional epochs, {last.cpu_seconds:.1f} CPU s. "
+        f"Record: runs/train/{path.name}"
+    )
+    outcome = run_command("report runs/train", tmp_path)
+    assert outcome.status == 0
+    assert "no finished traditional run" in outcome.text
+
+
+def test_train_can_be_tried_for_a_single_epoch(tmp_path):
+    outcome = run_command("train --limit 256 --epochs 1 --evaluations 1", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (run,) = read_runs(tmp_path / "runs/train")
+    assert run.points[-1].trained == 256
+
+
+def test_a_model_of_one_s_own_is_found_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    (tmp_path / "net_of_my_own.py").write_text(
+        "from torch import nn\n"
+        "def make(channels, classes, side):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))\n"
+    )
+    options = f"{SMALL} --strategy selective-backprop --model net_of_my_own:make"
+    outcome = run_command(f"train {options}", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (record,) = read_runs(tmp_path / "runs/train")
+    assert record.header.config["model"] == "net_of_my_own:make"
+
+
+def test_budgets_make_rows_of_their_own(tmp_path, undrawn):
+    line = "compare --limit 256 --budget 1 --budget 0.5 --seeds 1 --evaluations 2 --rate 1/2"
+    outcome = run_command(f"{line} --strategies traditional,random-backprop --out out", tmp_path)
+    assert outcome.status == 0
+    labels = [f"{arm} @ {cost}" for cost in (1, 0.5) for arm in ("traditional", "random-backprop")]
+    table = (tmp_path / "out/table.md").read_text()
+    assert [label for label in labels if f"| {label} |" in table] == labels
+    costs = {run.path.name: run.points[-1].cost for run in read_runs(tmp_path / "out")}
+    assert sorted(round(cost, 2) for cost in costs.values()) == [0.5, 0.5, 1.0, 1.0]
+
+
+def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
+    made = plans("compare")
+    assert [(plan.seed, plan.arm) for plan in made] == [
+        (seed, arm) for seed in range(3) for arm in DEFAULT_ARMS
+    ]
+    (recipe,) = {plan.recipe for plan in made}
+    assert recipe == RECIPES["digits"]
+    assert {plan.length for plan in made} == {Length("cost", 20.0)}
+    assert {plan.settings for plan in made} == {Settings(rate=1 / 3, warmup=1 / 10)}
+    (alone,) = plans("train")
+    assert (alone.arm, alone.seed, alone.length) == ("auto", 0, Length("epochs", 20.0))
+    assert alone.settings == Settings(rate=1 / 3, warmup=1 / 20)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (
+            "--data cifar10",
+            {
+                "recipe": asdict(RECIPES["cifar10"]),
+                "length": {"value": 10.0},
+                "settings": {"warmup": 0.1},
+            },
+        ),
+        ("--model resnet9", {"recipe": {"model": "resnet9"}}),
+        ("--batch-size 32", {"recipe": {"batch_size": 32}}),
+        ("--lr 0.02", {"recipe": {"learning_rate": 0.02}}),
+        ("--lr-schedule steps", {"recipe": {"rates": Rates.STEPS}}),
+        ("--epochs 4", {"length": {"unit": "epochs", "value": 4.0}, "settings": {"warmup": 0.25}}),
+        ("--epochs 1", {"length": {"value": 1.0}, "settings": {"warmup": 0.5}}),
+        ("--budget 2.5", {"length": {"unit": "cost", "value": 2.5}, "settings": {"warmup": 0.1}}),
+        (
+            "--budget 60s",
+            {"length": {"unit": "seconds", "value": 60.0}, "settings": {"warmup": 0.1}},
+        ),
+        ("--rate 0.25", {"settings": {"rate": 0.25}}),
+        ("--rate 1/7", {"settings": {"rate": 1 / 7}}),
+        ("--draw bernoulli", {"settings": {"draw": sb.selectors.Draw.BERNOULLI}}),
+        ("--warmup 0.3", {"settings": {"warmup": 0.3}}),
+        ("--warmup 0", {"settings": {"warmup": 0.0}}),
+        ("--warmup 1/10", {"settings": {"warmup": 0.1}}),
+        ("--limit 300", {"limit": 300}),
+        ("--stale 5", {"settings": {"stale": 5}}),
+        ("--keep 0.5", {"settings": {"keep": 0.5}}),
+        ("--keep 2/3", {"settings": {"keep": 2 / 3}}),
+        ("--noise 0.2", {"noise": 0.2}),
+        ("--noise 1/3", {"noise": 1 / 3}),
+        ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
+        ("--evaluations 7", {"evaluations": 7}),
+        ("--device cpu", {"device": "cpu"}),
+    ],
+)
+def test_an_option_changes_what_it_says_and_nothing_else(plans, option, expected):
+    (plain,), (made,) = plans("train"), plans(f"train {option}")
+    wanted = asdict(plain)
+    for name, value in expected.items():
+        wanted[name] = wanted[name] | value if isinstance(value, dict) else value
+    assert asdict(made) == wanted
+
+
+def test_compare_and_train_have_the_options_of_training_in_common(plans):
+    options = (
+        "--data cifar10 --model resnet9 --epochs 5 --batch-size 32 --lr 0.02 --lr-schedule steps "
+        "--rate 1/7 --draw bernoulli --warmup 0.3 --limit 300 --stale 5 --keep 2/3 --noise 0.2 "
+        "--lr-follows updates --evaluations 7 --device cpu"
+    )
+    (one,) = plans(f"compare {options} --strategies auto --seeds 1")
+    assert [one] == plans(f"train {options}")
+    assert one.length == Length("epochs", 5.0)
+
+
+def test_with_noise_every_arm_trains_on_the_same_flipped_labels(
+    compared, tmp_path, undrawn, monkeypatch
+):
+    seen = []
+
+    class Noted(TrainingRun):
+        def __init__(self, plan, data, **more):
+            seen.append(data)
+            super().__init__(plan, data, **more)
+
+    monkeypatch.setattr(grid, "TrainingRun", Noted)
+    outcome = run_command(f"{compared.line} --noise 1/4", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    # of the limited data, whatever the seed of the run
+    noisy = UniformFlip(1 / 4)(load("digits", limit=256))
+    assert int(noisy.flipped.sum()) == 64
+    assert len(seen) == 4
+    assert all(torch.equal(data.train_labels, noisy.train_labels) for data in seen)
+    assert all(run.header.config["noise"] == 0.25 for run in read_runs(tmp_path / "out"))
+    assert "256 training examples, 25 % of the training labels flipped" in outcome.text
+    assert "25 % of the training labels flipped" in (tmp_path / "out/table.md").read_text()
+
+
+def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(
+    compared, copy, undrawn
+):
+    before = {path.name: path.read_bytes() for path in (copy / "out").glob("*.jsonl")}
+    outcome = run_command(f"{compared.line} --noise 1/4", copy)
+    assert outcome.status == 0
+    assert "recorded already" not in outcome.out
+    after = {path.name: path.read_bytes() for path in (copy / "out").glob("*.jsonl")}
+    assert len(after) == 2 * len(before)
+    assert {name: after[name] for name in before} == before
+    outcome = run_command("report out", copy)
+    assert outcome.status == 0
+    assert outcome.err.startswith("warning: 4 records of noise none, and not of noise 0.25 like")
+    assert "25 % of the training labels flipped" in outcome.out
+
+
+def test_arms_seeds_and_budgets_are_all_combined_once(plans):
+    line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0"
+    made = [(plan.arm, plan.seed, plan.length) for plan in plans(line)]
+    lengths = [Length("cost", 1.0), Length("cost", 2.0)]
+    assert made == [(arm, seed, length) for seed in (0, 1) for length in lengths for arm in ARMS]
+    made = plans("compare --strategies top-k --budget 2 --budget 2s --seeds 1")
+    assert [plan.length for plan in made] == [Length("cost", 2.0), Length("seconds", 2.0)]
+
+
+def test_train_takes_one_strategy_and_seed_and_compare_several_seeds_at_a_time(ordered):
+    (plan,), options = ordered("train --strategy top-k --seed 3 --again")
+    assert (plan.arm, plan.seed) == ("top-k", 3)
+    assert (options["replace"], options["resume"]) == (True, False)
+    _, options = ordered("compare --jobs 3 --threads 2")
+    assert (options["jobs"], options["threads"], options["replace"]) == (3, 2, False)
+
+
+def test_threads_are_those_asked_for_and_one_otherwise(plans, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    plans("train")
+    plans("compare --threads 3")
+    assert asked == [1, 3]
+
+
+def test_a_gpu_is_used_where_there_is_one(plans, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for line, device in {"train": "cuda", "train --device cpu": "cpu"}.items():
+        assert plans(line)[0].device == device
+    assert plans("train --device cuda:1")[0].device == "cuda:1"
+    assert cli.app(["train", "--device", "cuda:2"], standalone_mode=False) == 2

@@ -1,0 +1,99 @@
+"""The command `report`: what is drawn from records, and where it cannot be read or written."""
+
+import pytest
+from fixture_command import run_command
+from fixture_runs import fixture_header, fixture_point
+
+from selective_backprop.lab.cli import write
+from selective_backprop.lab.records.example_history import examples_path
+from selective_backprop.lab.records.writer import RunWriter
+
+DRAWN = ("table.md", "comparison.png", "report.html")
+
+
+def test_a_report_is_drawn_from_the_records_alone(copy, untrained):
+    before = (copy / "out/table.md").read_bytes()
+    for name in DRAWN:
+        (copy / "out" / name).unlink()
+    assert run_command("report out", copy).status == 0
+    assert (copy / "out/table.md").read_bytes() == before
+    assert all((copy / "out" / name).stat().st_size > 500 for name in DRAWN)
+
+
+def test_a_report_goes_elsewhere_if_asked_to(copy):
+    before = sorted((copy / "out").iterdir())
+    for name in DRAWN:
+        (copy / "out" / name).unlink()
+    outcome = run_command("report out -o '[a]/:b:'", copy)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "Open [a]/:b:/report.html" in outcome.out
+    assert sorted(path.name for path in (copy / "[a]/:b:").iterdir()) == sorted(DRAWN)
+    assert sorted((copy / "out").iterdir()) == [path for path in before if path.name not in DRAWN]
+
+
+def test_a_page_alone_goes_into_the_file_that_is_named(copy):
+    before = sorted((copy / "out").iterdir())
+    outcome = run_command("report out -o pages/one.html", copy)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.endswith("Open pages/one.html.\n")
+    assert [path.name for path in (copy / "pages").iterdir()] == ["one.html"]
+    assert sorted((copy / "out").iterdir()) == before
+    assert '"portraits": {' in (copy / "pages/one.html").read_text()
+
+
+def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undrawn):
+    spoiled, cut = sorted((copy / "out").glob("selective-backprop-*.jsonl"))
+    spoiled.write_bytes(spoiled.read_bytes().replace(b'"cost"', b'"most"', 1))
+    cut.write_bytes(cut.read_bytes()[:-9])
+    examples_path(next((copy / "out").glob("traditional-seed0-*.jsonl"))).write_bytes(b"half")
+    outcome = run_command("report out", copy)
+    assert outcome.status == 0
+    first, second = outcome.err.splitlines()
+    assert first.startswith(f"warning: out/{spoiled.name}, line 2: cost is None")
+    assert "damaged" in second
+    assert "selective-backprop, seed 1, is unfinished" in outcome.text
+    assert "traditional" in (copy / "out/table.md").read_text()
+
+
+def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.jsonl").write_text("half")
+    outcome = run_command("report out", tmp_path)
+    assert outcome.status == 2
+    assert "error: there is no record to show in out" in outcome.err
+    assert "out/a.jsonl: no header" in outcome.err
+    assert run_command("report nowhere", tmp_path).status == 2
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a record, of which no figure is drawn, which takes a second."""
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    with RunWriter.open(tmp_path / "out", fixture_header()) as writer:
+        writer.point(fixture_point())
+        writer.end({})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("taken", "place", "said"),
+    [
+        ("page.html", "page.html", "page.html: Is a directory"),
+        ("elsewhere/table.md", "elsewhere", "table.md: Is a directory"),
+        ("elsewhere/report.html", "elsewhere", "report.html: Is a directory"),
+    ],
+)
+def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left(folder, taken, place, said):
+    (folder / taken).mkdir(parents=True)
+    outcome = run_command(f"report out -o {place}", folder)
+    assert outcome.status == 2
+    assert outcome.err == f"error: --out {place}: cannot be written ({said}); name another\n"
+    assert not list(folder.rglob("*.new"))
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(folder):
+    (folder / "taken").write_text("something else")
+    for place in ("taken", "taken/page.html"):
+        outcome = run_command(f"report out -o {place}", folder)
+        assert outcome.status == 2
+        assert outcome.err.startswith("error: --out taken: cannot be made a folder")

@@ -1,0 +1,226 @@
+"""Everything is trained once, drawn from what is on record, and told of where it is missing."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
+
+import selective_backprop as sb
+from reproductions import training
+from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import FIGURES, Needs, figures_at, find_figures, list_figures, reproduce
+from reproductions.probes import LossQuantiles
+from reproductions.training import file_of
+from selective_backprop.lab.analysis.verdict import CLAIMS
+from selective_backprop.lab.recipe import Precision
+from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.training.run_config import Plan
+
+# So few digits are scored by so young a net that pruning may leave nothing of a class.
+pytestmark = pytest.mark.filterwarnings("ignore:no example of class")
+SCALE = fixture_scale()
+
+
+def named(*names):
+    return find_figures(names, SCALE)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Everything, drawn from real runs."""
+    out, screen = tmp_path_factory.mktemp("papers"), Screen()
+    order = fixture_order(out, seeds=1)
+    reproduce(screen, named("all"), order)
+    return out, screen.text, order
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_and_written_from_records(made, name):
+    out, said, _ = made
+    page = (out / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"## {name}: {FIGURES[name].title}\n")
+    assert all(words[:40] in page for words in FIGURES[name].reported)
+    claims = name not in ("fig-3", "fig-4", "diet-images")  # which show what is there
+    assert any(f"**{verdict}**" in page for verdict in CLAIMS.values()) == claims
+    assert page in (out / "index.md").read_text(encoding="utf-8")
+    assert f"\n{name}, " in said
+    if name == "table-1":
+        assert "paper 1.1×" in (out / "table-1.txt").read_text(encoding="utf-8")
+        assert "speed-up in CPU seconds" in said
+        return
+    drawn = re.findall(r">([^<]+)</t", (out / f"{name}.svg").read_text(encoding="utf-8"))
+    caption = "digits, batch 32" if name == "fig-18" else "192 training examples, fixture_lab"
+    assert caption in " ".join(drawn)
+    assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_is_the_same_file_each_time_and_nothing_is_trained_again(made, monkeypatch):
+    out, _, order = made
+    monkeypatch.setattr(training, "train", None)
+    drawn = (out / "fig-7.svg").read_bytes()
+    reproduce(Screen(), named("fig-7"), order)
+    assert (out / "fig-7.svg").read_bytes() == drawn
+
+
+def test_what_the_page_has_of_other_figures_stays_on_it(made, tmp_path):
+    out, _, _ = made
+    (tmp_path / "runs").symlink_to(out / "runs")
+    whole = (out / "index.md").read_text(encoding="utf-8")
+    page = tmp_path / "index.md"
+    page.write_text(whole.replace("## fig-7: Error against time", "## fig-7: Once"), "utf-8")
+    again = fixture_order(tmp_path, seeds=1, trains=False)
+    few = replace(SCALE, figures=("fig-7",))  # which has none of the others
+    reproduce(Screen(), find_figures(["all"], few), replace(again, scale=few))
+    assert page.read_text(encoding="utf-8") == whole
+    page.unlink()
+    reproduce(Screen(), named("fig-7", "fig-18"), again)
+    assert re.findall(r"^## ([^:]+):", page.read_text("utf-8"), re.MULTILINE) == ["fig-7", "fig-18"]
+
+
+def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(made, tmp_path):
+    _, _, order = made
+    partly = fixture_order(tmp_path, seeds=1, trains=False)
+    shutil.copytree(order.folder, partly.folder)
+    jobs = [job for job in partly.jobs_of(named("all")) if isinstance(job, Plan)]
+    (kath18,) = [
+        job for job in partly.jobs_of(named("fig-7")) if getattr(job, "arm", "")[:6] == "kath18"
+    ]
+    file_of(kath18, partly.folder).unlink()
+    screen = Screen()
+    reproduce(screen, named("fig-7", "fig-18"), partly)
+    page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
+    assert "Left out: 1 of 7 runs, not on record." in page
+    assert "| SB |" in page
+    assert "| Kath18 |" not in page
+    assert not file_of(kath18, partly.folder).exists()
+    for job in jobs:
+        file_of(job, partly.folder).unlink(missing_ok=True)
+    reproduce(screen, named("fig-7", "fig-18"), partly)
+    assert "fig-7, error against time: nothing is on record" in screen.text
+    nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
+    with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--no-train"):
+        reproduce(screen, named("fig-7"), nowhere)
+
+
+def test_a_run_that_several_figures_share_is_trained_once(made):
+    _, _, order = made
+    single = [len(order.jobs_of([figure])) for figure in FIGURES.values()]
+    every = order.jobs_of(FIGURES.values())
+    assert len(read_runs(order.folder)) + 1 == len(every) < sum(single)
+
+
+def plans(*names, others=()):
+    found = Needs([*named(*names), *others], SCALE, seeds=1, device="cpu").of(named(*names))
+    return {file_of(job).name: job for job in found if isinstance(job, Plan)}
+
+
+def test_a_shared_run_has_the_probes_of_all_who_may_need_it():
+    assert plans("fig-6").keys() == plans("fig-7").keys() == plans("fig-6", "table-1").keys()
+    (probed,) = plans("fig-3").keys()
+    assert plans("fig-7")[probed].probes == ()
+    shared = plans("fig-7", others=FIGURES.values())
+    assert shared.keys() == plans("fig-7").keys()
+    wanted = {
+        probe
+        for figure in FIGURES.values()
+        for panel in figure.panels(SCALE)
+        for entry in panel.entries
+        if file_of(entry.plan) == file_of(shared[probed])
+        for probe in entry.plan.probes
+    }
+    assert LossQuantiles() in wanted
+    assert len(wanted) > 1
+    assert sorted(map(repr, shared[probed].probes)) == sorted(map(repr, wanted))
+
+
+def test_other_seeds_and_devices_are_other_runs():
+    def files(seeds, device):
+        jobs = Needs(named("fig-1"), SCALE, seeds=seeds, device=device).of(named("fig-1"))
+        return set(map(file_of, jobs))
+
+    assert len(files(2, "cpu")) == 2 * len(files(1, "cpu"))
+    assert not files(1, "cpu") & files(1, "cuda")
+
+
+def test_records_of_other_code_are_told_of(made, tmp_path):
+    _, _, order = made
+    copy = fixture_order(tmp_path, seeds=1)
+    shutil.copytree(order.folder, copy.folder)
+    path = file_of(copy.jobs_of(named("table-1"))[0], copy.folder)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r'"code_version": "[^"]*"', '"code_version": "git 0"', text, count=1))
+    reproduce(Screen(), named("fig-7", "table-1"), copy)
+    for name in ("fig-7", "table-1"):
+        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        assert "come from different code" in page
+
+
+def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):
+    _, _, order = made
+    done, fresh = Screen(), Screen()
+    list_figures(done, named("fig-1", "fig-18"), order)
+    list_figures(fresh, named("fig-1", "fig-18"), fixture_order(tmp_path, seeds=1))
+    assert re.search(r"fig-1 .* 3 +3 +0 +– +digits", done.text)
+    assert re.search(r"fig-1 .* 3 +0 +3 +\S.*digits", fresh.text)
+    assert re.search(r"all .* 4 +0 +4 ", fresh.text)
+    assert not list(tmp_path.iterdir())
+
+
+ABSENT = fixture_setting("SVHN", data="cifar10")
+
+
+def test_data_that_are_not_at_hand_are_told_of_and_the_rest_is_drawn(tmp_path):
+    scale = fixture_scale(fixture_setting(), ABSENT)
+    order = fixture_order(tmp_path, scale, root=tmp_path / "nowhere", seeds=1)
+    reproduce(Screen(), named("fig-10"), order)
+    page = (tmp_path / "fig-10.md").read_text(encoding="utf-8")
+    assert "Left out, since cifar10 is not at hand" in page
+    assert "nowhere" in page
+    assert "CIFAR-10" in page
+    screen = Screen()
+    list_figures(screen, named("fig-10"), order)
+    assert "cifar10 missing" in screen.text
+    assert "cs.toronto.edu" in screen.text
+
+
+def test_a_figure_without_any_data_stops_before_anything_is_trained(tmp_path):
+    order = fixture_order(tmp_path, fixture_scale(ABSENT), root=tmp_path / "nowhere")
+    with pytest.raises(sb.DataError, match=r"^fig-1: .*nowhere.*--root"):
+        reproduce(Screen(), named("fig-1"), order)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_told_of(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(sb.ConfigurationError, match="name another"):
+        reproduce(Screen(), named("fig-1"), fixture_order(tmp_path))
+
+
+def test_figures_come_once_in_the_order_asked_for_and_others_are_refused():
+    assert [figure.name for figure in named("fig-7", "fig-1", "fig-7")] == ["fig-7", "fig-1"]
+    assert named("fig-1", "all") == list(FIGURES.values())
+    for names in (["fig-99"], ["fig-1", "tabel-1"]):
+        with pytest.raises(sb.ConfigurationError, match=rf"{names[-1]}.*fig-1, fig-2.*all"):
+            named(*names)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
+    there = figures_at(scale)
+    assert find_figures(["all"], scale) == there
+    assert len(there) == len(scale.figures or FIGURES)
+    for name in FIGURES.keys() - {figure.name for figure in there}:
+        with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
+            find_figures([name], scale)
+
+
+@pytest.mark.parametrize("name", [ScaleName.GPU, ScaleName.GPU_WIDE])
+def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name):
+    scale = SCALES[name]
+    found = Needs(figures_at(scale), scale, seeds=1, device="cuda").of(figures_at(scale))
+    assert {plan.recipe.precision for plan in found} == {Precision.BF16}
+    assert {plan.limit for plan in found} == {None}
+    compared = {"traditional", "random-backprop", "selective-backprop", "stale-sb"}
+    assert compared <= {plan.arm for plan in found}

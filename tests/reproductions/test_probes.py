@@ -1,0 +1,191 @@
+import copy
+
+import pytest
+import torch
+from fixture_lab import carry_out, count_rows, few_digits, fixture_plan, name_watched
+from torch import nn
+
+from reproductions.probes import (
+    El2nRanks,
+    GradientAgreement,
+    LossBands,
+    LossQuantiles,
+    LossRanks,
+    Selections,
+    unpack,
+)
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.training.callbacks import Scene
+
+COUNT = 40
+
+
+@pytest.fixture
+def scene():
+    data = few_digits()
+    model = make_model("fixture_lab:small_net", data, seed=0).eval()
+    return Scene(model, data, torch.device("cpu"))
+
+
+@torch.no_grad()
+def logits(scene):
+    data = scene.data
+    mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
+    images = (data.train_images[:COUNT].float() / 255 - mean) / std
+    return scene.model(images), data.train_labels[:COUNT]
+
+
+def places(values):
+    """Rank of each value, from 0, in plain Python."""
+    ordered = sorted(range(len(values)), key=lambda index: values[index])
+    return [ordered.index(index) for index in range(len(values))]
+
+
+def losses(scene):
+    outputs, labels = logits(scene)
+    return nn.functional.cross_entropy(outputs, labels, reduction="none").tolist()
+
+
+def shake(scene):
+    """Change what the net says."""
+    with torch.no_grad():
+        for parameter in scene.model.parameters():
+            parameter += torch.rand(parameter.shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
+    probe = LossRanks(examples=COUNT, followed=3).start(scene)
+    shares = [[place / (COUNT - 1) for place in places(losses(scene))]]
+    first = probe.look(0.5)
+    shake(scene)
+    shares.append([place / (COUNT - 1) for place in places(losses(scene))])
+    last = probe.look(1.0)
+    assert first.keys() == {"followed"}
+    for seen, expected in zip((first, last), shares, strict=True):
+        assert seen["followed"] == pytest.approx(expected[:3], abs=1e-4)
+    moves = [abs(one - other) for one, other in zip(*shares, strict=True)]
+    assert last["moved"] == pytest.approx(sum(moves) / COUNT, abs=1e-5)
+    assert last["moved"] > 0
+    means = [(one + other) / 2 for one, other in zip(*shares, strict=True)]
+    assert (unpack(last["ranks"]) / 65535).tolist() == pytest.approx(means, abs=1e-5)
+
+
+def test_ranks_by_el2n_are_those_of_the_errors_norms_at_the_end(scene):
+    probe = El2nRanks(examples=COUNT).start(scene)
+    assert probe.look(0.5) is None
+    outputs, labels = logits(scene)
+    errors = [
+        sum((share - (place == label)) ** 2 for place, share in enumerate(shares)) ** 0.5
+        for shares, label in zip(outputs.softmax(1).tolist(), labels.tolist(), strict=True)
+    ]
+    assert unpack(probe.look(1.0)["ranks"]).tolist() == places(errors)
+
+
+def test_selections_are_counted_over_a_whole_run():
+    plan = fixture_plan()
+    probe = Selections()
+    seen = []
+
+    class Listening:
+        words = "listening"
+
+        def start(self, scene):
+            running = probe.start(scene)
+            inner = running.selected
+            running.selected = lambda indices: (seen.extend(indices.tolist()), inner(indices))
+            return running
+
+    object.__setattr__(plan, "probes", (Listening(),))
+    run = carry_out(plan)
+    (observation,) = run.look()
+    counts = unpack(observation.seen["counts"])
+    assert counts.tolist() == [seen.count(index) for index in range(len(counts))]
+    assert counts.sum() == run.points[-1].trained
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        LossQuantiles(100),
+        LossRanks(100),
+        El2nRanks(100),
+        Selections(),
+        LossBands(20),
+        GradientAgreement(100, batch_size=30, batches=2),
+        LossRanks(),
+        GradientAgreement(batch_size=30, batches=1),
+    ],
+    ids=repr,
+)
+def test_a_probe_passes_as_many_examples_as_it_says(probe, monkeypatch):
+    data, rows = few_digits(), {"trained": 0, "looked at": 0}
+    model = make_model(name_watched(monkeypatch, count_rows(rows)), data, seed=0).eval()
+    running = probe.start(Scene(model, data, torch.device("cpu")))
+    for progress in (0.5, 1.0):
+        running.look(progress)
+    said = probe.passes(len(data.train_labels), len(data.test_labels), 2)
+    assert (rows["looked at"], rows["trained"]) == said
+
+
+def normalised(data, images):
+    mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
+    return (images.float() / 255 - mean) / std
+
+
+def test_bands_hold_equally_many_from_the_lowest_loss_to_the_highest(scene):
+    data = scene.data
+    with torch.no_grad():
+        outputs = scene.model(normalised(data, data.test_images[:40])).softmax(1)
+    labels = data.test_labels[:40].tolist()
+    confidence = [float(shares[label]) for shares, label in zip(outputs, labels, strict=True)]
+    right = [int(shares.argmax()) == label for shares, label in zip(outputs, labels, strict=True)]
+    order = sorted(range(40), key=lambda index: -confidence[index])
+    bands = [order[start : start + 10] for start in range(0, 40, 10)]
+    seen = LossBands(examples=40, bands=4).start(scene).look(0.5)
+    for key, values in (("confidence", confidence), ("accuracy", right)):
+        expected = [sum(100 * values[index] for index in band) / 10 for band in bands]
+        assert seen[key] == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_batch_of_everything_points_where_everything_does(scene):
+    seen = GradientAgreement(examples=60, batch_size=60, batches=1).start(scene).look(0.5)
+    assert seen["cosine"]["random"] == pytest.approx(1, abs=1e-4)
+    assert seen["sign"]["random"] == pytest.approx(100, abs=0.5)
+    # An example with the lowest loss is never selected.
+    assert seen["cosine"]["high-loss"] < 1
+
+
+def test_agreement_is_the_cosine_with_the_gradient_of_all_and_the_share_of_equal_signs(scene):
+    data = scene.data
+    probe = GradientAgreement(examples=2, batch_size=1, batches=1, beta=50.0).start(scene)
+    inputs = normalised(data, data.train_images[:2])
+    gradients, losses = [], []
+    for image, label in zip(inputs, data.train_labels, strict=False):
+        loss = nn.functional.cross_entropy(scene.model(image[None]), label[None])
+        parts = torch.autograd.grad(loss, list(scene.model.parameters()))
+        gradients.append(torch.cat([part.flatten() for part in parts]))
+        losses.append(float(loss.detach()))
+    mine, whole = gradients[losses.index(max(losses))], gradients[0] + gradients[1]
+    seen = probe.look(0.5)
+    cosine = float(mine @ whole / (mine.norm() * whole.norm()))
+    assert seen["cosine"]["high-loss"] == pytest.approx(cosine, abs=1e-4)
+    some = whole != 0
+    signs = 100 * float(((mine > 0) == (whole > 0))[some & (mine != 0)].sum() / some.sum())
+    assert seen["sign"]["high-loss"] == pytest.approx(signs, abs=0.1)
+
+
+def test_the_net_and_its_gradients_are_left_as_they_were(scene):
+    scene.model.zero_grad()
+    for parameter in scene.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = copy.deepcopy(scene.model.state_dict())
+    GradientAgreement(examples=60, batch_size=20, batches=2).start(scene).look(0.5)
+    assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
+    for name, value in scene.model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_the_same_net_gives_the_same_numbers(scene):
+    probe = GradientAgreement(examples=60, batch_size=20, batches=2)
+    seen = [probe.start(scene).look(0.5) for _ in range(2)]
+    assert seen[0] == seen[1]
