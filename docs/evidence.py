@@ -20,7 +20,8 @@ from reproductions.auto_study.command import read_sections
 from reproductions.auto_study.page import caption_of, overview
 from reproductions.auto_study.protocol import STAGES, StageName
 from selective_backprop.lab.analysis.statistics import estimate
-from selective_backprop.lab.analysis.tables import summarise, to_markdown, with_interval
+from selective_backprop.lab.analysis.summary import summarise, to_markdown
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
 from selective_backprop.lab.records.schema import read_runs

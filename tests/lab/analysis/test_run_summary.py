@@ -72,7 +72,7 @@ def test_records_that_say_little_are_compared_all_the_same():
 
 def test_a_finished_run_without_evaluation_is_not_counted():
     comparison = gather([fixture_run(), fixture_run(seed=1, upto=0)])
-    assert comparison.arms[0].seeds == (0,)
+    assert comparison.groups[0].seeds == (0,)
     assert any("seed 1, has no evaluation" in note for note in notes(comparison))
 
 

@@ -28,7 +28,7 @@ ERRORS = st.floats(0.01, 100)
 
 
 def arms_of(*runs):
-    return {arm.name: arm for arm in gather([run for group in runs for run in group]).arms}
+    return {arm.name: arm for arm in gather([run for group in runs for run in group]).groups}
 
 
 @pytest.mark.parametrize(

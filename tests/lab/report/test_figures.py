@@ -1,5 +1,7 @@
 import math
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -8,6 +10,7 @@ import pytest
 from fixture_runs import fixture_run, fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 
 import selective_backprop as sb
 from selective_backprop.lab.report.figures import draw_comparison
@@ -63,6 +66,29 @@ def test_the_same_records_give_the_same_file(tmp_path):
     for path in (one, other):
         draw_comparison([fixture_run(errors=[5.0])], path)
     assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(("seeds", "bands", "lines"), [(3, 4, 4), (2, 0, 4 + 8), (1, 0, 4)])
+def test_below_three_seeds_the_seeds_are_drawn_and_no_band(
+    monkeypatch, tmp_path, seeds, bands, lines
+):
+    drawn = Counter()
+    for name in ("plot", "fill_between"):
+        draw = getattr(Axes, name)
+
+        def count(axes, *args, _name=name, _draw=draw, **more):
+            # Leaders and dots at the ends of curves are no curves of three evaluations.
+            drawn[_name] += len(args[0]) == 3 if isinstance(args[0], Sequence) else 0
+            return _draw(axes, *args, **more)
+
+        monkeypatch.setattr(Axes, name, count)
+    runs = [
+        run
+        for name in ("traditional", "auto")
+        for run in fixture_seeds(name, [5.0, 6.0, 7.0][:seeds])
+    ]
+    draw_comparison(runs, tmp_path / "a.svg")
+    assert (drawn["fill_between"], drawn["plot"]) == (bands, lines)
 
 
 def test_one_seed_is_said_and_matplotlibs_settings_and_pyplot_are_left_alone(tmp_path):

@@ -1,13 +1,11 @@
 import base64
 import io
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from fixture_examples import fixture_history
 from fixture_runs import fixture_run
@@ -26,6 +24,8 @@ from selective_backprop.lab.report.inside import (
 from selective_backprop.lab.report.inside_plots import class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.styles import styles
 
+LIVES = ("life_index", "life_loss", "life_probability", "life_selected")
+
 
 def inside_of(arms=("traditional", "top-k"), seeds=2, **changes):
     runs = [
@@ -36,7 +36,7 @@ def inside_of(arms=("traditional", "top-k"), seeds=2, **changes):
     comparison = gather(runs)
     histories = {run.path: fixture_history(**changes) for run in runs}
     insides, _ = look_inside(comparison, histories)
-    return insides, styles(comparison.arms), frozenset(arms)
+    return insides, styles(comparison.groups), frozenset(arms)
 
 
 def test_the_share_of_a_class_is_what_counting_its_examples_gives():
@@ -60,16 +60,16 @@ def test_intervals_of_shares_end_where_there_is_nothing():
     insides, look, shown = inside_of()
     runs = [run for run, _ in insides[0].runs]
     inside = replace(insides[0], runs=tuple(zip(runs, (history, other), strict=True)))
-    (trace,) = class_plot([inside], look, shown).data
-    assert trace["x"] == [50.0] * 3
-    assert trace["error_x"]["array"] == trace["error_x"]["arrayminus"] == [50.0] * 3
+    (trace,) = class_plot([inside], look, shown).figure.data
+    assert list(trace.x) == [50.0] * 3
+    assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
 
 
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
     insides, look, shown = inside_of(class_name=("a", "b", "c", "d"))
-    assert class_plot(insides, look, shown).data[0]["x"][3] is None
+    assert math.isnan(class_plot(insides, look, shown).figure.data[0].x[3])
 
 
 def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
@@ -87,19 +87,25 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
 
 
 def test_the_slider_shows_the_quantiles_of_its_moment():
-    insides, look, shown = inside_of()
+    insides, look, shown = inside_of(arms=("<b>&", "top-k"))
     plot = spread_plot(insides, look, shown)
-    assert [step["name"] for step in plot.steps] == ["50 % of the run", "100 % of the run"]
-    assert plot.steps[0]["x"][1] == pytest.approx([1e-5, 0.5, 1.1])
-    assert plot.steps[1]["x"][0] == plot.data[0]["x"] == pytest.approx([1e-5, 0.25, 0.9])
-    assert plot.data[0]["y"] == [0, 50, 100]
+    (slider,) = plot.figure.layout.sliders
+    assert [step.label for step in slider.steps] == ["50 % of the run", "100 % of the run"]
+    first, last = (step.args[0]["x"] for step in slider.steps)
+    assert first[1] == pytest.approx([1e-5, 0.5, 1.1])
+    assert last[0] == pytest.approx([1e-5, 0.25, 0.9])
+    trace = plot.figure.data[0]
+    assert trace.x == pytest.approx(last[0])
+    assert list(trace.y) == [0, 50, 100]
+    assert trace.name == "&lt;b&gt;&amp;"
+    assert "<b>" not in plot.__html__()
 
 
-def test_a_run_that_saw_nothing_has_an_empty_line():
+def test_a_run_that_saw_nothing_has_an_empty_line_or_no_figure():
     insides, look, shown = inside_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
     plot = spread_plot(insides, look, shown)
-    assert plot.data[0]["x"] == [None] * 3
-    json.dumps(plot.as_json(), allow_nan=False)
+    assert np.isnan(plot.figure.data[0].x).all()
+    assert "NaN" not in plot.__html__()
     none = {"cdf_progress": np.zeros(0, np.float32), "cdf_known": np.zeros(0, np.int64)}
     insides, look, shown = inside_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
     assert spread_plot(insides, look, shown) is None
@@ -143,76 +149,96 @@ def test_runs_without_a_history_are_named():
 
 def test_the_gallery_says_of_each_example_what_its_history_says():
     clean = np.array([2, *range(1, 12)]) % 3
-    insides, look, _ = inside_of(label_clean=clean)
-    found = json.loads(json.dumps(gallery(insides, look), allow_nan=False))
+    insides, _, _ = inside_of(label_clean=clean)
+    found = gallery(insides)
     history = insides[0].histories[0]
-    assert [(run["arm"], run["seed"]) for run in found["runs"]] == [
-        ("traditional", 0),
-        ("traditional", 1),
-        ("top-k", 0),
-        ("top-k", 1),
-    ]
-    run = found["runs"][0]
-    ends = extreme_examples(history)
-    assert (run["most"], run["least"]) == (ends.most.tolist(), ends.least.tolist())
-    for index, example in run["examples"].items():
-        i = int(index)
-        assert example["label"] == history.label[i]
-        assert example["prediction"] == history.prediction[i]
-        assert example["selected"] == history.selected[i]
-        assert example["confidence"] == pytest.approx(history.confidence[i], rel=0.005)
-        assert example["loss"] == pytest.approx(history.loss_mean[i], rel=0.005)
-        assert example.get("clean") == (2 if i == 0 else None)
-    assert run["epochs"] == [1, 2, 3, 4]
-    for row, index in enumerate(history.life_index.tolist()):
-        life = run["lives"][str(index)]
-        loss = [math.nan if each is None else each for each in life["loss"]]
-        assert loss == pytest.approx(history.life_loss[row], rel=0.005, nan_ok=True)
-        odds = [math.nan if each is None else each for each in life["probability"]]
-        assert odds == pytest.approx(100 * history.life_probability[row], rel=0.005, nan_ok=True)
-        assert life["selected"] == history.life_selected[row].tolist()
+    names = [f"{arm}, seed {seed}" for arm in ("traditional", "top-k") for seed in (0, 1)]
+    assert [shelf.name for shelf in found.shelves] == names
+    shelf, ends = found.shelves[0], extreme_examples(history)
+    assert [card.index for card in shelf.most] == ends.most.tolist()
+    assert [card.index for card in shelf.least] == ends.least.tolist()
+    for card in (*shelf.most, *shelf.least):
+        i = card.index
+        seen = f"predicted class {history.prediction[i]} ({100 * history.confidence[i]:.0f}\u00a0%)"
+        assert (card.label, card.prediction) == (f"class {history.label[i]}", seen)
+        assert card.is_wrong == (history.prediction[i] != history.label[i])
+        assert card.selected == history.selected[i]
+        assert card.clean == ("class 2" if i == 0 else None)
 
 
-def test_portraits_are_the_images_themselves():
-    insides, look, _ = inside_of()
-    portraits = gallery(insides, look)["portraits"]
-    assert set(portraits) == set(range(12))
-    kind, _, content = portraits[3]["image"].partition(",")
+def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
+    insides, _, _ = inside_of(
+        prediction=np.full(12, -1), confidence=np.full(12, np.nan, np.float32), class_name=()
+    )
+    card = gallery(insides).shelves[0].most[0]
+    assert (card.prediction, card.is_wrong) == ("never seen", False)
+    assert card.label in {"0", "1", "2"}
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [fixture_history().portrait_image, np.arange(576, dtype=np.uint8).reshape(12, 4, 4, 3)],
+    ids=["grey", "colour"],
+)
+def test_faces_are_the_images_themselves(pixels):
+    insides, _, _ = inside_of(portrait_image=pixels)
+    images = gallery(insides).images
+    assert set(images) == set(range(12))
+    kind, _, content = images[3].partition(",")
     assert kind == "data:image/png;base64"
     image = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
-    assert image.tolist() == fixture_history().portrait_image[3, :, :, 0].tolist()
+    assert image.tolist() == np.squeeze(pixels[3]).tolist()
 
 
-def test_colour_portraits_are_in_colour():
-    pixels = np.arange(12 * 48, dtype=np.uint8).reshape(12, 4, 4, 3)
-    insides, look, _ = inside_of(portrait_image=pixels)
-    content = gallery(insides, look)["portraits"][0]["image"].partition(",")[2]
-    assert np.asarray(Image.open(io.BytesIO(base64.b64decode(content)))).tolist() == (
-        pixels[0].tolist()
-    )
-
-
-def test_examples_that_are_no_images_are_shown_as_text_cut_short_or_by_index():
+def test_examples_that_are_no_images_are_shown_as_text_cut_short():
     texts = ("short", "long " * 100, *["x"] * 10)
-    insides, look, _ = inside_of(portrait_image=None, portrait_text=texts)
-    portraits = gallery(insides, look)["portraits"]
-    assert portraits[0] == {"text": "short"}
-    assert len(portraits[1]["text"]) == 301
-    insides, look, _ = inside_of(portrait_image=None)
-    assert gallery(insides, look)["portraits"] == {}
+    insides, _, _ = inside_of(portrait_image=None, portrait_text=texts)
+    found = gallery(insides)
+    assert found.images == {}
+    assert found.texts[0] == "short"
+    assert len(found.texts[1]) <= 300
+    assert gallery(inside_of(portrait_image=None)[0]).texts == {}
 
 
-def test_of_many_runs_a_page_holds_the_examples_of_one_seed_an_arm():
-    insides, look, _ = inside_of([f"arm {i}" for i in range(7)], seeds=2)
-    assert [run["seed"] for run in gallery(insides, look)["runs"]] == [0] * 7
+def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
+    insides, _, _ = inside_of([f"arm {i}" for i in range(7)], seeds=2)
+    assert [shelf.name.split(", ")[1] for shelf in gallery(insides).shelves] == ["seed 0"] * 7
 
 
-def test_plotly_accepts_the_figures_and_their_slider():
+def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
     insides, look, shown = inside_of(arms=("<b>&", "top-k"))
-    for plot in (make(insides, look, shown) for make in (spread_plot, class_plot, life_plot)):
-        json.dumps(plot.as_json(), allow_nan=False)
-        go.Figure(plot.data, plot.layout)
-        assert [entry.label for entry in plot.legend] == ["<b>&", "top-k"]
-        assert "<b>" not in json.dumps([trace["name"] for trace in plot.data])
-        for step in plot.steps:
-            assert [len(x) for x in step["x"]] == [len(trace["y"]) for trace in plot.data]
+    figure = life_plot(insides, look, shown).figure
+    history = insides[0].histories[0]
+    examples, seeds = figure.layout.updatemenus
+    # All runs followed the same ones, so that the hardest comes first.
+    chosen = [int(button.label.split(":")[0]) for button in examples.buttons]
+    assert chosen == sorted(history.life_index.tolist(), key=lambda i: -history.loss_mean[i])
+    assert [trace.visible for trace in figure.data] == [True, False, True, False] * 2
+    for seed, button in enumerate(seeds.buttons):
+        visible = button.args[0]["visible"]
+        assert visible == [run == seed for _ in range(4) for run in (0, 1)]
+    assert [trace.name for trace in figure.data[::2]] == ["&lt;b&gt;&amp;", "top-k"] * 2
+    for index, button in zip(chosen, examples.buttons, strict=True):
+        change, layout = button.args
+        row = history.life_index.tolist().index(index)
+        assert len(change["y"]) == len(change["marker.symbol"]) == len(figure.data)
+        assert change["y"][0] == pytest.approx(history.life_loss[row], rel=1e-3, nan_ok=True)
+        odds = 100 * history.life_probability[row]
+        assert change["y"][4] == pytest.approx(odds, rel=1e-3, nan_ok=True)
+        rings = [symbol == "circle-open" for symbol in change["marker.symbol"][0]]
+        assert rings == (history.life_selected[row] == 0).tolist()
+        assert layout["images[0].source"].startswith("data:image/png")
+
+
+def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
+    insides, look, shown = inside_of(seeds=1)
+    (run, history), other = insides[1].runs[0], insides[0]
+    lives = {name: getattr(history, name)[1:] for name in LIVES}
+    fewer = replace(insides[1], runs=((run, replace(history, **lives)),))
+    (examples,) = life_plot([other, fewer], look, shown).figure.layout.updatemenus
+    last = examples.buttons[-1]  # what one run followed stands behind what both did
+    assert int(last.label.split(":")[0]) == history.life_index[0]
+    assert [len(y) for y in last.args[0]["y"]] == [4, 0, 4, 0]
+    none = {name: getattr(history, name)[:0] for name in LIVES}
+    nobody = replace(other, runs=((run, replace(history, **none)),))
+    assert life_plot([nobody], look, shown) is None

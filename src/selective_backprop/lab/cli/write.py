@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from selective_backprop.lab.analysis.loading import Survey
-from selective_backprop.lab.analysis.tables import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.report.figures import draw_comparison
 from selective_backprop.lab.report.report import write_report
@@ -15,7 +15,7 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
     """Print the table, and write it, the figure and the page into a folder."""
     summary = summarise(found.runs)
     make_folder(out)
-    console.print(comparison_table(summary, width=console.width))
+    console.print(comparison_table(summary))
     with writing_out(out):
         (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
         draw_comparison(found.runs, out / "comparison.png")
@@ -28,7 +28,7 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
 def show_page(console: Console, found: Survey, page: Path) -> None:
     """Print the table, and write the page alone."""
     make_folder(page.parent)
-    console.print(comparison_table(summarise(found.runs), width=console.width))
+    console.print(comparison_table(summarise(found.runs)))
     with writing_out(page):
         _write_page(found, page)
     console.print(f"Open {page}.", soft_wrap=True)

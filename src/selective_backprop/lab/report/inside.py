@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int64
 
-from selective_backprop.lab.analysis.grouping import Arm, Comparison
+from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
@@ -20,9 +20,9 @@ from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 @dataclass(frozen=True)
 class Inside:
-    """An arm with what became of its examples, run by run, in order of seed."""
+    """A group with what became of its examples, run by run, in order of seed."""
 
-    arm: Arm
+    group: RunGroup
     runs: tuple[tuple[Run, ExampleHistory], ...]
 
     @property
@@ -52,19 +52,19 @@ class Extremes:
 def look_inside(
     comparison: Comparison, histories: Mapping[Path, ExampleHistory]
 ) -> tuple[list[Inside], list[Run]]:
-    """Return the arms of which histories were kept, and the finished runs of which none was."""
+    """Return the groups of which histories were kept, and the finished runs without any."""
     found: list[Inside] = []
     without: list[Run] = []
-    for arm in comparison.arms:
+    for group in comparison.groups:
         runs = []
-        for run in arm.runs:
+        for run in group.runs:
             history = None if run.path is None else histories.get(run.path)
             if history is None:
                 without.append(run)
             else:
                 runs.append((run, history))
         if runs:
-            found.append(Inside(arm, tuple(runs)))
+            found.append(Inside(group, tuple(runs)))
     return found, without
 
 
@@ -117,15 +117,15 @@ def extreme_examples(history: ExampleHistory) -> Extremes:
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the classes in which arms differ most, in the classes' own order.
+    """Return the classes in which groups differ most, in the classes' own order.
 
     Args:
-        shares: of each arm, one for each class.
+        shares: of each group, one for each class.
         count: how many classes to return, or all if there are fewer.
     """
-    means = np.array([[share.mean for share in arm] for arm in shares])
+    means = np.array([[share.mean for share in own] for own in shares])
     known = np.nan_to_num(means)
-    # How much an arm selects in all is another matter.
+    # How much a strategy selects in all is another matter.
     in_all = known.mean(axis=1, keepdims=True)
     relative = known / np.where(in_all > 0, in_all, 1.0)
     spread = relative.max(axis=0) - relative.min(axis=0)

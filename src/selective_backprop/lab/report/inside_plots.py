@@ -1,14 +1,19 @@
 """The figures of what went on inside the training: the spread of losses, classes, single lives."""
 
+import base64
 import html
+import io
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
+from PIL import Image
 
-from selective_backprop.lab.analysis.statistics import Estimate
+from selective_backprop.lab.records.example_history import ExampleHistory
+from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.inside import (
     Inside,
     Spread,
@@ -16,173 +21,293 @@ from selective_backprop.lab.report.inside import (
     loss_spread,
     widest_classes,
 )
-from selective_backprop.lab.report.plots import Entry, Plot, base_layout, number
+from selective_backprop.lab.report.plots import ROWS, Plot, bars, menu, new_figure
 from selective_backprop.lab.report.styles import Style
 
-CLASSES = 20  # rows that a reader still compares
+_CLASSES = 20  # rows that a reader still compares
+_LIVES = 64  # that a page holds
+_MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
+_LETTERS = 300  # of a text that is shown
 _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
 _MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
 def spread_plot(
-    insides: Sequence[Inside], look: dict[str, Style], shown: frozenset[str]
+    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
 ) -> Plot | None:
     """Return the distribution of losses over the examples, at a moment that the reader chooses.
 
     Args:
-        insides: arms with their histories.
-        look: a style for each arm.
-        shown: labels of the arms that are shown at first.
+        insides: groups with their histories.
+        look: a style for each group.
+        shown: labels of the groups that are shown at first.
     """
     spreads = [(inside, loss_spread(inside.histories)) for inside in insides]
     spreads = [(inside, spread) for inside, spread in spreads if len(spread.progress)]
     if not spreads:
         return None
-    grid = max((spread.progress for _, spread in spreads), key=len)
-    steps = [
-        {
-            "name": f"{share:.0%} of the run".replace("%", " %"),
-            "x": [_losses_at(spread, share) for _, spread in spreads],
-        }
-        for share in grid.tolist()
-    ]
-    layout = base_layout(x_title="loss", y_title="examples with at most this loss (%)")
-    # The lowest loss of all is often far below the rest.
-    most = [spread.loss[:, 1:] for _, spread in spreads]
-    finite = np.concatenate([losses[np.isfinite(losses)] for losses in most])
-    low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
-    layout["xaxis"] |= {
-        "type": "log",
-        "range": [math.log10(low) - 0.05, math.log10(max(high, 2 * low)) + 0.05],
-        "showgrid": True,
-        "dtick": 1,
-        "tickformat": "~g",
+    moments = max((spread.progress for _, spread in spreads), key=len)
+    losses = {
+        f"{100 * share:.0f} % of the run": [_losses_at(spread, share) for _, spread in spreads]
+        for share in moments.tolist()
     }
-    layout["yaxis"] |= {"range": [0, 101], "ticksuffix": ""}
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": html.escape(inside.arm.label),
-            "legendgroup": inside.arm.label,
-            "visible": inside.arm.label in shown,
-            "x": x,
-            "y": (100 * spread.level).tolist(),
-            "line": _line(look[inside.arm.label]),
-            "hovertemplate": "%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
+    *_, last = losses.values()
+    traces = [
+        go.Scatter(
+            mode="lines",
+            **_named(inside, shown),
+            x=x,
+            y=100 * spread.level,
+            line=_line(look[inside.group.label]),
+            hovertemplate="%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
             "<extra></extra>",
-        }
-        for (inside, spread), x in zip(spreads, steps[-1]["x"], strict=True)
+        )
+        for (inside, spread), x in zip(spreads, last, strict=True)
     ]
-    return Plot(
-        name="spread",
-        title="How losses are spread over the examples",
-        data=data,
-        layout=layout,
-        height=400,
-        legend=_legend([inside for inside, _ in spreads], look, shown),
-        steps=steps,
+    # The lowest loss of all is often far below the rest.
+    known = np.concatenate([spread.loss[:, 1:].ravel() for _, spread in spreads])
+    finite = known[np.isfinite(known)]
+    low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
+    y = "examples with at most this loss (%)"
+    figure = new_figure(traces, x="loss", y=y, height=420)
+    figure.update_xaxes(
+        type="log",
+        range=[math.log10(low) - 0.05, math.log10(max(high, 2 * low)) + 0.05],
+        showgrid=True,
+        dtick=1,
+        tickformat="~g",
     )
+    figure.update_yaxes(range=[0, 101])
+    slider = {
+        "active": len(losses) - 1,
+        "currentvalue": {"prefix": "after ", "font": {"size": 13}},
+        "steps": [
+            {"label": moment, "method": "restyle", "args": [{"x": x}]}
+            for moment, x in losses.items()
+        ],
+        "font": {"size": 1, "color": "rgba(0,0,0,0)"},  # the moments' names on the slider itself
+        **{"y": 1, "yanchor": "bottom", "pad": {"b": 30}, "ticklen": 0, "minorticklen": 0},
+    }
+    figure.update_layout(sliders=[slider], margin_t=90)
+    caption = (
+        "Of each training example the loss that was last seen, in training or in scoring; move the "
+        "slider to go through the run. A line further left is a model that has learned more of "
+        "the examples; where it is flat on the right, a few are much harder than the rest. Mean "
+        "over seeds of each quantile. A strategy that leaves examples out without scoring them saw "
+        "some losses long ago. Losses below 0.00001 are drawn there."
+    )
+    return Plot("spread", "How losses are spread over the examples", caption, figure)
 
 
 def class_plot(
-    insides: Sequence[Inside], look: dict[str, Style], shown: frozenset[str]
+    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
 ) -> Plot | None:
     """Return how much of each class was trained on; None where histories name no classes."""
-    names = insides[0].histories[0].class_name if insides else ()
+    names = insides[0].histories[0].class_name
     if not names:
         return None
     shares = [class_shares(inside.histories) for inside in insides]
-    rows = widest_classes(shares, CLASSES)
-    labels = [html.escape(names[row]) for row in rows]
-    several = any(len(inside.runs) > 1 for inside in insides)
-    data = []
-    for position, (inside, share) in enumerate(zip(insides, shares, strict=True)):
-        trace: dict[str, Any] = {
-            "type": "scatter",
-            "mode": "markers",
-            "name": html.escape(inside.arm.label),
-            "legendgroup": inside.arm.label,
-            "visible": inside.arm.label in shown,
-            "y": labels,
-            "x": [number(share[row].mean) for row in rows],
-            "marker": {
+    rows = widest_classes(shares, _CLASSES)
+    traces = [
+        go.Scatter(
+            mode="markers",
+            **_named(inside, shown),
+            y=[html.escape(names[row]) for row in rows],
+            x=[share[row].mean for row in rows],
+            marker={
                 "size": 10,
-                "color": look[inside.arm.label].colour,
+                "color": look[inside.group.label].colour,
                 "symbol": _MARKS[position % len(_MARKS)],
             },
-            "hovertemplate": "%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
-        }
-        if several:
-            trace["error_x"] = {
-                "type": "data",
+            # An interval is cut where there is nothing: below 0 and above 100.
+            error_x={
+                **bars(),
                 "symmetric": False,
-                "array": [number(_within(share[row], 100.0 - share[row].mean)) for row in rows],
-                "arrayminus": [number(_within(share[row], share[row].mean)) for row in rows],
-                "thickness": 1.2,
-                "width": 3,
-            }
-        data.append(trace)
-    layout = base_layout(x_title="trained on, of 100 chances", y_title="")
-    layout["xaxis"] |= {"showgrid": True}
-    layout["yaxis"] = {
-        "automargin": True,
-        "autorange": "reversed",
-        "type": "category",
-        "showgrid": True,
-        "ticks": "",
-    }
-    return Plot(
-        name="classes",
-        title="How much of each class was trained on",
-        data=data,
-        layout=layout,
-        height=110 + 30 * len(rows),
-        legend=[replace(entry, dash=None) for entry in _legend(insides, look, shown)],
-    )
-
-
-def _within(share: Estimate, room: float) -> float:
-    """Return the half-width of an interval, cut where there is nothing: below 0 and above 100."""
-    return min(share.half_width, max(0.0, room))
-
-
-def life_plot(insides: Sequence[Inside], look: dict[str, Style], shown: frozenset[str]) -> Plot:
-    """Return the empty figure of one example's life, which the page's script fills."""
-    layout = base_layout(x_title="epoch", y_title="loss")
-    layout["xaxis"] |= {"rangemode": "normal"}
-    layout["yaxis"] |= {"rangemode": "tozero"}
-    return Plot(
-        name="life",
-        title="The life of one example",
-        data=[],
-        layout=layout,
-        height=320,
-        legend=_legend(insides, look, shown),
-    )
-
-
-def _losses_at(spread: Spread, share: float) -> list[float | None]:
-    """Return the quantiles at the evaluation that is nearest to a share of the run."""
-    row = spread.loss[int(np.abs(spread.progress - share).argmin())]
-    return [
-        float(f"{max(loss, _LEAST):.4g}") if math.isfinite(loss) else None for loss in row.tolist()
+                "array": [_cut(share[row].half_width, 100.0 - share[row].mean) for row in rows],
+                "arrayminus": [_cut(share[row].half_width, share[row].mean) for row in rows],
+            },
+            hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
+        )
+        for position, (inside, share) in enumerate(zip(insides, shares, strict=True))
     ]
+    x, height = "trained on, of 100 chances", 110 + 30 * len(rows)
+    figure = new_figure(traces, x=x, y="", height=height)
+    figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
+    some = ""
+    if len(names) > _CLASSES:
+        some = f" Of {len(names)} classes, the {_CLASSES} in which the strategies differ most."
+    caption = (
+        "Of every hundred times that an example of the class came up for training, how often it "
+        "was trained on: mean over seeds, with the part of the 95 % interval that lies between 0 "
+        "and 100. Points of one strategy that lie one below the other are classes that it treats "
+        f"alike. Of pruned data, what was pruned away counts as not trained on.{some}"
+    )
+    return Plot("classes", "How much of each class was trained on", caption, figure)
+
+
+def life_plot(
+    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
+) -> Plot | None:
+    """Return what models made of one example, which the reader chooses, epoch by epoch.
+
+    None where no run followed an example.
+    """
+    runs = [(inside, run, history) for inside, run, history in examined(insides)]
+    indices = followed([history for _, _, history in runs])[:_LIVES]
+    if not indices:
+        return None
+    seeds = list(dict.fromkeys(run.header.seed for _, run, _ in runs))
+    lives = {index: [_life(history, index) for _, _, history in runs] for index in indices}
+    traces = []
+    for axis, measure in (("y", "loss"), ("y2", "probability")):
+        for (inside, run, history), life in zip(runs, lives[indices[0]], strict=True):
+            named = _named(inside, shown)
+            named["visible"] = named["visible"] if run.header.seed == seeds[0] else False
+            style = look[inside.group.label]
+            traces.append(
+                go.Scatter(
+                    mode="lines+markers",
+                    **named,
+                    showlegend=axis == "y",
+                    yaxis=axis,
+                    x=history.life_epoch + 1,
+                    y=life[measure],
+                    text=life["text"],
+                    connectgaps=True,
+                    line=_line(style) | {"width": 1.5},
+                    marker={"size": 9, "color": style.colour, "symbol": life["symbol"]},
+                    hovertemplate="%{fullData.name}, epoch %{x}<br>%{y:.3g}, %{text}"
+                    "<extra></extra>",
+                )
+            )
+    figure = new_figure(traces, x="epoch", y="loss", height=470)
+    figure.update_layout(
+        xaxis={"anchor": "y2"},
+        yaxis={"domain": [0.54, 1], "rangemode": "tozero"},
+        yaxis2={"domain": [0, 0.46], "title": "its label's probability (%)", "range": [0, 104]},
+    )
+    images, texts = faces([history for _, _, history in runs], indices)
+    examples = [
+        {
+            "label": f"{_described(index, runs[0][2])}{texts.get(index, '')[:40]}",
+            "method": "update",
+            "args": [
+                {
+                    "y": [life[measure] for measure in ("loss", "probability") for life in own],
+                    "text": [life["text"] for life in own] * 2,
+                    "marker.symbol": [life["symbol"] for life in own] * 2,
+                },
+                {"images[0].source": images.get(index)},
+            ],
+        }
+        for index, own in lives.items()
+    ]
+    menus = [menu(examples, side="left")]
+    if len(seeds) > 1:
+        choices = [
+            {
+                "label": f"seed {seed}",
+                "method": "restyle",
+                "args": [{"visible": [run.header.seed == seed for _, run, _ in runs] * 2}],
+            }
+            for seed in seeds
+        ]
+        menus.append(menu(choices, side="right"))
+    figure.update_layout(updatemenus=menus, margin_t=110)
+    if images:
+        place = {"x": 0.5, "y": 1.03, "xanchor": "center", "yanchor": "bottom"}
+        figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.2, sizey=0.24)
+    caption = (
+        "What the model made of the example when it last saw it in each epoch; choose the example "
+        "and the seed above. Full dots: it was trained on in that epoch. Rings: it was scored and "
+        "left out. No dot: it was not seen. In training the model is in training mode, in scoring "
+        "in eval mode, and both see it augmented."
+    )
+    return Plot("life", "The life of one example", caption, figure)
+
+
+def examined(insides: Sequence[Inside]) -> list[tuple[Inside, Run, ExampleHistory]]:
+    """Return the runs of which a page shows single examples."""
+    several = sum(len(inside.runs) for inside in insides) > _MOST_RUNS
+    return [
+        (inside, run, history)
+        for inside in insides
+        for run, history in (inside.runs[:1] if several else inside.runs)
+    ]
+
+
+def followed(histories: Sequence[ExampleHistory]) -> list[int]:
+    """Return the examples whose lives were kept: first those of all runs, the hardest first."""
+    kept = np.concatenate([history.life_index for history in histories])
+    indices, counts = np.unique(kept, return_counts=True)
+    hardness = np.nan_to_num(np.max([history.loss_mean[indices] for history in histories], axis=0))
+    return indices[np.lexsort((-hardness, -counts))].tolist()
+
+
+def _life(history: ExampleHistory, index: int) -> dict[str, Any]:
+    """Return one example's life in one run; empty where it was not followed."""
+    rows = np.flatnonzero(history.life_index == index)
+    if not len(rows):
+        return {"loss": [], "probability": [], "text": [], "symbol": "circle"}
+    row = rows[0]
+    selected = history.life_selected[row].tolist()
+    words = {0: "scored, not trained on", 1: "trained on"}
+    return {
+        "loss": _short(history.life_loss[row]),
+        "probability": _short(100 * history.life_probability[row]),
+        "text": [words.get(count, f"trained on {count} times") for count in selected],
+        "symbol": ["circle" if count else "circle-open" for count in selected],
+    }
+
+
+def _described(index: int, history: ExampleHistory) -> str:
+    label = int(history.label[index])
+    name = history.class_name[label] if history.class_name else label
+    return f"{index}: {html.escape(str(name))} "
+
+
+def faces(
+    histories: Sequence[ExampleHistory], indices: Collection[int]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return what some examples look like: addresses that hold their images, and their texts."""
+    images: dict[int, str] = {}
+    texts: dict[int, str] = {}
+    for history in histories:
+        for place, index in enumerate(history.portrait_index.tolist()):
+            if index not in indices or index in images:
+                continue
+            if history.portrait_image is not None:
+                images[index] = _as_png(history.portrait_image[place])
+            elif history.portrait_text is not None:
+                texts[index] = textwrap.shorten(history.portrait_text[place], _LETTERS)
+    return images, texts
+
+
+def _as_png(image: np.ndarray) -> str:
+    file = io.BytesIO()
+    Image.fromarray(np.squeeze(image)).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _named(inside: Inside, shown: frozenset[str]) -> dict[str, Any]:
+    label = inside.group.label
+    visible = True if label in shown else "legendonly"
+    return {"name": html.escape(label), "legendgroup": label, "visible": visible}
+
+
+def _losses_at(spread: Spread, share: float) -> list[float]:
+    """Return the quantiles at the evaluation that is nearest to a share of the run."""
+    return _short(np.maximum(spread.loss[int(np.abs(spread.progress - share).argmin())], _LEAST))
+
+
+def _short(values: Any) -> list[float]:
+    """Return numbers of four digits, which make a smaller page."""
+    return [float(f"{value:.4g}") for value in values.tolist()]
+
+
+def _cut(half_width: float, room: float) -> float:
+    return min(half_width, max(0.0, room))
 
 
 def _line(style: Style) -> dict[str, Any]:
     return {"color": style.colour, "dash": style.dash, "width": style.width}
-
-
-def _legend(
-    insides: Sequence[Inside], look: dict[str, Style], shown: frozenset[str]
-) -> list[Entry]:
-    return [
-        Entry(
-            inside.arm.label,
-            look[inside.arm.label].colour,
-            look[inside.arm.label].dash,
-            inside.arm.label in shown,
-        )
-        for inside in insides
-    ]

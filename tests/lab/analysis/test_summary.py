@@ -8,19 +8,13 @@ from rich.console import Console
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.analysis.tables import (
-    comparison_table,
-    count,
-    duration,
-    summarise,
-    to_markdown,
-    with_interval,
-)
+from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.tables import count, duration, with_interval
 
 
 def shown(runs, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(comparison_table(summarise(runs), width=width))
+    console.print(comparison_table(summarise(runs)))
     return console.file.getvalue()
 
 
@@ -33,14 +27,14 @@ def two_arms():
 
 def test_a_row_holds_means_over_finished_runs():
     first, second = summarise([*two_arms(), fixture_run(seed=9, finished=False)]).rows
-    assert (first.arm.label, second.arm.label) == ("traditional", "selective-backprop")
+    assert (first.group.label, second.group.label) == ("traditional", "selective-backprop")
     assert first.error.mean == 5.0
     assert first.error.seeds == 3
     assert first.difference is None
     assert second.difference.mean == pytest.approx(1.0)
     assert second.difference.half_width == pytest.approx(0.0)
-    assert (second.cost, second.seconds, second.cpu_seconds) == (6.0, 10.0, 18.0)
-    assert (second.scored, second.trained, second.updates) == (6400, 3200, 100)
+    assert [second.means[axis] for axis in ("cost", "seconds", "cpu_seconds")] == [6.0, 10.0, 18.0]
+    assert [second.means[axis] for axis in ("scored", "trained", "updates")] == [6400, 3200, 100]
 
 
 def test_speed_ups_are_measured_along_the_axis_asked_for():
@@ -57,7 +51,7 @@ def test_differences_are_to_the_same_length_and_targets_to_the_longest():
         *fixture_seeds("other", [8.0, 8.0], cost=4.0, config={"epochs": 4}),
     ]
     other = summarise(runs).rows[2]
-    assert other.arm.label == "other @ 4"
+    assert other.group.label == "other @ 4"
     assert other.difference.mean == pytest.approx(-1.0)
     assert other.speedups[0].target == pytest.approx(5.5)
 
@@ -81,7 +75,7 @@ def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markd
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():
     summary = summarise([fixture_run(), fixture_run("other", finished=False, upto=2)])
     row = summary.rows[1]
-    assert math.isnan(row.cost)
+    assert math.isnan(row.means["cost"])
     line = next(line for line in to_markdown(summary).splitlines() if line.startswith("| other"))
     assert line == "| other (1 unfinished) |" + " – |" * 10
     assert "other, seed 0, is unfinished, at 50% of its length" in to_markdown(summary)
