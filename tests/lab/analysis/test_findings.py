@@ -46,15 +46,6 @@ def test_each_arm_is_put_where_its_interval_puts_it():
     assert unresolved.startswith("no difference resolved, the interval includes zero: open (")
 
 
-def test_intervals_that_overlap_are_said_to():
-    wide = [3.0, 5.0, 7.0]
-    text = said(
-        fixture_seeds("traditional", wide), fixture_seeds("other", [f - 0.5 for f in wide])
-    )["At 10 epochs"]
-    assert "a lower final error" in text
-    assert "the two intervals by themselves overlap" in text
-
-
 def test_another_cost_is_no_equal_cost():
     other = fixture_seeds("other", [4.0, 4.1, 3.9], cost=6.0)
     lead, text = verdict(TRADITIONAL, other)

@@ -60,7 +60,7 @@ def test_intervals_of_shares_end_where_there_is_nothing():
     insides, look, shown = inside_of()
     runs = [run for run, _ in insides[0].runs]
     inside = replace(insides[0], runs=tuple(zip(runs, (history, other), strict=True)))
-    (trace,) = class_plot([inside], look, shown).figure.data
+    (trace,) = class_plot([inside], look, shown).data
     assert list(trace.x) == [50.0] * 3
     assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
 
@@ -69,7 +69,7 @@ def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
     insides, look, shown = inside_of(class_name=("a", "b", "c", "d"))
-    assert math.isnan(class_plot(insides, look, shown).figure.data[0].x[3])
+    assert math.isnan(class_plot(insides, look, shown).data[0].x[3])
 
 
 def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
@@ -89,23 +89,23 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
 def test_the_slider_shows_the_quantiles_of_its_moment():
     insides, look, shown = inside_of(arms=("<b>&", "top-k"))
     plot = spread_plot(insides, look, shown)
-    (slider,) = plot.figure.layout.sliders
+    (slider,) = plot.layout.sliders
     assert [step.label for step in slider.steps] == ["50 % of the run", "100 % of the run"]
     first, last = (step.args[0]["x"] for step in slider.steps)
     assert first[1] == pytest.approx([1e-5, 0.5, 1.1])
     assert last[0] == pytest.approx([1e-5, 0.25, 0.9])
-    trace = plot.figure.data[0]
+    trace = plot.data[0]
     assert trace.x == pytest.approx(last[0])
     assert list(trace.y) == [0, 50, 100]
     assert trace.name == "&lt;b&gt;&amp;"
-    assert "<b>" not in plot.__html__()
+    assert "<b>" not in plot.to_html(include_plotlyjs=False)
 
 
 def test_a_run_that_saw_nothing_has_an_empty_line_or_no_figure():
     insides, look, shown = inside_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
     plot = spread_plot(insides, look, shown)
-    assert np.isnan(plot.figure.data[0].x).all()
-    assert "NaN" not in plot.__html__()
+    assert np.isnan(plot.data[0].x).all()
+    assert "NaN" not in plot.to_html(include_plotlyjs=False)
     none = {"cdf_progress": np.zeros(0, np.float32), "cdf_known": np.zeros(0, np.int64)}
     insides, look, shown = inside_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
     assert spread_plot(insides, look, shown) is None
@@ -207,7 +207,7 @@ def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
 
 def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
     insides, look, shown = inside_of(arms=("<b>&", "top-k"))
-    figure = life_plot(insides, look, shown).figure
+    figure = life_plot(insides, look, shown)
     history = insides[0].histories[0]
     examples, seeds = figure.layout.updatemenus
     # All runs followed the same ones, so that the hardest comes first.
@@ -235,7 +235,7 @@ def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
     (run, history), other = insides[1].runs[0], insides[0]
     lives = {name: getattr(history, name)[1:] for name in LIVES}
     fewer = replace(insides[1], runs=((run, replace(history, **lives)),))
-    (examples,) = life_plot([other, fewer], look, shown).figure.layout.updatemenus
+    (examples,) = life_plot([other, fewer], look, shown).layout.updatemenus
     last = examples.buttons[-1]  # what one run followed stands behind what both did
     assert int(last.label.split(":")[0]) == history.life_index[0]
     assert [len(y) for y in last.args[0]["y"]] == [4, 0, 4, 0]

@@ -41,13 +41,13 @@ def menus(plot):
     """What each entry of a figure's menus changes: of its traces, and of its layout."""
     return {
         button.label: list(button.args)
-        for menu in plot.figure.layout.updatemenus
+        for menu in plot.layout.updatemenus
         for button in menu.buttons
     }
 
 
 def shown(plot):
-    return {trace.name for trace in plot.figure.data if trace.visible is True and trace.name}
+    return {trace.name for trace in plot.data if trace.visible is True and trace.name}
 
 
 ODD = [
@@ -62,17 +62,17 @@ ODD = [
 @pytest.mark.parametrize("runs", [runs_of(10), runs_of(3, 10), crowd(), *ODD], ids=range(8))
 def test_plotly_takes_every_entry_of_every_menu(runs):
     for plot in plots_of(runs):
-        assert plot.__html__()
+        assert plot.to_html(include_plotlyjs=False)
         for args in menus(plot).values():
             change, layout = args if len(args) == 2 else ({}, args[0])
-            data = list(plot.figure.data)
+            data = list(plot.data)
             x, y = (change.get(key, [trace[key] for trace in data]) for key in "xy")
             assert [len(each) for each in x] == [len(each) for each in y]
-            plot.figure.update(layout=layout)
+            plot.update(layout=layout)
 
 
 def test_a_crowd_s_final_errors_stand_in_a_row_each_the_lowest_first():
-    [trace] = final_plot(gather(crowd())).figure.data
+    [trace] = final_plot(gather(crowd())).data
     assert list(trace.y) == [*(f"arm {i:2}" for i in range(10, -1, -1)), "traditional"]
     assert list(trace.x) == [*(20.0 - i for i in range(10, -1, -1)), 40.0]
     assert len(set(trace.marker.color)) > 1
@@ -86,13 +86,13 @@ def test_of_a_crowd_the_curves_of_traditional_and_those_that_end_lowest_are_show
     several = gather([*crowd(), *crowd(**short)])
     assert shown(error_plot(several)) == {f"{name} @ 10" for name in expected}
     pareto = pareto_plot(several)
-    hidden = {trace.name for trace in pareto.figure.data if trace.visible == "legendonly"}
+    hidden = {trace.name for trace in pareto.data if trace.visible == "legendonly"}
     assert hidden == {f"arm {i:2}" for i in range(6)}
 
 
 def test_a_line_runs_through_the_means_and_its_band_around_the_interval():
     comparison = gather(fixture_seeds("traditional", [5.0, 6.0, 7.0]))
-    band, line = error_plot(comparison).figure.data
+    band, line = error_plot(comparison).data
     assert line.y == pytest.approx([50.0, 20.0, 6.0])
     assert line.x == pytest.approx([10 / 3, 20 / 3, 10.0])
     half = 2.484
@@ -103,11 +103,11 @@ def test_a_line_runs_through_the_means_and_its_band_around_the_interval():
 
 
 def test_below_three_seeds_the_seeds_are_drawn_and_no_band():
-    seeds, mean = error_plot(gather(fixture_seeds("traditional", [5.0, 6.0]))).figure.data
+    seeds, mean = error_plot(gather(fixture_seeds("traditional", [5.0, 6.0]))).data
     assert seeds.fill is None
     assert list(seeds.y) == [50.0, 20.0, 5.0, None, 50.0, 20.0, 6.0, None]
     assert list(mean.y) == [50.0, 20.0, 5.5]
-    assert len(error_plot(gather([fixture_run()])).figure.data) == 1
+    assert len(error_plot(gather([fixture_run()])).data) == 1
 
 
 def test_a_menu_draws_errors_along_cost_seconds_backward_passes_updates_and_candidates():
@@ -137,27 +137,27 @@ def test_a_menu_draws_errors_along_cost_seconds_backward_passes_updates_and_cand
 def test_the_error_axis_is_logarithmic_where_that_helps(errors, scales, first):
     plot = error_plot(gather([fixture_run(errors=errors)]))
     assert [label for label in menus(plot) if not label.startswith("along")] == scales
-    assert plot.figure.layout.yaxis.type == first
+    assert plot.layout.yaxis.type == first
 
 
 def test_a_wide_band_does_not_flatten_the_curves_and_stays_above_zero():
     finals = (1.0, 9.0, 5.0)
     runs = [fixture_run(seed=seed, errors=[50.0, final]) for seed, final in enumerate(finals)]
     plot = error_plot(gather(runs))
-    assert min(plot.figure.data[0].y) > 0
+    assert min(plot.data[0].y) > 0
     assert menus(plot)["linear"][0]["yaxis.range"] == pytest.approx((2.3, 52.7))
 
 
 def test_unfinished_runs_are_lines_of_their_own():
     plot = error_plot(gather([fixture_run(), fixture_run("other", finished=False, upto=2)]))
-    line = plot.figure.data[-1]
+    line = plot.data[-1]
     assert line.legendgroup == "other, seed 0, unfinished"
     assert len(line.y) == 2
     assert line.line.dash == "dot"
 
 
 def test_every_length_of_a_strategy_is_a_point_of_cost_and_final_error():
-    traditional, *_ = pareto_plot(gather(runs_of(3, 10))).figure.data
+    traditional, *_ = pareto_plot(gather(runs_of(3, 10))).data
     assert list(traditional.x) == [3.0, 10.0]
     assert traditional.y == pytest.approx([6.0, 6.0])
     assert traditional.error_y.array == pytest.approx([2.484, 2.484], abs=1e-3)
@@ -167,7 +167,7 @@ def test_every_length_of_a_strategy_is_a_point_of_cost_and_final_error():
 def test_strategies_of_equal_budgets_stand_beside_each_other():
     config = {"budget": 10.0, "budget_unit": "cost"}
     plot = pareto_plot(gather([fixture_run(arm, config=config) for arm in ("a", "b")]))
-    left, right, _ = (trace.x[0] for trace in plot.figure.data)
+    left, right, _ = (trace.x[0] for trace in plot.data)
     assert left < 10.0 < right
     assert (left, right) == pytest.approx((10.0, 10.0), abs=0.1)
 
@@ -180,7 +180,7 @@ def test_the_front_is_drawn_through_what_nothing_beats_on_the_axis_that_is_chose
         fixture_run("cheap", errors=[50.0, 9.0], cost=2.0, seconds=2.0),
     ]
     plot = pareto_plot(gather(runs))
-    drawn = plot.figure.data[-1]
+    drawn = plot.data[-1]
     assert list(zip(drawn.x, drawn.y, strict=True)) == [(2.0, 9.0), (4.0, 5.0), (10.0, 4.0)]
     change, _ = menus(plot)["along wall seconds"]
     places = list(zip(change["x"][-1], change["y"][-1], strict=True))
@@ -199,7 +199,7 @@ def test_the_front_is_what_comparing_every_two_places_leaves(places):
 
 
 def test_phases_are_stacked_for_each_group():
-    figure = phase_plot(gather(runs_of(10))).figure
+    figure = phase_plot(gather(runs_of(10)))
     assert [trace.name for trace in figure.data][:3] == ["load", "score", "select"]
     assert list(figure.data[0].y) == ["traditional", "selective-backprop"]
     assert list(figure.data[0].x) == [0.5, 0.5]
@@ -210,7 +210,7 @@ def test_phases_are_stacked_for_each_group():
 def test_names_that_look_like_markup_are_shown_as_they_are():
     name = '<a href="x">b</a></script>&'
     for plot in plots_of([fixture_run(name), fixture_run(name, config={"epochs": 3}, cost=3.0)]):
-        source = plot.__html__()
+        source = plot.to_html(include_plotlyjs=False)
         assert "<a href" not in source
         assert source.count("</script>") == 1
         assert "\\u0026lt;a href=" in source or "&lt;a href=" in source.replace("\\u003c", "<")

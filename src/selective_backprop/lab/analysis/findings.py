@@ -63,9 +63,6 @@ class Match:
         other = self.other.group
         if other.is_baseline and other.length != self.row.group.length:
             parts.append(f"against {other.label}")
-        one, two = self.row.error, self.other.error
-        if self.verdict in {"lower", "higher"} and one.low <= two.high and two.low <= one.high:
-            parts.append("paired by seed; the two intervals by themselves overlap")
         return f"{name} ({', '.join(parts)})"
 
 

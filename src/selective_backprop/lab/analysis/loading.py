@@ -42,9 +42,6 @@ def survey(places: Sequence[str | Path]) -> Survey:
     share of flipped labels, of one configuration for each strategy and length, and of one record
     for each seed, a finished one before an unfinished and the newest before an older one.
 
-    Args:
-        places: folders of records, or single records.
-
     Raises:
         RecordError: if a place does not exist, or there is not one record to show; the message
             has all that is wrong.
@@ -61,9 +58,6 @@ def survey(places: Sequence[str | Path]) -> Survey:
 
 def survey_data(places: Sequence[str | Path]) -> Survey:
     """Read every record of the data that most of them share, of whatever was trained on it.
-
-    Args:
-        places: folders of records, or single records.
 
     Raises:
         RecordError: as `survey` does.

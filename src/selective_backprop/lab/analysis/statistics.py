@@ -179,12 +179,7 @@ def t_quantile(seeds: int) -> float:
 
 
 def finals(groups: Sequence[RunGroup], axis: Axis = "cost") -> pd.DataFrame:
-    """Return a row for each finished run: `name`, `label`, `seed`, final `error`, and `place`.
-
-    Args:
-        groups: of one comparison.
-        axis: on which the place of the last evaluation is read.
-    """
+    """Return a row for each finished run: its names, seed, final error, and place where it ends."""
     rows = [
         (group.name, group.label, run.header.seed, final_error(run), at(run.points[-1], axis))
         for group in groups
@@ -212,10 +207,7 @@ def time_to(run: Run, target: float, axis: Axis = "seconds") -> float | None:
     """Return where on an axis an evaluation first showed a target error, or less.
 
     Nothing is interpolated: the target was reached when it was seen to be. The answer is therefore
-    late by up to the distance between two evaluations, for every strategy alike.
-
-    Returns:
-        The axis' value at that evaluation; None if the error never was so low.
+    late by up to the distance between two evaluations. None if the error never was so low.
     """
     for point in run.points:
         if point.test_error <= target:
@@ -234,12 +226,6 @@ def speedups(
 
     The ratio is of medians over seeds, a seed that never got there counting as infinitely late: a
     group of which half the seeds or more never got there has no speed-up.
-
-    Args:
-        group: what is timed.
-        baseline: traditional training, which sets the targets; to itself its speed-up is 1.
-        factors: the targets, as multiples of the baseline's mean final error.
-        axis: what time is measured in.
     """
     final = final_estimate(baseline).mean
     return tuple(_speedup(group, baseline, factor, factor * final, axis) for factor in factors)
@@ -305,15 +291,7 @@ def ranking(comparison: Comparison) -> list[RunGroup]:
 
 
 def leaders(comparison: Comparison, count: int) -> list[RunGroup]:
-    """Return traditional training and the strategies that end lowest, each with its longest runs.
-
-    Args:
-        comparison: of any number of strategies and lengths.
-        count: of strategies besides traditional.
-
-    Returns:
-        Groups in the order of the comparison.
-    """
+    """Return the longest runs of traditional training and of so many that end lowest, in order."""
     ranked = ranking(comparison)
     ahead = [group for group in ranked if not group.is_baseline][:count]
     chosen = {group.label for group in ranked if group.is_baseline or group in ahead}

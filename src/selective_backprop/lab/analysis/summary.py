@@ -53,11 +53,7 @@ class Summary:
 
 
 def summarise(runs: Sequence[Run], *, axis: Axis = "seconds") -> Summary:
-    """Reduce runs to one row per strategy and length.
-
-    Args:
-        runs: records of one comparison, in any order.
-        axis: what speed-ups are measured in.
+    """Reduce runs to one row per strategy and length; speed-ups are measured along an axis.
 
     Raises:
         RecordError: if the runs cannot be compared; see `gather`.

@@ -58,11 +58,9 @@ class Table:
         return self.to_html()
 
     def to_rich(self, width: int | None = None) -> rich_table.Table:
-        """Return the table for a terminal.
+        """Return the table for a terminal of some width.
 
-        Args:
-            width: in characters; where the table would not fit, the columns that matter least are
-                left out, and a note says which. None leaves out nothing.
+        Where it would not fit, the columns that matter least are left out, and a note says which.
         """
         columns, notes = self._columns, list(self.notes)
         kept = self._fitting(width)

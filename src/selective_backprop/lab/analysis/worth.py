@@ -58,10 +58,7 @@ class Worth:
 def worth(group: RunGroup, comparison: Comparison, axis: Axis = "cost") -> Worth:
     """Return what a group is worth, over the seeds that it shares with traditional training.
 
-    Args:
-        group: of the comparison.
-        comparison: whose traditional groups, at two lengths or more, give the curve.
-        axis: what cost is: passes of traditional training, or seconds.
+    Cost is what the axis says: passes of traditional training, or seconds.
     """
     if group.is_baseline or not group.runs:
         return Worth(math.nan, reason="there is nothing to measure")

@@ -23,7 +23,6 @@ from selective_backprop.lab.analysis.statistics import (
 )
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import (
-    FULL,
     HALF,
     INK,
     SETTINGS,
@@ -33,18 +32,17 @@ from selective_backprop.lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop.lab.report.styles import Style, aside, span, strategy_colours, styles
+from selective_backprop.lab.report.styles import Style, span, strategy_colours, styles
 
-_MOST_BARS = 16  # more are drawn of the longest runs alone
 _LEADERS = 5  # whose curves are drawn where there are too many for all
 _AXES: tuple[Axis, ...] = ("cost", "seconds")
 
 
 def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
-    """Draw error against cost and against seconds, where the time went, and lengths if several.
+    """Draw error against cost and against seconds, final errors, and where the time went.
 
-    Of more strategies than curves that can be told apart, each gets a row with its final errors
-    and its time, and only those that end lowest get curves.
+    Of more strategies than curves that can be told apart, only those that end lowest get curves;
+    final errors and time have a row for each.
 
     Args:
         runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
@@ -55,8 +53,18 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
     """
     path = Path(path)
     comparison = gather(runs)
+    rows = ranking(comparison)
+    curves = leaders(comparison, _LEADERS) if comparison.is_crowd else comparison.groups
     with matplotlib.rc_context(SETTINGS):
-        figure = _crowded(comparison) if comparison.is_crowd else _usual(comparison)
+        height = 0.28 * len(rows) + 1.1
+        figure = Figure(figsize=(11, height + 4.8), layout="constrained")
+        grid = figure.subplots(2, 2, height_ratios=(3.7, height))
+        for axes, axis in zip(grid[0], _AXES, strict=True):
+            _draw_error(axes, comparison, curves, axis)
+        _draw_final_errors(grid[1][0], rows, comparison)
+        draw_phases(grid[1][1], rows, room=HALF)
+        grid[1][1].set_yticks([])  # the names stand beside the errors
+        grid[1][1].set_ylim(grid[1][0].get_ylim())
         figure.suptitle(
             "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
         )
@@ -66,49 +74,16 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
         figure.savefig(path, dpi=160, metadata=undated)
 
 
-def _usual(comparison: Comparison) -> Figure:
-    several = len(comparison.lengths) > 1
-    figure = Figure(figsize=(11, 7.4 if several else 7.0), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1 if several else 0.75))
-    for column, axis in enumerate(_AXES):
-        _draw_error(figure.add_subplot(grid[0, column]), comparison, comparison.groups, axis)
-    groups = [group for group in comparison.groups if group.runs]
-    if len(groups) > _MOST_BARS:
-        groups = [group for group in groups if group.length == groups[0].length]
-    panel = figure.add_subplot(grid[1, 0] if several else grid[1, :])
-    draw_phases(panel, groups, room=HALF if several else FULL)
-    if several:
-        _draw_lengths(figure.add_subplot(grid[1, 1]), comparison)
-    return figure
-
-
-def _crowded(comparison: Comparison) -> Figure:
-    rows = ranking(comparison)
-    height = 0.24 * len(rows) + 0.8
-    figure = Figure(figsize=(11, height + 4.6), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=(height, 3.4))
-    errors, times = (figure.add_subplot(grid[0, column]) for column in range(2))
-    _draw_final_errors(errors, rows, comparison)
-    draw_phases(times, rows, room=HALF)
-    times.set_yticks([])  # the names stand beside the errors
-    times.set_ylim(errors.get_ylim())
-    for column, axis in enumerate(_AXES):
-        panel = figure.add_subplot(grid[1, column])
-        _draw_error(panel, comparison, leaders(comparison, _LEADERS), axis)
-    return figure
-
-
 def _caption(comparison: Comparison) -> str:
     seeds = max((len(group.runs) for group in comparison.groups), default=0)
-    longest = ", of the longest runs" if len(comparison.lengths) > 1 else ""
+    longest = " (of the longest runs)" if len(comparison.lengths) > 1 else ""
     shown = "One seed: the spread over seeds is unknown."
     if seeds >= ENOUGH_SEEDS:
         shown = f"Lines: mean over seeds; bands{longest} and bars: 95 % t-interval."
     elif seeds > 1:
         shown = f"Lines: mean over seeds; thin{longest}: the seeds; bars: 95 % t-interval."
     shorter = " and ".join(length.words for length in comparison.lengths[1:])
-    marks = "Hollow dots" if comparison.is_crowd else "Broken lines"
-    broken = f"{marks}: {shorter}. " if shorter else ""
+    broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
@@ -142,34 +117,8 @@ def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], 
         axes.legend(frameon=False, fontsize=7, ncols=2)
 
 
-def _draw_lengths(axes: Axes, comparison: Comparison) -> None:
-    """Draw final error against cost: a point for each length of a strategy."""
-    lines = comparison.strategies
-    colours = strategy_colours(lines)
-    means, reach = [], []
-    for position, (name, groups) in enumerate(lines.items()):
-        errors = [final_estimate(group) for group in groups]
-        axes.errorbar(
-            aside([group.cost for group in groups], position, len(lines)),
-            [error.mean for error in errors],
-            yerr=[0.0 if error.seeds < 2 else error.half_width for error in errors],
-            color=colours[name],
-            marker="o",
-            markersize=4,
-            linewidth=1.6,
-            capsize=2,
-            elinewidth=1,
-            label=name,
-        )
-        means += [error.mean for error in errors]
-        reach += [end for error in errors for end in error.ends]
-    axes.set_xlabel("cost of the whole run, in traditional epochs")
-    scale_error(axes, span(means, reach))
-    entitle(axes, "Final test error (%) of whole runs", list(lines), room=HALF)
-
-
 def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Comparison) -> None:
-    """Draw a row for each strategy of a crowd, with a dot for each of its lengths."""
+    """Draw a row for each strategy, with a dot for each of its lengths."""
     colours = strategy_colours(row.name for row in rows)
     places = {row.name: place for place, row in enumerate(rows)}
     # The longest is filled, the others are hollow and ever smaller.

@@ -21,10 +21,10 @@ from selective_backprop.lab.report.inside import (
     loss_spread,
     widest_classes,
 )
-from selective_backprop.lab.report.plots import ROWS, Plot, bars, menu, new_figure
+from selective_backprop.lab.report.plots import ROWS, bars, menu, new_figure
 from selective_backprop.lab.report.styles import Style
 
-_CLASSES = 20  # rows that a reader still compares
+CLASSES = 20  # rows that a reader still compares
 _LIVES = 64  # that a page holds
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
 _LETTERS = 300  # of a text that is shown
@@ -34,14 +34,8 @@ _MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 def spread_plot(
     insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
-) -> Plot | None:
-    """Return the distribution of losses over the examples, at a moment that the reader chooses.
-
-    Args:
-        insides: groups with their histories.
-        look: a style for each group.
-        shown: labels of the groups that are shown at first.
-    """
+) -> go.Figure | None:
+    """Return how losses are spread over the examples, at a moment that the reader chooses."""
     spreads = [(inside, loss_spread(inside.histories)) for inside in insides]
     spreads = [(inside, spread) for inside, spread in spreads if len(spread.progress)]
     if not spreads:
@@ -89,25 +83,18 @@ def spread_plot(
         **{"y": 1, "yanchor": "bottom", "pad": {"b": 30}, "ticklen": 0, "minorticklen": 0},
     }
     figure.update_layout(sliders=[slider], margin_t=90)
-    caption = (
-        "Of each training example the loss that was last seen, in training or in scoring; move the "
-        "slider to go through the run. A line further left is a model that has learned more of "
-        "the examples; where it is flat on the right, a few are much harder than the rest. Mean "
-        "over seeds of each quantile. A strategy that leaves examples out without scoring them saw "
-        "some losses long ago. Losses below 0.00001 are drawn there."
-    )
-    return Plot("spread", "How losses are spread over the examples", caption, figure)
+    return figure
 
 
 def class_plot(
     insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
-) -> Plot | None:
+) -> go.Figure | None:
     """Return how much of each class was trained on; None where histories name no classes."""
     names = insides[0].histories[0].class_name
     if not names:
         return None
     shares = [class_shares(inside.histories) for inside in insides]
-    rows = widest_classes(shares, _CLASSES)
+    rows = widest_classes(shares, CLASSES)
     traces = [
         go.Scatter(
             mode="markers",
@@ -133,21 +120,12 @@ def class_plot(
     x, height = "trained on, of 100 chances", 110 + 30 * len(rows)
     figure = new_figure(traces, x=x, y="", height=height)
     figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
-    some = ""
-    if len(names) > _CLASSES:
-        some = f" Of {len(names)} classes, the {_CLASSES} in which the strategies differ most."
-    caption = (
-        "Of every hundred times that an example of the class came up for training, how often it "
-        "was trained on: mean over seeds, with the part of the 95 % interval that lies between 0 "
-        "and 100. Points of one strategy that lie one below the other are classes that it treats "
-        f"alike. Of pruned data, what was pruned away counts as not trained on.{some}"
-    )
-    return Plot("classes", "How much of each class was trained on", caption, figure)
+    return figure
 
 
 def life_plot(
     insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
-) -> Plot | None:
+) -> go.Figure | None:
     """Return what models made of one example, which the reader chooses, epoch by epoch.
 
     None where no run followed an example.
@@ -188,42 +166,32 @@ def life_plot(
     )
     images, texts = faces([history for _, _, history in runs], indices)
     examples = [
-        {
-            "label": f"{_described(index, runs[0][2])}{texts.get(index, '')[:40]}",
-            "method": "update",
-            "args": [
-                {
-                    "y": [life[measure] for measure in ("loss", "probability") for life in own],
-                    "text": [life["text"] for life in own] * 2,
-                    "marker.symbol": [life["symbol"] for life in own] * 2,
-                },
-                {"images[0].source": images.get(index)},
-            ],
-        }
+        _entry(
+            f"{_described(index, runs[0][2])}{texts.get(index, '')[:40]}",
+            {
+                "y": [life[measure] for measure in ("loss", "probability") for life in own],
+                "text": [life["text"] for life in own] * 2,
+                "marker.symbol": [life["symbol"] for life in own] * 2,
+            },
+            {"images[0].source": images.get(index)},
+        )
         for index, own in lives.items()
     ]
-    menus = [menu(examples, side="left")]
-    if len(seeds) > 1:
-        choices = [
-            {
-                "label": f"seed {seed}",
-                "method": "restyle",
-                "args": [{"visible": [run.header.seed == seed for _, run, _ in runs] * 2}],
-            }
-            for seed in seeds
-        ]
-        menus.append(menu(choices, side="right"))
-    figure.update_layout(updatemenus=menus, margin_t=110)
+    of_seeds = [
+        _entry(f"seed {seed}", {"visible": [run.header.seed == seed for _, run, _ in runs] * 2})
+        for seed in seeds
+    ]
+    menus = [menu(examples, side="left"), menu(of_seeds, side="right")]
+    figure.update_layout(updatemenus=menus[: 1 + (len(seeds) > 1)], margin_t=110)
     if images:
         place = {"x": 0.5, "y": 1.03, "xanchor": "center", "yanchor": "bottom"}
         figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.2, sizey=0.24)
-    caption = (
-        "What the model made of the example when it last saw it in each epoch; choose the example "
-        "and the seed above. Full dots: it was trained on in that epoch. Rings: it was scored and "
-        "left out. No dot: it was not seen. In training the model is in training mode, in scoring "
-        "in eval mode, and both see it augmented."
-    )
-    return Plot("life", "The life of one example", caption, figure)
+    return figure
+
+
+def _entry(label: str, *changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a menu's entry that changes traces, and the layout."""
+    return {"label": label, "method": "update", "args": [*changes]}
 
 
 def examined(insides: Sequence[Inside]) -> list[tuple[Inside, Run, ExampleHistory]]:

@@ -49,13 +49,8 @@ def draw_curve(
 ) -> None:
     """Draw a mean over seeds with its 95 % band, or with the seeds where there are below three.
 
-    Args:
-        axes: the panel.
-        curve: what to draw.
-        style: of the line.
-        width: of the line, as a share of the style's.
-        spread: whether to draw band or seeds; those of many curves cover each other.
-        label: in a legend.
+    Width is a share of the style's. Without `spread` there is neither band nor seeds: those of many
+    curves cover each other.
     """
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
@@ -69,13 +64,7 @@ def draw_curve(
 
 
 def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
-    """Let an axis of errors show a span, on a logarithmic scale where that is wide.
-
-    Args:
-        axes: the panel.
-        shown: the part to show; None leaves the panel alone.
-        sideways: whether errors lie along the panel's x-axis instead of its y-axis.
-    """
+    """Let the y-axis, or sideways the x-axis, show a span of errors, as logarithms if wide."""
     if shown is None:
         return
     axis: Any = axes.xaxis if sideways else axes.yaxis
@@ -95,10 +84,7 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
 def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
     """Draw one bar per group, from top to bottom, of the seconds that its phases took.
 
-    Args:
-        axes: the panel.
-        groups: in order; one without finished runs has no bar.
-        room: for a line of the legend, in inches.
+    The legend has so many inches of room on a line.
     """
     totals = [phase_seconds(group.runs) for group in groups]
     left = [0.0] * len(groups)
@@ -118,11 +104,7 @@ def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
 def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:
     """Write a panel's title above it, and between the two a legend in as many lines as it takes.
 
-    Args:
-        axes: the panel, with everything drawn.
-        title: of the panel.
-        names: in the legend; none for no legend.
-        room: for a line of it, in inches.
+    A line has so many inches of room; without names there is no legend.
     """
     widths = [_HANDLE + _LETTER * len(name) for name in names]
     columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
@@ -147,10 +129,8 @@ def label_ends(
 ) -> None:
     """Name each curve beside the panel, at the height where it ends or as near as there is room.
 
-    Args:
-        axes: the panel, with its limits set.
-        ends: name, style, and the place of each curve's end.
-        line: height of a label, as a share of the panel's.
+    The panel's limits are set before. An end is a name, a style and a place; the height of a line
+    is a share of the panel's.
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])

@@ -6,11 +6,9 @@ Plotly reads a part of HTML in its labels, so every text of a record is escaped.
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
-from markupsafe import Markup
 
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -67,32 +65,7 @@ _LOOK = go.layout.Template(
         "yaxis": {**_AXIS, "showline": False, "ticks": ""},
     }
 )
-# Plotly offers by itself to send a figure to its maker's server; this page has no such button.
-_CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "showSendToCloud": False,
-    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-}
 ROWS = {"automargin": True, "autorange": "reversed", "type": "category", "showgrid": True}
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One figure of the page."""
-
-    name: str
-    title: str
-    caption: str
-    figure: go.Figure
-
-    def __html__(self) -> str:
-        """Return the figure's place and Plotly's call that draws it."""
-        return Markup(
-            self.figure.to_html(
-                full_html=False, include_plotlyjs=False, div_id=self.name, config=_CONFIG
-            )
-        )
 
 
 def new_figure(traces: Iterable[Any], *, x: str, y: str, height: int) -> go.Figure:
@@ -120,7 +93,7 @@ def menu(buttons: Sequence[dict[str, Any]], *, side: str, kind: str = "dropdown"
     }
 
 
-def error_plot(comparison: Comparison) -> Plot:
+def error_plot(comparison: Comparison) -> go.Figure:
     """Return test error as training goes on, along an axis that the reader chooses."""
     look, shown = styles(comparison.groups), shown_at_first(comparison)
     traces: list[go.Scatter] = []
@@ -145,16 +118,7 @@ def error_plot(comparison: Comparison) -> Plot:
     figure.update_xaxes(rangemode="tozero")
     axes = [_along(axis, {"x": x}) for axis, x in places.items()]
     _add_menus(figure, axes, scales)
-    caption = (
-        "Mean over seeds, with the 95 % interval at each evaluation, or the seeds themselves where "
-        "there are fewer than three. A click on a name hides or shows a curve, a double click "
-        "shows it alone."
-    )
-    if comparison.is_crowd:
-        caption += " Only traditional and those that end lowest are shown at first."
-    elif len(shown) < len(comparison.groups):
-        caption += " The shorter lengths are hidden at first."
-    return Plot("error", "Error as training goes on", caption, figure)
+    return figure
 
 
 def curve_traces(
@@ -200,7 +164,7 @@ def curve_traces(
     return [*traces, mean]
 
 
-def final_plot(comparison: Comparison) -> Plot | None:
+def final_plot(comparison: Comparison) -> go.Figure | None:
     """Return final errors, a row for each strategy of a crowd; None where there is none."""
     ranked = [group for group in ranking(comparison) if group.runs]
     if not comparison.is_crowd or not ranked:
@@ -219,13 +183,10 @@ def final_plot(comparison: Comparison) -> Plot | None:
     figure = new_figure([trace], x="final test error (%)", y="", height=90 + 26 * len(ranked))
     figure.update_layout(yaxis=ROWS, xaxis={"showgrid": True})
     figure.update_layout(**_first(_error_scales(span(trace.x), "xaxis")))
-    caption = (
-        "The longest runs of each, the lowest error first: means and 95 % intervals over seeds."
-    )
-    return Plot("final", "Final error of every strategy", caption, figure)
+    return figure
 
 
-def pareto_plot(comparison: Comparison) -> Plot | None:
+def pareto_plot(comparison: Comparison) -> go.Figure | None:
     """Return final error against the cost of whole runs; None where no run is finished."""
     lines = comparison.strategies
     if not lines:
@@ -274,13 +235,7 @@ def pareto_plot(comparison: Comparison) -> Plot | None:
         for axis, x in places.items()
     ]
     _add_menus(figure, axes, scales)
-    caption = (
-        "Each point is whole runs of one length; bars are 95 % intervals over seeds. A strategy "
-        "pays where it ends below traditional of the same cost by more than the bars. The dotted "
-        "line is the Pareto front of the means: nothing is both cheaper and lower than a point on "
-        "it."
-    )
-    return Plot("pareto", "Final error against cost", caption, figure)
+    return figure
 
 
 def front(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -293,7 +248,7 @@ def front(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> list[li
     return [[cost for cost, _ in kept], [error for _, error in kept]]
 
 
-def phase_plot(comparison: Comparison) -> Plot | None:
+def phase_plot(comparison: Comparison) -> go.Figure | None:
     """Return where the time of each group went; None where no run is finished."""
     groups = [group for group in comparison.groups if group.runs]
     if not groups:
@@ -312,8 +267,7 @@ def phase_plot(comparison: Comparison) -> Plot | None:
     ]
     figure = new_figure(traces, x="wall seconds per run", y="", height=110 + 34 * len(groups))
     figure.update_layout(yaxis={**ROWS, "showgrid": False}, barmode="stack", bargap=0.28)
-    caption = "Seconds of whole runs, evaluation left out, mean over seeds."
-    return Plot("phases", "Where the time went", caption, figure)
+    return figure
 
 
 def shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
+import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
@@ -29,8 +30,8 @@ from selective_backprop.lab.analysis.worth import worth
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.example_gallery import gallery
-from selective_backprop.lab.report.inside import Inside, look_inside
-from selective_backprop.lab.report.inside_plots import class_plot, life_plot, spread_plot
+from selective_backprop.lab.report.inside import look_inside
+from selective_backprop.lab.report.inside_plots import CLASSES, class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.plots import (
     error_plot,
     final_plot,
@@ -41,24 +42,13 @@ from selective_backprop.lab.report.plots import (
 from selective_backprop.lab.report.styles import styles
 
 _UNITS: dict[Axis, str] = {"seconds": "wall s", "cost": "cost"}
-_READING = (
-    "Cost is counted in passes of traditional training: a forward for scoring counts 1 per "
-    "example, forward and backward for training count 3, and an epoch of traditional training, 3 "
-    "per example, is 1. It depends on no clock and no machine.",
-    "Wall seconds leave evaluation out and hold everything else: loading, scoring, selecting, "
-    "forward, backward, step. CPU seconds are those of the training process.",
-    "A final error is the mean of the last tenth of a run's evaluations, not the best of them.",
-    "What a strategy is worth is how many times its own cost, or time, traditional training needs "
-    "to end at its error: 2 is as good as traditional training of twice the length. It is read off "
-    "the final errors of traditional training at several lengths; what lies outside them is a "
-    "bound. The interval holds what the seeds cannot tell apart.",
-    "Bands and ± are 95 % intervals of Student's t over seeds; with two or three seeds they are "
-    "wide. Differences are taken seed by seed. Nothing is corrected for the number of strategies.",
-    "A speed-up divides traditional's time by the strategy's, medians over seeds, to the first "
-    "evaluation that showed the target error or less; a seed that never showed it counts as "
-    "infinitely late. Targets are multiples of the final error of the longest traditional "
-    "training. Times are known no better than the distance between two evaluations.",
-)
+# Plotly offers by itself to send a figure to its maker's server; this page has no such button.
+_PLOTLY = {
+    "displaylogo": False,
+    "responsive": True,
+    "showSendToCloud": False,
+    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+}
 
 
 def write_report(
@@ -101,38 +91,50 @@ def _page(
     summary: Summary, histories: Mapping[Path, ExampleHistory], problems: Sequence[str]
 ) -> str:
     comparison = summary.comparison
-    found = facts(comparison)
     insides, without = look_inside(comparison, histories)
     look = styles(comparison.groups)
     shown = frozenset(group.label for group in shown_at_first(comparison))
+    seen = shown
     if not any(inside.group.label in shown for inside in insides):
-        shown = frozenset(inside.group.label for inside in insides)
+        seen = frozenset(inside.group.label for inside in insides)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
+    environment.filters["drawn"] = _drawn
     return environment.get_template("page.html.j2").render(
-        title=f"Which strategy learns cheapest? {found['data']}, {found['model']}",
+        comparison=comparison,
         headline=headline(comparison),
         plotly=Markup(get_plotlyjs()),
         problems=problems,
         findings=findings(summary),
         notes=notes(comparison),
         error=error_plot(comparison),
+        hidden=len(shown) < len(comparison.groups),
         numbers=_numbers(summary),
         soon=_soon(summary),
-        plots=[plot(comparison) for plot in (final_plot, pareto_plot, phase_plot)],
-        missing=_missing(insides, without),
-        inside=[plot(insides, look, shown) for plot in (spread_plot, class_plot) if insides],
+        final=final_plot(comparison),
+        pareto=pareto_plot(comparison),
+        phases=phase_plot(comparison),
+        insides=insides,
+        without=without,
+        spread=spread_plot(insides, look, seen),
+        classes=class_plot(insides, look, seen) if insides else None,
+        most_classes=CLASSES,
         gallery=gallery(insides) if insides else None,
-        life=life_plot(insides, look, shown) if insides else None,
-        facts=found,
-        reading=_READING,
+        life=life_plot(insides, look, seen) if insides else None,
+        facts=facts(comparison),
         commands=dict.fromkeys(run.header.command for run in comparison.runs),
         records=_records(comparison),
     )
+
+
+def _drawn(figure: go.Figure, name: str) -> Markup:
+    """Return a figure's place on the page, and Plotly's call that draws it."""
+    html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=_PLOTLY)
+    return Markup(html)
 
 
 def _numbers(summary: Summary) -> Table:
@@ -200,17 +202,6 @@ def _on_the_way(row: GroupRow, summary: Summary) -> str:
     areas = [mean_error(run, start, end) for run in row.group.runs]
     mean = fmean(areas) if areas else math.nan
     return "–" if math.isnan(mean) else f"{mean:.2f}"
-
-
-def _missing(insides: Sequence[Inside], without: Sequence[Run]) -> str:
-    """Say of which runs nothing is kept of their examples."""
-    if not insides:
-        return "No finished run here says what became of its examples."
-    if not without:
-        return ""
-    names = ", ".join(run.name for run in without[:4])
-    more = f" and {len(without) - 4} more" if len(without) > 4 else ""
-    return f"What became of the examples is not kept for {names}{more}."
 
 
 def _records(comparison: Comparison) -> Table:
