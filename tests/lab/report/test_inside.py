@@ -16,7 +16,6 @@ from selective_backprop.lab.analysis.statistics import Estimate
 from selective_backprop.lab.report.example_gallery import gallery
 from selective_backprop.lab.report.inside import (
     class_shares,
-    extreme_examples,
     look_inside,
     loss_spread,
     widest_classes,
@@ -117,12 +116,12 @@ def test_the_most_and_the_least_selected_are_what_sorting_gives():
     def place(i):
         return -int(history.selected[i]), -float(history.loss_mean[i])
 
-    found = extreme_examples(history)
+    shelf = gallery(inside_of()[0]).shelves[0]
     ordered = sorted(range(12), key=place)
-    assert found.most.tolist() == ordered[:6]
-    assert found.least.tolist() == ordered[::-1][:6]
-    assert not found.even
-    assert extreme_examples(fixture_history(selected=np.full(12, 7, np.int32))).even
+    assert [card.index for card in shelf.most] == ordered[:6]
+    assert [card.index for card in shelf.least] == ordered[::-1][:6]
+    assert not shelf.even
+    assert gallery(inside_of(selected=np.full(12, 7, np.int32))[0]).shelves[0].even
 
 
 def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
@@ -154,9 +153,7 @@ def test_the_gallery_says_of_each_example_what_its_history_says():
     history = insides[0].histories[0]
     names = [f"{arm}, seed {seed}" for arm in ("traditional", "top-k") for seed in (0, 1)]
     assert [shelf.name for shelf in found.shelves] == names
-    shelf, ends = found.shelves[0], extreme_examples(history)
-    assert [card.index for card in shelf.most] == ends.most.tolist()
-    assert [card.index for card in shelf.least] == ends.least.tolist()
+    shelf = found.shelves[0]
     for card in (*shelf.most, *shelf.least):
         i = card.index
         seen = f"predicted class {history.prediction[i]} ({100 * history.confidence[i]:.0f}\u00a0%)"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.inside import Inside, extreme_examples
+from selective_backprop.lab.report.inside import Inside
 from selective_backprop.lab.report.inside_plots import examined, faces
+from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,18 @@ def gallery(insides: Sequence[Inside]) -> Gallery:
     runs = examined(insides)
     shelves = []
     for inside, run, history in runs:
-        ends = extreme_examples(history)
+        orders = extremes(history.selected, history.loss_mean)
+        count = min(EXTREMES, len(history) // 2)  # of few examples, none stands on both sides
+        most, least = (
+            [_card(history, index) for index in orders[side][:count].tolist()]
+            for side in ("most", "least")
+        )
         shelves.append(
             Shelf(
                 name=f"{inside.group.label}, seed {run.header.seed}",
-                most=[_card(history, index) for index in ends.most.tolist()],
-                least=[_card(history, index) for index in ends.least.tolist()],
-                even=ends.even,
+                most=most,
+                least=least,
+                even=len(np.unique(history.selected)) == 1,
                 passes=round(history.passes, 2),
             )
         )

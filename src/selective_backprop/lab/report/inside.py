@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,6 @@ class Spread:
     progress: Float[np.ndarray, " evaluation"]  # share of the run
     level: Float[np.ndarray, " level"]  # share of the examples seen by then
     loss: Float[np.ndarray, "evaluation level"]  # that this share does not exceed
-
-
-@dataclass(frozen=True)
-class Extremes:
-    """The examples that a run trained on most and least often."""
-
-    most: Int64[np.ndarray, " example"]
-    least: Int64[np.ndarray, " example"]
-    even: bool  # all were trained on equally often, so that these are the hardest and the easiest
 
 
 def look_inside(
@@ -99,21 +89,6 @@ def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
         with np.errstate(invalid="ignore", divide="ignore"):
             shares.append(100.0 * trained / chances)
     return [estimate(column) for column in np.transpose(shares).tolist()]
-
-
-def extreme_examples(history: ExampleHistory) -> Extremes:
-    """Return the examples that were trained on most often, and least often.
-
-    Of equals the harder one counts as trained on more; see `extremes`.
-    """
-    orders = extremes(history.selected, history.loss_mean)
-    # Of few examples, none stands on both sides.
-    count = min(EXTREMES, len(history) // 2)
-    return Extremes(
-        most=orders["most"][:count],
-        least=orders["least"][:count],
-        even=bool((history.selected == history.selected[:1]).all()),
-    )
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:

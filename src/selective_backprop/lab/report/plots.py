@@ -113,7 +113,7 @@ def error_plot(comparison: Comparison) -> go.Figure:
                 traces += curve_traces(curves["cost"], drawn_as, label, visible)
                 for axis, line in curves.items():
                     places[axis] += [trace.x for trace in curve_traces(line, drawn_as, label)]
-    scales = _error_scales(span(drawn), "yaxis")
+    scales = _error_scales(span(drawn))
     figure = new_figure(traces, x=AXIS_LABELS["cost"], y="test error (%)", height=430)
     figure.update_xaxes(rangemode="tozero")
     axes = [_along(axis, {"x": x}) for axis, x in places.items()]
@@ -182,7 +182,7 @@ def final_plot(comparison: Comparison) -> go.Figure | None:
     )
     figure = new_figure([trace], x="final test error (%)", y="", height=90 + 26 * len(ranked))
     figure.update_layout(yaxis=ROWS, xaxis={"showgrid": True})
-    figure.update_layout(**_first(_error_scales(span(trace.x), "xaxis")))
+    figure.update_xaxes(_better(_error_scales(span(trace.x))))
     return figure
 
 
@@ -227,7 +227,7 @@ def pareto_plot(comparison: Comparison) -> go.Figure | None:
         )
     )
     reach = [end for own in errors.values() for error in own for end in error.ends]
-    scales = _error_scales(span([mean for own in means for mean in own], reach), "yaxis")
+    scales = _error_scales(span([mean for own in means for mean in own], reach))
     figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
     figure.update_xaxes(rangemode="tozero")
     axes = [
@@ -304,35 +304,33 @@ def _add_menus(
     """Let the reader choose what a figure is drawn along, and the scale of its errors."""
     menus = [menu(axes, side="left")]
     if len(scales) > 1:
-        changes = [{"label": k, "method": "relayout", "args": [v]} for k, v in scales.items()]
+        changes = [
+            {"label": name, "method": "relayout", "args": [{f"yaxis.{k}": scale[k] for k in scale}]}
+            for name, scale in scales.items()
+        ]
         menus.append(menu(changes, side="right", kind="buttons"))
-    figure.update_layout(**_first(scales), updatemenus=menus, margin_t=80)  # below Plotly's own bar
+    figure.update_yaxes(_better(scales))
+    figure.update_layout(updatemenus=menus, margin_t=80)  # below Plotly's own bar
 
 
-def _error_scales(shown: Span | None, axis: str) -> dict[str, dict[str, Any]]:
+def _error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
     """Return the settings of an error axis by the name of its scale, the better one first."""
     if shown is None:
         return {}
     linear = {"type": "linear", "range": shown.linear, "tickvals": None, "ticktext": None}
+    if not shown.positive:
+        return {"linear": linear}
     log = {
         "type": "log",
-        "range": [math.log10(end) for end in shown.log] if shown.positive else None,
+        "range": [math.log10(end) for end in shown.log],
         "tickvals": _TICKS,
         "ticktext": [f"{tick:g}" for tick in _TICKS],
     }
-    found = {"log": log, "linear": linear} if shown.wide else {"linear": linear, "log": log}
-    if not shown.positive:
-        del found["log"]
-    return {
-        name: {f"{axis}.{key}": value for key, value in scale.items()}
-        for name, scale in found.items()
-    }
+    return {"log": log, "linear": linear} if shown.wide else {"linear": linear, "log": log}
 
 
-def _first(scales: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings of the better scale, as a figure takes them."""
-    better = next(iter(scales.values()), {})
-    return {key.replace(".", "_"): value for key, value in better.items()}
+def _better(scales: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    return next(iter(scales.values()), {})
 
 
 def _places(lines: Mapping[str, Sequence[RunGroup]], axis: Axis) -> list[list[float]]:
