@@ -1,6 +1,7 @@
 import base64
 import io
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -208,7 +209,7 @@ def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
     history = insides[0].histories[0]
     examples, seeds = figure.layout.updatemenus
     # All runs followed the same ones, so that the hardest comes first.
-    chosen = [int(button.label.split(":")[0]) for button in examples.buttons]
+    chosen = [int(re.match(r"example (\d+), label class \d", b.label)[1]) for b in examples.buttons]
     assert chosen == sorted(history.life_index.tolist(), key=lambda i: -history.loss_mean[i])
     assert [trace.visible for trace in figure.data] == [True, False, True, False] * 2
     for seed, button in enumerate(seeds.buttons):
@@ -234,7 +235,7 @@ def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
     fewer = replace(insides[1], runs=((run, replace(history, **lives)),))
     (examples,) = life_plot([other, fewer], look, shown).layout.updatemenus
     last = examples.buttons[-1]  # what one run followed stands behind what both did
-    assert int(last.label.split(":")[0]) == history.life_index[0]
+    assert last.label.startswith(f"example {history.life_index[0]}, ")
     assert [len(y) for y in last.args[0]["y"]] == [4, 0, 4, 0]
     none = {name: getattr(history, name)[:0] for name in LIVES}
     nobody = replace(other, runs=((run, replace(history, **none)),))

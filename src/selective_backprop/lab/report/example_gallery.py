@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.inside import Inside
+from selective_backprop.lab.report.inside import Inside, class_of
 from selective_backprop.lab.report.inside_plots import examined, faces
 from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
@@ -71,19 +71,17 @@ def gallery(insides: Sequence[Inside]) -> Gallery:
 
 
 def _card(history: ExampleHistory, index: int) -> Card:
-    def name(number: int) -> str:
-        known = 0 <= number < len(history.class_name)
-        return history.class_name[number] if known else str(number)
-
     label, prediction = int(history.label[index]), int(history.prediction[index])
     clean = label if history.label_clean is None else int(history.label_clean[index])
     confidence = float(history.confidence[index])
     sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
     return Card(
         index=index,
-        label=name(label),
-        clean=None if clean == label else name(clean),
-        prediction="never seen" if prediction < 0 else f"predicted {name(prediction)}{sure}",
+        label=class_of(history, label),
+        clean=None if clean == label else class_of(history, clean),
+        prediction="never seen"
+        if prediction < 0
+        else f"predicted {class_of(history, prediction)}{sure}",
         is_wrong=prediction not in {label, -1},
         selected=int(history.selected[index]),
     )

@@ -91,6 +91,12 @@ def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
     return [estimate(column) for column in np.transpose(shares).tolist()]
 
 
+def class_of(history: ExampleHistory, number: int) -> str:
+    """Return what a class is called: its name, or its number where names were not kept."""
+    known = 0 <= number < len(history.class_name)
+    return history.class_name[number] if known else str(number)
+
+
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
     """Return the classes in which groups differ most, in the classes' own order.
 

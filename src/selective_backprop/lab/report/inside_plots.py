@@ -17,6 +17,7 @@ from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.inside import (
     Inside,
     Spread,
+    class_of,
     class_shares,
     loss_spread,
     widest_classes,
@@ -167,7 +168,7 @@ def life_plot(
     images, texts = faces([history for _, _, history in runs], indices)
     examples = [
         _entry(
-            f"{_described(index, runs[0][2])}{texts.get(index, '')[:40]}",
+            f"{_described(index, runs[0][2])} {html.escape(texts.get(index, '')[:40])}",
             {
                 "y": [life[measure] for measure in ("loss", "probability") for life in own],
                 "text": [life["text"] for life in own] * 2,
@@ -230,8 +231,9 @@ def _life(history: ExampleHistory, index: int) -> dict[str, Any]:
 
 def _described(index: int, history: ExampleHistory) -> str:
     label = int(history.label[index])
-    name = history.class_name[label] if history.class_name else label
-    return f"{index}: {html.escape(str(name))} "
+    clean = label if history.label_clean is None else int(history.label_clean[index])
+    was = "" if clean == label else f", flipped, was {class_of(history, clean)}"
+    return html.escape(f"example {index}, label {class_of(history, label)}{was}")
 
 
 def faces(

@@ -164,14 +164,16 @@ def _soon(summary: Summary) -> Table:
     """Return worth and speed-ups, in seconds and in cost, and the mean error on the way."""
     comparison, baseline = summary.comparison, summary.comparison.baseline
     factors = sorted(FACTORS, reverse=True)
+    told = any(not row.worth.reason for row in summary.rows)
+    names = [*(["worth"] if told else []), *(f"to {factor:g}×" for factor in factors)]
     columns = ["arm"]
     for unit in _UNITS.values():
-        columns += [f"{name}\n{unit}" for name in ("worth", *(f"to {f:g}×" for f in factors))]
+        columns += [f"{name}\n{unit}" for name in names]
     rows = []
     for row in summary.rows:
         cells = [row.group.label]
         for axis in _UNITS:
-            cells.append(worth(row.group, comparison, axis).text)
+            cells += [worth(row.group, comparison, axis).text] if told else []
             found = speedups(row.group, baseline, factors=factors, axis=axis) if baseline else ()
             cells += map(_with_range, found) if baseline else ["–"] * len(factors)
         rows.append([*cells, _on_the_way(row, summary)])
