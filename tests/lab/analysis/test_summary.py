@@ -7,9 +7,7 @@ from fixture_runs import fixture_run, fixture_seeds
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab.analysis.statistics import Estimate
 from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
-from selective_backprop.lab.analysis.tables import count, duration, with_interval
 
 
 def shown(runs, width):
@@ -95,11 +93,6 @@ def test_markdown_holds_headline_table_and_notes():
     assert "1.1 times the final error of traditional (5.00 %); never" in text
 
 
-def test_markdown_escapes_what_would_break_a_table():
-    text = to_markdown(summarise([fixture_run("a|b<c\\")]))
-    assert "| a\\|b&lt;c\\\\ |" in text
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_table_fits_its_terminal(width):
     text = shown(two_arms(), width)
@@ -126,48 +119,3 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
 def test_without_a_width_no_column_is_left_out():
     table = comparison_table(summarise(two_arms()))
     assert len(table.columns) == 11
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0.0, "0"),
-        (999.4, "999"),
-        (999.6, "1.00k"),
-        (1000.0, "1.00k"),
-        (9994.0, "9.99k"),
-        (12345.0, "12.3k"),
-        (99_960.0, "100k"),
-        (999_600.0, "1.00M"),
-        (4_560_000.0, "4.56M"),
-        (7.8e9, "7.80G"),
-        (math.nan, "–"),
-    ],
-)
-def test_counts_are_shown_to_three_digits(number, text):
-    assert count(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.5, "0.50"), (9.996, "10.0"), (99.97, "100"), (math.nan, "–")]
-)
-def test_durations_are_shown_to_three_digits(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (Estimate(12.345, 0.456, 3), "12.35 ± 0.46"),
-        (Estimate(12.345, 0.004, 3), "12.345 ± 0.004"),
-        (Estimate(12.3, math.nan, 1), "12.30"),
-        (Estimate(math.nan, math.nan, 0), "–"),
-    ],
-)
-def test_a_mean_is_shown_with_its_interval(value, text):
-    assert with_interval(value) in {text, text.replace("12.35", "12.34")}
-
-
-def test_a_difference_is_shown_with_its_sign():
-    assert with_interval(Estimate(0.5, 0.1, 3), signed=True) == "+0.50 ± 0.10"
-    assert with_interval(Estimate(-0.5, 0.1, 3), signed=True) == "−0.50 ± 0.10"

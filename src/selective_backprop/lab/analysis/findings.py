@@ -6,12 +6,13 @@ and a difference is called one only where its 95 % interval leaves zero out.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
-from selective_backprop.lab.analysis.summary import GroupRow, Summary, worth_line
+from selective_backprop.lab.analysis.summary import WORTH, GroupRow, Summary, worth_words
 from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.budget import Length
 
@@ -33,7 +34,11 @@ class Match:
 
     row: GroupRow
     other: GroupRow
-    difference: Estimate  # of final errors, in points, over shared seeds
+
+    @cached_property
+    def difference(self) -> Estimate:
+        """Of final errors, in points, over shared seeds."""
+        return paired_difference(self.row.group, self.other.group)
 
     @property
     def equal(self) -> bool:
@@ -67,7 +72,7 @@ class Match:
 
 
 def findings(summary: Summary) -> list[Finding]:
-    """Return what a comparison shows: the upshot, the worth, each length, and the controls."""
+    """Return what a comparison shows: the worth, the upshot, each length, and the controls."""
     if summary.comparison.baseline is None:
         return [
             Finding(
@@ -79,8 +84,7 @@ def findings(summary: Summary) -> list[Finding]:
     matches = _matches(summary)
     if not matches:
         return [Finding("Traditional training alone", "no other strategy has finished a run.")]
-    lead, _, text = (worth_line(summary) or "").partition(": ")
-    found = [Finding(lead, text), _upshot(matches)]
+    found = [Finding(WORTH, worth_words(summary)), _upshot(matches)]
     for length, group in groupby(matches, key=lambda match: match.row.group.length):
         found.append(_of_length(length, list(group)))
     return [*found, *_against_controls(summary)]
@@ -96,14 +100,10 @@ def _matches(summary: Summary) -> list[Match]:
         return not match.equal, row.group.length != other.group.length, -other.means["cost"]
 
     return [
-        min((_match(row, other) for other in theirs), key=closeness)
+        min((Match(row, other) for other in theirs), key=closeness)
         for row in rows
         if not row.group.is_baseline
     ]
-
-
-def _match(row: GroupRow, other: GroupRow) -> Match:
-    return Match(row, other, paired_difference(row.group, other.group))
 
 
 def _upshot(matches: Sequence[Match]) -> Finding:
@@ -174,6 +174,6 @@ def _control_of(row: GroupRow, rows: Sequence[GroupRow]) -> Match | None:
     """Match a group with the first control that cost the same."""
     for name in _CONTROLS:
         for other in rows:
-            if other.group.name == name and (match := _match(row, other)).equal:
+            if other.group.name == name and (match := Match(row, other)).equal:
                 return match
     return None

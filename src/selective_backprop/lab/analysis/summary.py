@@ -22,6 +22,7 @@ from selective_backprop.lab.analysis.tables import Column, Table, count, duratio
 from selective_backprop.lab.analysis.worth import Worth, worth
 from selective_backprop.lab.records.schema import Run
 
+WORTH = "Worth, as a multiple of its cost in traditional training"
 _MOST_NAMED = 4
 
 
@@ -66,8 +67,8 @@ def summarise(runs: Sequence[Run], *, axis: Axis = "seconds") -> Summary:
 def comparison_table(summary: Summary) -> Table:
     """Return the table of a comparison: what ran and what it is worth, the rows, the notes."""
     title = headline(summary.comparison)
-    if (said := worth_line(summary)) is not None:
-        title += f"\n{said}"
+    if said := worth_words(summary):
+        title += f"\n{WORTH}: {said}"
     columns = dict(_COLUMNS)
     if any(not row.worth.reason for row in summary.rows):
         columns |= {Column("worth"): lambda row: row.worth.text}
@@ -79,16 +80,15 @@ def to_markdown(summary: Summary) -> str:
     return _table(summary, _COLUMNS, headline(summary.comparison)).to_markdown()
 
 
-def worth_line(summary: Summary) -> str | None:
-    """Say what each strategy is worth; None where there is nothing to hold against traditional.
+def worth_words(summary: Summary) -> str:
+    """Say what each strategy is worth; nothing where there is none to hold against traditional.
 
     Of a strategy's lengths the longest counts, and where that gives a bound alone, also the
     longest whose error traditional training reaches.
     """
     rows = [row for row in summary.rows if row.group.runs and not row.group.is_baseline]
     if summary.comparison.baseline is None or not rows:
-        return None
-    lead = "Worth, as a multiple of its cost in traditional training: "
+        return ""
     said: dict[str, list[GroupRow]] = {}
     for row in rows:
         own = said.setdefault(row.group.name, [])
@@ -96,14 +96,14 @@ def worth_line(summary: Summary) -> str | None:
             own.append(row)
     ranked = sorted(filter(None, said.values()), key=lambda own: -own[0].worth.times)
     if not ranked:
-        return f"{lead}cannot be said, since {listed(sorted({row.worth.reason for row in rows}))}."
+        return f"cannot be said, since {listed(sorted({row.worth.reason for row in rows}))}."
     words = [
         " and ".join(f"{row.group.label} {row.worth.words}" for row in own)
         for own in ranked[:_MOST_NAMED]
     ]
     if len(ranked) > _MOST_NAMED:
         words.append(f"{len(ranked) - _MOST_NAMED} others below that")
-    return f"{lead}{'; '.join(words)}."
+    return f"{'; '.join(words)}."
 
 
 def _table(

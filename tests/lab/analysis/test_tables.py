@@ -1,0 +1,113 @@
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from selective_backprop.lab.analysis.statistics import Estimate
+from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
+
+TABLE = Table(
+    columns=("name", Column("final\nerror"), Column("verdict", left=True)),
+    rows=[("a|b<c\\", "1.00 (2 of 3)", "yes"), ("long name", "12.00", "no")],
+    title="A <title>",
+    notes=["a | note"],
+    ruled=[1],
+    swatches=["#111111", "#222222"],
+)
+
+
+def test_markdown_has_the_title_the_notes_and_nothing_that_would_break_it():
+    assert TABLE.to_markdown().splitlines() == [
+        "**A &lt;title>**",
+        "",
+        "| name | final error | verdict |",
+        "| :-- | --: | :-- |",
+        "| a\\|b&lt;c\\\\ | 1.00 (2 of 3) | yes |",
+        "| long name | 12.00 | no |",
+        "",
+        "- a \\| note",
+    ]
+    assert Table(columns=("a",), rows=[]).to_markdown() == "| a |\n| :-- |\n"
+
+
+def test_plain_text_is_in_columns_of_even_width():
+    assert TABLE.to_text().splitlines() == [
+        "A <title>",
+        "",
+        "name         final error  verdict",
+        "---------------------------------",
+        "a|b<c\\     1.00 (2 of 3)  yes",
+        "long name          12.00  no",
+        "a | note",
+    ]
+
+
+def test_a_page_gets_everything_escaped_remarks_small_and_a_dot_for_each_row():
+    html = TABLE.__html__()
+    assert '<th class="left">name</th><th class="right">final<br>error</th>' in html
+    dot = '<span class="swatch" style="background:#111111"></span>'
+    assert f'<tr><td class="left">{dot}a|b&lt;c\\</td>' in html
+    assert '<td class="right">1.00<small>(2 of 3)</small></td><td class="left">yes</td>' in html
+    assert '<tr class="rule"><td class="left"><span' in html
+    assert html.endswith('<p class="quiet">a | note</p>')
+    nasty = Table(columns=("<i>",), rows=[("<b> (<u>)",)], notes=("<s>",)).to_html()
+    assert not {"<i>", "<b>", "<u>", "<s>"} & {nasty[i : i + 3] for i in range(len(nasty))}
+
+
+def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
+    console = Console(width=60, file=io.StringIO())
+    console.print(Table(columns=("[b]a",), rows=[("[i]b (c)",)], title="[u]t", notes=("[s]n",)))
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert [line for line in lines if line and "─" not in line] == [
+        "[u]t",
+        "[b]a",
+        "[i]b",
+        "(c)",
+        "[s]n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.0, "0"),
+        (999.4, "999"),
+        (999.6, "1.00k"),
+        (1000.0, "1.00k"),
+        (9994.0, "9.99k"),
+        (12345.0, "12.3k"),
+        (99_960.0, "100k"),
+        (999_600.0, "1.00M"),
+        (4_560_000.0, "4.56M"),
+        (7.8e9, "7.80G"),
+        (math.nan, "–"),
+    ],
+)
+def test_counts_are_shown_to_three_digits(number, text):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "0.50"), (9.996, "10.0"), (99.97, "100"), (math.nan, "–")]
+)
+def test_durations_are_shown_to_three_digits(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Estimate(12.345, 0.456, 3), "12.35 ± 0.46"),
+        (Estimate(12.345, 0.004, 3), "12.345 ± 0.004"),
+        (Estimate(12.3, math.nan, 1), "12.30"),
+        (Estimate(math.nan, math.nan, 0), "–"),
+    ],
+)
+def test_a_mean_is_shown_with_its_interval(value, text):
+    assert with_interval(value) in {text, text.replace("12.35", "12.34")}
+
+
+def test_a_difference_is_shown_with_its_sign():
+    assert with_interval(Estimate(0.5, 0.1, 3), signed=True) == "+0.50 ± 0.10"
+    assert with_interval(Estimate(-0.5, 0.1, 3), signed=True) == "−0.50 ± 0.10"
