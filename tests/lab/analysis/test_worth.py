@@ -99,7 +99,7 @@ def test_worth_in_seconds_is_read_along_seconds():
 )
 def test_where_it_cannot_be_said_the_reason_is(runs, reason):
     found = worth_of([*runs, *at("other", 4, [9.0, 9.0])])
-    assert reason in found.words
+    assert reason in found.reason
     assert found.text == "–"
 
 

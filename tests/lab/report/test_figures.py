@@ -21,9 +21,9 @@ from selective_backprop.lab.report.panels import LINE, spread
 def drawn(tmp_path):
     """Draws runs, and returns everything that the figure says, whatever line it says it on."""
 
-    def draw(runs):
+    def draw(runs, **more):
         path = tmp_path / "deep" / "a.svg"
-        draw_comparison(runs, path)
+        draw_comparison(runs, path, **more)
         return " ".join(" ".join(ElementTree.parse(path).getroot().itertext()).split())
 
     return draw
@@ -112,8 +112,8 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
 def test_several_lengths_are_marked_each_and_unfinished_runs_are_named(drawn):
     short = {"cost": 5.0, "config": {"epochs": 5}}
     late = fixture_run("late", finished=False, upto=1)
-    text = drawn([*crowd(2), *crowd(2, **short), late])
-    for word in ("length 10", "length 5", "late (unfinished)", "hollow dots: 5 epochs"):
+    text = drawn([*crowd(2), *crowd(2, **short), late], axis="cpu_seconds")
+    for word in ("length 10", "length 5", "late (unfinished)", "hollow dots: 5 epochs", "CPU s"):
         assert word in text, word
 
 

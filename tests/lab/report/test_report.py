@@ -123,10 +123,12 @@ def test_what_strategies_are_worth_stands_first_and_in_a_table(report):
             config={"epochs": epochs},
         )
     ]
-    page = report([*curve, *other])
+    page = report([*curve, *other], axis="cpu_seconds")
     head, rest = page.text.split("Error as training goes on")
     assert "other @ 5 1.41× (1.41 to 1.41)" in head
     assert "1.41×(1.41 to 1.41)" in rest
+    assert "CPU s" in rest
+    assert "wall s" not in rest
 
 
 def test_a_crowd_gets_a_figure_of_its_final_errors_and_a_word_on_what_is_hidden(report):

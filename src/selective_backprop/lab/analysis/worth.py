@@ -50,8 +50,6 @@ class Worth:
     @property
     def words(self) -> str:
         """The worth in a sentence."""
-        if self.reason:
-            return f"cannot be said: {self.reason}"
         return self.text.replace(">", "more than ").replace("<", "less than ")
 
 
@@ -64,7 +62,9 @@ def worth(group: RunGroup, comparison: Comparison, axis: Axis = "cost") -> Worth
         return Worth(math.nan, reason="there is nothing to measure")
     baselines = comparison.strategies.get(BASELINE, [])
     if len(baselines) < 2:
-        return Worth(math.nan, reason="traditional was run at one length only")
+        return Worth(
+            math.nan, reason="traditional was run at one length only (several --budget tell)"
+        )
     theirs, own = finals(baselines, axis), finals([group], axis).set_index("seed")
     errors, places = (
         theirs.pivot(index="seed", columns="label", values=value) for value in ("error", "place")

@@ -35,11 +35,10 @@ from selective_backprop.lab.report.panels import (
 from selective_backprop.lab.report.styles import Style, span, strategy_colours, styles
 
 _LEADERS = 5  # whose curves are drawn where there are too many for all
-_AXES: tuple[Axis, ...] = ("cost", "seconds")
 
 
-def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
-    """Draw error against cost and against seconds, final errors, and where the time went.
+def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seconds") -> None:
+    """Draw error against cost and against time, final errors, and where the time went.
 
     Of more strategies than curves that can be told apart, only those that end lowest get curves;
     final errors and time have a row for each.
@@ -47,6 +46,7 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
     Args:
         runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
         path: where to, with a suffix that Matplotlib knows (.png, .svg, .pdf).
+        axis: what time is measured in.
 
     Raises:
         RecordError: if the runs cannot be compared.
@@ -59,8 +59,8 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
         grid = figure.subplots(2, 2, height_ratios=(3.7, height))
-        for axes, axis in zip(grid[0], _AXES, strict=True):
-            _draw_error(axes, comparison, curves, axis)
+        _draw_error(grid[0][0], comparison, curves, "cost")
+        _draw_error(grid[0][1], comparison, curves, axis)
         _draw_final_errors(grid[1][0], rows, comparison)
         draw_phases(grid[1][1], rows, room=HALF)
         grid[1][1].set_yticks([])  # the names stand beside the errors

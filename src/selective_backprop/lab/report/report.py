@@ -41,7 +41,7 @@ from selective_backprop.lab.report.plots import (
 )
 from selective_backprop.lab.report.styles import styles
 
-_UNITS: dict[Axis, str] = {"seconds": "wall s", "cost": "cost"}
+_UNITS: dict[Axis, str] = {"seconds": "wall s", "cpu_seconds": "CPU s"}
 # Plotly offers by itself to send a figure to its maker's server; this page has no such button.
 _PLOTLY = {
     "displaylogo": False,
@@ -57,6 +57,7 @@ def write_report(
     *,
     histories: Mapping[Path, ExampleHistory] | None = None,
     problems: Sequence[str] = (),
+    axis: Axis = "seconds",
 ) -> None:
     """Write the report of a comparison.
 
@@ -68,13 +69,14 @@ def write_report(
         path: where to, usually ending in .html.
         histories: what became of the examples of these runs, by record; see `survey`.
         problems: what is wrong with the records, in sentences for the page.
+        axis: what times are measured in, beside cost.
 
     Raises:
         RecordError: if the runs cannot be compared.
         OSError: if the file cannot be written.
     """
     path = Path(path)
-    page = _page(summarise(runs), histories or {}, problems)
+    page = _page(summarise(runs, axis=axis), histories or {}, problems)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     # What a command line held may be no text at all; a page with a "?" is better than none.
@@ -161,18 +163,17 @@ def _numbers(summary: Summary) -> Table:
 
 
 def _soon(summary: Summary) -> Table:
-    """Return worth and speed-ups, in seconds and in cost, and the mean error on the way."""
+    """Return worth and speed-ups, in time and in cost, and the mean error on the way."""
     comparison, baseline = summary.comparison, summary.comparison.baseline
     factors = sorted(FACTORS, reverse=True)
     told = any(not row.worth.reason for row in summary.rows)
     names = [*(["worth"] if told else []), *(f"to {factor:g}×" for factor in factors)]
-    columns = ["arm"]
-    for unit in _UNITS.values():
-        columns += [f"{name}\n{unit}" for name in names]
+    axes: tuple[Axis, ...] = (summary.axis, "cost")
+    columns = ["arm", *(f"{name}\n{_UNITS.get(axis, axis)}" for axis in axes for name in names)]
     rows = []
     for row in summary.rows:
         cells = [row.group.label]
-        for axis in _UNITS:
+        for axis in axes:
             cells += [worth(row.group, comparison, axis).text] if told else []
             found = speedups(row.group, baseline, factors=factors, axis=axis) if baseline else ()
             cells += map(_with_range, found) if baseline else ["–"] * len(factors)
