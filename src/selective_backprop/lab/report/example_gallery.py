@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.inside import Inside, class_of
-from selective_backprop.lab.report.inside_plots import examined, faces
+from selective_backprop.lab.report.inside import Inside, class_of, examined, faces
 from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 

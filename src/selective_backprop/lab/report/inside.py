@@ -4,17 +4,24 @@ Of several seeds, what is a number of each example or class is averaged; single 
 of one run, since their predictions are.
 """
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image
 
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
+
+_MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
+_LETTERS = 300  # of a text that is shown
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,16 @@ def look_inside(
     return found, without
 
 
+def examined(insides: Sequence[Inside]) -> list[tuple[Inside, Run, ExampleHistory]]:
+    """Return the runs of which a page shows single examples."""
+    several = sum(len(inside.runs) for inside in insides) > _MOST_RUNS
+    return [
+        (inside, run, history)
+        for inside in insides
+        for run, history in (inside.runs[:1] if several else inside.runs)
+    ]
+
+
 def loss_spread(histories: Sequence[ExampleHistory]) -> Spread:
     """Return how losses were spread at each evaluation, quantile by quantile the mean over seeds.
 
@@ -95,6 +112,29 @@ def class_of(history: ExampleHistory, number: int) -> str:
     """Return what a class is called: its name, or its number where names were not kept."""
     known = 0 <= number < len(history.class_name)
     return history.class_name[number] if known else str(number)
+
+
+def faces(
+    histories: Sequence[ExampleHistory], indices: Collection[int]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return what some examples look like: addresses that hold their images, and their texts."""
+    images: dict[int, str] = {}
+    texts: dict[int, str] = {}
+    for history in histories:
+        for place, index in enumerate(history.portrait_index.tolist()):
+            if index not in indices or index in images:
+                continue
+            if history.portrait_image is not None:
+                images[index] = _as_png(history.portrait_image[place])
+            elif history.portrait_text is not None:
+                texts[index] = textwrap.shorten(history.portrait_text[place], _LETTERS)
+    return images, texts
+
+
+def _as_png(image: np.ndarray) -> str:
+    file = io.BytesIO()
+    Image.fromarray(np.squeeze(image)).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:

@@ -1,24 +1,21 @@
 """The figures of what went on inside the training: the spread of losses, classes, single lives."""
 
-import base64
 import html
-import io
 import math
-import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from PIL import Image
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.inside import (
     Inside,
     Spread,
     class_of,
     class_shares,
+    examined,
+    faces,
     loss_spread,
     widest_classes,
 )
@@ -27,8 +24,6 @@ from selective_backprop.lab.report.styles import Style
 
 CLASSES = 20  # rows that a reader still compares
 _LIVES = 64  # that a page holds
-_MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
-_LETTERS = 300  # of a text that is shown
 _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
 _MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
@@ -195,16 +190,6 @@ def _entry(label: str, *changes: dict[str, Any]) -> dict[str, Any]:
     return {"label": label, "method": "update", "args": [*changes]}
 
 
-def examined(insides: Sequence[Inside]) -> list[tuple[Inside, Run, ExampleHistory]]:
-    """Return the runs of which a page shows single examples."""
-    several = sum(len(inside.runs) for inside in insides) > _MOST_RUNS
-    return [
-        (inside, run, history)
-        for inside in insides
-        for run, history in (inside.runs[:1] if several else inside.runs)
-    ]
-
-
 def followed(histories: Sequence[ExampleHistory]) -> list[int]:
     """Return the examples whose lives were kept: first those of all runs, the hardest first."""
     kept = np.concatenate([history.life_index for history in histories])
@@ -234,29 +219,6 @@ def _described(index: int, history: ExampleHistory) -> str:
     clean = label if history.label_clean is None else int(history.label_clean[index])
     was = "" if clean == label else f", flipped, was {class_of(history, clean)}"
     return html.escape(f"example {index}, label {class_of(history, label)}{was}")
-
-
-def faces(
-    histories: Sequence[ExampleHistory], indices: Collection[int]
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what some examples look like: addresses that hold their images, and their texts."""
-    images: dict[int, str] = {}
-    texts: dict[int, str] = {}
-    for history in histories:
-        for place, index in enumerate(history.portrait_index.tolist()):
-            if index not in indices or index in images:
-                continue
-            if history.portrait_image is not None:
-                images[index] = _as_png(history.portrait_image[place])
-            elif history.portrait_text is not None:
-                texts[index] = textwrap.shorten(history.portrait_text[place], _LETTERS)
-    return images, texts
-
-
-def _as_png(image: np.ndarray) -> str:
-    file = io.BytesIO()
-    Image.fromarray(np.squeeze(image)).save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _named(inside: Inside, shown: frozenset[str]) -> dict[str, Any]:
