@@ -244,9 +244,9 @@ def test_with_histories_a_page_shows_losses_classes_examples_and_lives(report):
     runs, histories = located(*runs_of(10))
     page = report(runs, histories=histories)
     assert page.plots == ["error", "pareto", "phases", "spread", "classes", "life"]
-    shelves = [summary for tag, summary in page.elements if tag == "details"]
-    assert len(shelves) == 1 + 6
-    assert sum("open" in each for each in shelves) == 1
+    runs = [summary for tag, summary in page.elements if tag == "details"]
+    assert len(runs) == 1 + 6
+    assert sum("open" in each for each in runs) == 1
     for words in ("How losses are spread", "How much of each class", "The life of one example"):
         assert words in page.text
     assert ".examples.npz" not in page.text

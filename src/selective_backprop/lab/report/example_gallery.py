@@ -6,7 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.inside import Inside, class_of, examined, faces
+from selective_backprop.lab.report.example_histories import (
+    GroupHistories,
+    class_of,
+    examined,
+    faces,
+)
 from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
@@ -23,7 +28,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class RunExamples:
     """The examples of one run."""
 
     name: str
@@ -37,36 +42,36 @@ class Shelf:
 class Gallery:
     """Single examples of each run, with faces that the runs share."""
 
-    shelves: list[Shelf]
-    first: Shelf  # that of the strategy which treats examples most differently
+    runs: list[RunExamples]
+    first: RunExamples  # that of the strategy which treats examples most differently
     images: dict[int, str]  # as addresses that hold them
     texts: dict[int, str]
 
 
-def gallery(insides: Sequence[Inside]) -> Gallery:
+def gallery(kept: Sequence[GroupHistories]) -> Gallery:
     """Return single examples of each run; of many runs, of the first seed of each group."""
-    runs = examined(insides)
-    shelves = []
-    for inside, run, history in runs:
+    seen = examined(kept)
+    runs = []
+    for own, run, history in seen:
         orders = extremes(history.selected, history.loss_mean)
         count = min(EXTREMES, len(history) // 2)  # of few examples, none stands on both sides
         most, least = (
             [_card(history, index) for index in orders[side][:count].tolist()]
             for side in ("most", "least")
         )
-        shelves.append(
-            Shelf(
-                name=f"{inside.group.label}, seed {run.header.seed}",
+        runs.append(
+            RunExamples(
+                name=f"{own.group.label}, seed {run.header.seed}",
                 most=most,
                 least=least,
                 even=len(np.unique(history.selected)) == 1,
                 passes=round(history.passes, 2),
             )
         )
-    most_different = int(np.argmax([np.var(history.selected) for _, _, history in runs]))
-    shown = {card.index for shelf in shelves for card in (*shelf.most, *shelf.least)}
-    images, texts = faces([history for _, _, history in runs], shown)
-    return Gallery(shelves, shelves[most_different], images, texts)
+    most_different = int(np.argmax([np.var(history.selected) for _, _, history in seen]))
+    shown = {card.index for own in runs for card in (*own.most, *own.least)}
+    images, texts = faces([history for _, _, history in seen], shown)
+    return Gallery(runs, runs[most_different], images, texts)
 
 
 def _card(history: ExampleHistory, index: int) -> Card:

@@ -30,8 +30,8 @@ from selective_backprop.lab.analysis.worth import worth
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.example_gallery import gallery
-from selective_backprop.lab.report.inside import look_inside
-from selective_backprop.lab.report.inside_plots import CLASSES, class_plot, life_plot, spread_plot
+from selective_backprop.lab.report.example_histories import group_histories
+from selective_backprop.lab.report.example_plots import CLASSES, class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.plots import (
     error_plot,
     final_plot,
@@ -93,12 +93,12 @@ def _page(
     summary: Summary, histories: Mapping[Path, ExampleHistory], problems: Sequence[str]
 ) -> str:
     comparison = summary.comparison
-    insides, without = look_inside(comparison, histories)
+    kept, without = group_histories(comparison, histories)
     look = styles(comparison.groups)
     shown = frozenset(group.label for group in shown_at_first(comparison))
     seen = shown
-    if not any(inside.group.label in shown for inside in insides):
-        seen = frozenset(inside.group.label for inside in insides)
+    if not any(own.group.label in shown for own in kept):
+        seen = frozenset(own.group.label for own in kept)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -120,13 +120,13 @@ def _page(
         final=final_plot(comparison),
         pareto=pareto_plot(comparison),
         phases=phase_plot(comparison),
-        insides=insides,
+        kept=kept,
         without=without,
-        spread=spread_plot(insides, look, seen),
-        classes=class_plot(insides, look, seen) if insides else None,
+        spread=spread_plot(kept, look, seen),
+        classes=class_plot(kept, look, seen) if kept else None,
         most_classes=CLASSES,
-        gallery=gallery(insides) if insides else None,
-        life=life_plot(insides, look, seen) if insides else None,
+        gallery=gallery(kept) if kept else None,
+        life=life_plot(kept, look, seen) if kept else None,
         facts=facts(comparison),
         commands=dict.fromkeys(run.header.command for run in comparison.runs),
         records=_records(comparison),

@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.inside import (
-    Inside,
+from selective_backprop.lab.report.example_histories import (
+    GroupHistories,
     Spread,
     class_of,
     class_shares,
@@ -29,11 +29,11 @@ _MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
 def spread_plot(
-    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
+    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
 ) -> go.Figure | None:
     """Return how losses are spread over the examples, at a moment that the reader chooses."""
-    spreads = [(inside, loss_spread(inside.histories)) for inside in insides]
-    spreads = [(inside, spread) for inside, spread in spreads if len(spread.progress)]
+    spreads = [(own, loss_spread(own.histories)) for own in kept]
+    spreads = [(own, spread) for own, spread in spreads if len(spread.progress)]
     if not spreads:
         return None
     moments = max((spread.progress for _, spread in spreads), key=len)
@@ -45,14 +45,14 @@ def spread_plot(
     traces = [
         go.Scatter(
             mode="lines",
-            **_named(inside, shown),
+            **_named(own, shown),
             x=x,
             y=100 * spread.level,
-            line=_line(look[inside.group.label]),
+            line=_line(look[own.group.label]),
             hovertemplate="%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
             "<extra></extra>",
         )
-        for (inside, spread), x in zip(spreads, last, strict=True)
+        for (own, spread), x in zip(spreads, last, strict=True)
     ]
     # The lowest loss of all is often far below the rest.
     known = np.concatenate([spread.loss[:, 1:].ravel() for _, spread in spreads])
@@ -83,23 +83,23 @@ def spread_plot(
 
 
 def class_plot(
-    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
+    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
 ) -> go.Figure | None:
     """Return how much of each class was trained on; None where histories name no classes."""
-    names = insides[0].histories[0].class_name
+    names = kept[0].histories[0].class_name
     if not names:
         return None
-    shares = [class_shares(inside.histories) for inside in insides]
+    shares = [class_shares(own.histories) for own in kept]
     rows = widest_classes(shares, CLASSES)
     traces = [
         go.Scatter(
             mode="markers",
-            **_named(inside, shown),
+            **_named(own, shown),
             y=[html.escape(names[row]) for row in rows],
             x=[share[row].mean for row in rows],
             marker={
                 "size": 10,
-                "color": look[inside.group.label].colour,
+                "color": look[own.group.label].colour,
                 "symbol": _MARKS[position % len(_MARKS)],
             },
             # An interval is cut where there is nothing: below 0 and above 100.
@@ -111,7 +111,7 @@ def class_plot(
             },
             hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
         )
-        for position, (inside, share) in enumerate(zip(insides, shares, strict=True))
+        for position, (own, share) in enumerate(zip(kept, shares, strict=True))
     ]
     x, height = "trained on, of 100 chances", 110 + 30 * len(rows)
     figure = new_figure(traces, x=x, y="", height=height)
@@ -120,13 +120,13 @@ def class_plot(
 
 
 def life_plot(
-    insides: Sequence[Inside], look: Mapping[str, Style], shown: frozenset[str]
+    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
 ) -> go.Figure | None:
     """Return what models made of one example, which the reader chooses, epoch by epoch.
 
     None where no run followed an example.
     """
-    runs = [(inside, run, history) for inside, run, history in examined(insides)]
+    runs = [(own, run, history) for own, run, history in examined(kept)]
     indices = followed([history for _, _, history in runs])[:_LIVES]
     if not indices:
         return None
@@ -134,10 +134,10 @@ def life_plot(
     lives = {index: [_life(history, index) for _, _, history in runs] for index in indices}
     traces = []
     for axis, measure in (("y", "loss"), ("y2", "probability")):
-        for (inside, run, history), life in zip(runs, lives[indices[0]], strict=True):
-            named = _named(inside, shown)
+        for (own, run, history), life in zip(runs, lives[indices[0]], strict=True):
+            named = _named(own, shown)
             named["visible"] = named["visible"] if run.header.seed == seeds[0] else False
-            style = look[inside.group.label]
+            style = look[own.group.label]
             traces.append(
                 go.Scatter(
                     mode="lines+markers",
@@ -221,8 +221,8 @@ def _described(index: int, history: ExampleHistory) -> str:
     return html.escape(f"example {index}, label {class_of(history, label)}{was}")
 
 
-def _named(inside: Inside, shown: frozenset[str]) -> dict[str, Any]:
-    label = inside.group.label
+def _named(own: GroupHistories, shown: frozenset[str]) -> dict[str, Any]:
+    label = own.group.label
     visible = True if label in shown else "legendonly"
     return {"name": html.escape(label), "legendgroup": label, "visible": visible}
 

@@ -25,7 +25,7 @@ _LETTERS = 300  # of a text that is shown
 
 
 @dataclass(frozen=True)
-class Inside:
+class GroupHistories:
     """A group with what became of its examples, run by run, in order of seed."""
 
     group: RunGroup
@@ -46,11 +46,11 @@ class Spread:
     loss: Float[np.ndarray, "evaluation level"]  # that this share does not exceed
 
 
-def look_inside(
+def group_histories(
     comparison: Comparison, histories: Mapping[Path, ExampleHistory]
-) -> tuple[list[Inside], list[Run]]:
+) -> tuple[list[GroupHistories], list[Run]]:
     """Return the groups of which histories were kept, and the finished runs without any."""
-    found: list[Inside] = []
+    found: list[GroupHistories] = []
     without: list[Run] = []
     for group in comparison.groups:
         runs = []
@@ -61,17 +61,17 @@ def look_inside(
             else:
                 runs.append((run, history))
         if runs:
-            found.append(Inside(group, tuple(runs)))
+            found.append(GroupHistories(group, tuple(runs)))
     return found, without
 
 
-def examined(insides: Sequence[Inside]) -> list[tuple[Inside, Run, ExampleHistory]]:
+def examined(kept: Sequence[GroupHistories]) -> list[tuple[GroupHistories, Run, ExampleHistory]]:
     """Return the runs of which a page shows single examples."""
-    several = sum(len(inside.runs) for inside in insides) > _MOST_RUNS
+    several = sum(len(own.runs) for own in kept) > _MOST_RUNS
     return [
-        (inside, run, history)
-        for inside in insides
-        for run, history in (inside.runs[:1] if several else inside.runs)
+        (own, run, history)
+        for own in kept
+        for run, history in (own.runs[:1] if several else own.runs)
     ]
 
 

@@ -15,19 +15,19 @@ from PIL import Image
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.statistics import Estimate
 from selective_backprop.lab.report.example_gallery import gallery
-from selective_backprop.lab.report.inside import (
+from selective_backprop.lab.report.example_histories import (
     class_shares,
-    look_inside,
+    group_histories,
     loss_spread,
     widest_classes,
 )
-from selective_backprop.lab.report.inside_plots import class_plot, life_plot, spread_plot
+from selective_backprop.lab.report.example_plots import class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.styles import styles
 
 LIVES = ("life_index", "life_loss", "life_probability", "life_selected")
 
 
-def inside_of(arms=("traditional", "top-k"), seeds=2, **changes):
+def kept_of(arms=("traditional", "top-k"), seeds=2, **changes):
     runs = [
         replace(fixture_run(arm, seed), path=Path(f"{arm}{seed}"))
         for arm in arms
@@ -35,8 +35,8 @@ def inside_of(arms=("traditional", "top-k"), seeds=2, **changes):
     ]
     comparison = gather(runs)
     histories = {run.path: fixture_history(**changes) for run in runs}
-    insides, _ = look_inside(comparison, histories)
-    return insides, styles(comparison.groups), frozenset(arms)
+    kept, _ = group_histories(comparison, histories)
+    return kept, styles(comparison.groups), frozenset(arms)
 
 
 def test_the_share_of_a_class_is_what_counting_its_examples_gives():
@@ -57,10 +57,10 @@ def test_the_share_of_a_class_is_what_counting_its_examples_gives():
 def test_intervals_of_shares_end_where_there_is_nothing():
     history = fixture_history(passes=3.0, selected=np.full(12, 3, np.int32))
     other = fixture_history(passes=3.0, selected=np.full(12, 0, np.int32))
-    insides, look, shown = inside_of()
-    runs = [run for run, _ in insides[0].runs]
-    inside = replace(insides[0], runs=tuple(zip(runs, (history, other), strict=True)))
-    (trace,) = class_plot([inside], look, shown).data
+    kept, look, shown = kept_of()
+    runs = [run for run, _ in kept[0].runs]
+    own = replace(kept[0], runs=tuple(zip(runs, (history, other), strict=True)))
+    (trace,) = class_plot([own], look, shown).data
     assert list(trace.x) == [50.0] * 3
     assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
 
@@ -68,8 +68,8 @@ def test_intervals_of_shares_end_where_there_is_nothing():
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
-    insides, look, shown = inside_of(class_name=("a", "b", "c", "d"))
-    assert math.isnan(class_plot(insides, look, shown).data[0].x[3])
+    kept, look, shown = kept_of(class_name=("a", "b", "c", "d"))
+    assert math.isnan(class_plot(kept, look, shown).data[0].x[3])
 
 
 def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
@@ -87,8 +87,8 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
 
 
 def test_the_slider_shows_the_quantiles_of_its_moment():
-    insides, look, shown = inside_of(arms=("<b>&", "top-k"))
-    plot = spread_plot(insides, look, shown)
+    kept, look, shown = kept_of(arms=("<b>&", "top-k"))
+    plot = spread_plot(kept, look, shown)
     (slider,) = plot.layout.sliders
     assert [step.label for step in slider.steps] == ["50 % of the run", "100 % of the run"]
     first, last = (step.args[0]["x"] for step in slider.steps)
@@ -102,13 +102,13 @@ def test_the_slider_shows_the_quantiles_of_its_moment():
 
 
 def test_a_run_that_saw_nothing_has_an_empty_line_or_no_figure():
-    insides, look, shown = inside_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
-    plot = spread_plot(insides, look, shown)
+    kept, look, shown = kept_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
+    plot = spread_plot(kept, look, shown)
     assert np.isnan(plot.data[0].x).all()
     assert "NaN" not in plot.to_html(include_plotlyjs=False)
     none = {"cdf_progress": np.zeros(0, np.float32), "cdf_known": np.zeros(0, np.int64)}
-    insides, look, shown = inside_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
-    assert spread_plot(insides, look, shown) is None
+    kept, look, shown = kept_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
+    assert spread_plot(kept, look, shown) is None
 
 
 def test_the_most_and_the_least_selected_are_what_sorting_gives():
@@ -117,12 +117,12 @@ def test_the_most_and_the_least_selected_are_what_sorting_gives():
     def place(i):
         return -int(history.selected[i]), -float(history.loss_mean[i])
 
-    shelf = gallery(inside_of()[0]).shelves[0]
+    run = gallery(kept_of()[0]).runs[0]
     ordered = sorted(range(12), key=place)
-    assert [card.index for card in shelf.most] == ordered[:6]
-    assert [card.index for card in shelf.least] == ordered[::-1][:6]
-    assert not shelf.even
-    assert gallery(inside_of(selected=np.full(12, 7, np.int32))[0]).shelves[0].even
+    assert [card.index for card in run.most] == ordered[:6]
+    assert [card.index for card in run.least] == ordered[::-1][:6]
+    assert not run.even
+    assert gallery(kept_of(selected=np.full(12, 7, np.int32))[0]).runs[0].even
 
 
 def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
@@ -139,8 +139,8 @@ def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
 def test_runs_without_a_history_are_named():
     runs = [replace(fixture_run(seed=seed), path=Path(str(seed))) for seed in range(2)]
     comparison = gather([*runs, fixture_run("pathless"), fixture_run("half", finished=False)])
-    insides, without = look_inside(comparison, {Path("1"): fixture_history()})
-    assert [run.header.seed for run, _ in insides[0].runs] == [1]
+    kept, without = group_histories(comparison, {Path("1"): fixture_history()})
+    assert [run.header.seed for run, _ in kept[0].runs] == [1]
     assert [(run.header.arm, run.header.seed) for run in without] == [
         ("traditional", 0),
         ("pathless", 0),
@@ -149,13 +149,13 @@ def test_runs_without_a_history_are_named():
 
 def test_the_gallery_says_of_each_example_what_its_history_says():
     clean = np.array([2, *range(1, 12)]) % 3
-    insides, _, _ = inside_of(label_clean=clean)
-    found = gallery(insides)
-    history = insides[0].histories[0]
+    kept, _, _ = kept_of(label_clean=clean)
+    found = gallery(kept)
+    history = kept[0].histories[0]
     names = [f"{arm}, seed {seed}" for arm in ("traditional", "top-k") for seed in (0, 1)]
-    assert [shelf.name for shelf in found.shelves] == names
-    shelf = found.shelves[0]
-    for card in (*shelf.most, *shelf.least):
+    assert [run.name for run in found.runs] == names
+    run = found.runs[0]
+    for card in (*run.most, *run.least):
         i = card.index
         seen = f"predicted class {history.prediction[i]} ({100 * history.confidence[i]:.0f}\u00a0%)"
         assert (card.label, card.prediction) == (f"class {history.label[i]}", seen)
@@ -165,10 +165,10 @@ def test_the_gallery_says_of_each_example_what_its_history_says():
 
 
 def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
-    insides, _, _ = inside_of(
+    kept, _, _ = kept_of(
         prediction=np.full(12, -1), confidence=np.full(12, np.nan, np.float32), class_name=()
     )
-    card = gallery(insides).shelves[0].most[0]
+    card = gallery(kept).runs[0].most[0]
     assert (card.prediction, card.is_wrong) == ("never seen", False)
     assert card.label in {"0", "1", "2"}
 
@@ -179,8 +179,8 @@ def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
     ids=["grey", "colour"],
 )
 def test_faces_are_the_images_themselves(pixels):
-    insides, _, _ = inside_of(portrait_image=pixels)
-    images = gallery(insides).images
+    kept, _, _ = kept_of(portrait_image=pixels)
+    images = gallery(kept).images
     assert set(images) == set(range(12))
     kind, _, content = images[3].partition(",")
     assert kind == "data:image/png;base64"
@@ -190,23 +190,23 @@ def test_faces_are_the_images_themselves(pixels):
 
 def test_examples_that_are_no_images_are_shown_as_text_cut_short():
     texts = ("short", "long " * 100, *["x"] * 10)
-    insides, _, _ = inside_of(portrait_image=None, portrait_text=texts)
-    found = gallery(insides)
+    kept, _, _ = kept_of(portrait_image=None, portrait_text=texts)
+    found = gallery(kept)
     assert found.images == {}
     assert found.texts[0] == "short"
     assert len(found.texts[1]) <= 300
-    assert gallery(inside_of(portrait_image=None)[0]).texts == {}
+    assert gallery(kept_of(portrait_image=None)[0]).texts == {}
 
 
 def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
-    insides, _, _ = inside_of([f"arm {i}" for i in range(7)], seeds=2)
-    assert [shelf.name.split(", ")[1] for shelf in gallery(insides).shelves] == ["seed 0"] * 7
+    kept, _, _ = kept_of([f"arm {i}" for i in range(7)], seeds=2)
+    assert [run.name.split(", ")[1] for run in gallery(kept).runs] == ["seed 0"] * 7
 
 
 def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
-    insides, look, shown = inside_of(arms=("<b>&", "top-k"))
-    figure = life_plot(insides, look, shown)
-    history = insides[0].histories[0]
+    kept, look, shown = kept_of(arms=("<b>&", "top-k"))
+    figure = life_plot(kept, look, shown)
+    history = kept[0].histories[0]
     examples, seeds = figure.layout.updatemenus
     # All runs followed the same ones, so that the hardest comes first.
     chosen = [int(re.match(r"example (\d+), label class \d", b.label)[1]) for b in examples.buttons]
@@ -229,10 +229,10 @@ def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
 
 
 def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
-    insides, look, shown = inside_of(seeds=1)
-    (run, history), other = insides[1].runs[0], insides[0]
+    kept, look, shown = kept_of(seeds=1)
+    (run, history), other = kept[1].runs[0], kept[0]
     lives = {name: getattr(history, name)[1:] for name in LIVES}
-    fewer = replace(insides[1], runs=((run, replace(history, **lives)),))
+    fewer = replace(kept[1], runs=((run, replace(history, **lives)),))
     (examples,) = life_plot([other, fewer], look, shown).layout.updatemenus
     last = examples.buttons[-1]  # what one run followed stands behind what both did
     assert last.label.startswith(f"example {history.life_index[0]}, ")
