@@ -24,7 +24,8 @@ from reproductions.auto_study.study import read_sections
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop.lab.analysis.statistics import estimate
-from selective_backprop.lab.analysis.tables import summarise, to_markdown, with_interval
+from selective_backprop.lab.analysis.summary import summarise, to_markdown
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
 from selective_backprop.lab.records.schema import read_runs
@@ -258,7 +259,7 @@ def study(folder: str) -> str:
     sections = read_sections(stage, ROOT / folder)
     runs = [run for section in sections for run in section.runs]
     commands = dict.fromkeys(run.header.command for run in runs)
-    lines = [overview(sections).as_markdown(), caption_of(runs), "", "Made by", ""]
+    lines = [overview(sections).to_markdown(), caption_of(runs), "", "Made by", ""]
     return "\n".join([*lines, *(f"    {command}" for command in commands), ""])
 
 

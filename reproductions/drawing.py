@@ -16,11 +16,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 
 from reproductions.figures import Found, PanelData, PanelSpec
-from reproductions.table import percent
 from reproductions.timing import StepTimes
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
 from selective_backprop.lab.analysis.statistics import Axis, Estimate, estimate
+from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.records.schema import Observation, Run
 from selective_backprop.lab.report.panels import DASHES, FAINT, SETTINGS, label_ends

@@ -8,9 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.table import Table
 from reproductions.timing import StepTimes, StepTiming
 from selective_backprop.lab.analysis.grouping import Arm, counts
+from selective_backprop.lab.analysis.tables import Table
 from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.schema import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reproductions.drawing import caption, save
 from reproductions.figures import Figure, Found, Presentation
-from reproductions.table import escaped, piped
+from selective_backprop.lab.analysis.tables import escaped, piped
 from selective_backprop.lab.analysis.verdict import CLAIMS, tally
 
 _START = "<!-- sections -->"
@@ -26,7 +26,7 @@ def write_figure(figure: Figure, found: Found, folder: Path) -> Presentation:
     shown = figure.present(found)
     if shown.figure is not None:
         save(shown.figure, folder / figure.name)
-    text = "\n".join(table.as_text() for table in shown.tables)
+    text = "\n".join(table.to_text() for table in shown.tables)
     (folder / f"{figure.name}.txt").write_text(text, encoding="utf-8")
     (folder / f"{figure.name}.md").write_text(section(figure, found, shown), encoding="utf-8")
     return shown
@@ -63,7 +63,7 @@ def section(figure: Figure, found: Found, shown: Presentation) -> str:
     if shown.figure is not None:
         lines += [f"![{figure.title}]({figure.name}.png)", ""]
     for table in shown.tables:
-        lines += [table.as_markdown(), ""]
+        lines += [table.to_markdown(), ""]
     lines += [f"Verdict: {tally(shown.findings) or 'no claim'}.", ""]
     if shown.findings:
         lines += ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]

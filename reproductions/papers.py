@@ -203,7 +203,7 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         console.print(f"{what}: {tally(shown.findings) or 'no claim'}")
         if shown.figure is None:
             for table in shown.tables:
-                console.print(table.as_text(), soft_wrap=True)
+                console.print(table.to_text(), soft_wrap=True)
     page = write_index(order.out, list(FIGURES), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 

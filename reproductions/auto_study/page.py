@@ -11,10 +11,9 @@ from reproductions.auto_study.drawing import draw_benchmark
 from reproductions.auto_study.goals import goals
 from reproductions.auto_study.protocol import HARDEST, OURS, RANDOM, Benchmark, Stage
 from reproductions.drawing import made_on, save
-from reproductions.table import Table, escaped, percent
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.run_summary import seeds_of
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, escaped, percent, with_interval
 from selective_backprop.lab.analysis.verdict import GOALS, Finding, tally
 from selective_backprop.lab.records.schema import Run
 
@@ -67,7 +66,7 @@ def compose(stage: Stage, sections: Sequence[Section]) -> Page:
         "",
         "<!-- sections -->",
         "",
-        overview(shown).as_markdown(),
+        overview(shown).to_markdown(),
     ]
     for section in shown:
         title = section.benchmark.title
@@ -79,9 +78,9 @@ def compose(stage: Stage, sections: Sequence[Section]) -> Page:
             "",
             f"![{picture}]({section.name}.png)",
             "",
-            errors_table(section).as_markdown(),
+            errors_table(section).to_markdown(),
             "",
-            Table(f"What is asked of {OURS}", head, tuple(asked)).as_markdown(),
+            Table(head, tuple(asked), f"What is asked of {OURS}").to_markdown(),
             "",
             escaped(_caption(section)),
             "",
@@ -106,10 +105,10 @@ def overview(sections: Sequence[Section]) -> Table:
             base = with_interval(section.curves.mean(BASELINE, budget))
             rows.append((name, base, *(_against(section.curves, arm, budget) for arm in shown)))
     return Table(
-        f"Final error of {BASELINE} training in %, and how many points higher the others ended, "
-        "seed by seed, at the same cost in passes",
         ("", BASELINE, *shown),
         tuple(rows),
+        f"Final error of {BASELINE} training in %, and how many points higher the others ended, "
+        "seed by seed, at the same cost in passes",
     )
 
 
@@ -129,7 +128,7 @@ def errors_table(section: Section) -> Table:
         *(f"against {BASELINE} at {budget:g}" for budget in curves.budgets),
         "CPU time for the same cost",
     )
-    return Table("Final errors, and differences seed by seed", head, tuple(rows))
+    return Table(head, tuple(rows), "Final errors, and differences seed by seed")
 
 
 def _against(curves: BudgetCurves, arm: str, budget: float) -> str:

@@ -16,7 +16,7 @@ from reproductions.diet_sb.overlap import HALF, PRUNED
 from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
 from reproductions.probes import El2nRanks, Selections
 from reproductions.strategies import probed
-from reproductions.table import percent
+from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.training.run_config import Plan
 
 _DASHES = {"random": "dot", "sb": "solid", "el2n": "dash", "diet": "longdash"}

@@ -9,10 +9,9 @@ from reproductions.claims import clock, mean_of, paired
 from reproductions.diet_sb.overlap import PRUNED
 from reproductions.drawing import LINE, End, caption, draw_whiskers, entitled, ruled, sheet
 from reproductions.figures import Entry, Found, PanelData, Presentation, presented
-from reproductions.table import Table, percent
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.statistics import AXIS_WORDS, Estimate, at, final_error
-from selective_backprop.lab.analysis.tables import duration, with_interval
+from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import draw_phases, label_ends
@@ -32,7 +31,7 @@ _NAMES = {"random": "Random", "sb": "SB", "el2n": "EL2N", "diet": "Diet-SB"}
 def present_runtime(found: Found) -> Presentation:
     """Draw and list the seconds of each method."""
     cells = [
-        partial(draw_phases, arms=[arm for _, arm in shown.pairs], room=3.2)
+        partial(draw_phases, groups=[arm for _, arm in shown.pairs], room=3.2)
         for shown in found.panels
     ]
     drawing = sheet([cells], f"{_SETUP} {caption(found, timed=True)}", height=3.0)
@@ -52,7 +51,7 @@ def _runtimes(shown: PanelData) -> Table:
         times = (duration(wall), duration(cpu), speed_up, f"{cost:.2f}", f"{prepared:.2f}")
         rows.append((entry.label, *times, with_interval(_accuracy(arm))))
     times = ("wall s", "CPU s", "speed-up", "cost, epochs", "of it preparing")
-    return Table(shown.title, ("method", *times, "accuracy %"), tuple(rows))
+    return Table(("method", *times, "accuracy %"), tuple(rows), shown.title)
 
 
 def _seconds(arm: Arm) -> Estimate:
@@ -130,7 +129,7 @@ def _accuracies(shown: PanelData) -> Table:
     if base is not None:
         rows.append(("Traditional, nothing pruned", *[with_interval(_accuracy(base))] * 3))
     head = ("accuracy, %", *(f"{percent(share)} pruned" for share in PRUNED))
-    return Table(shown.title, head, tuple(rows))
+    return Table(head, tuple(rows), shown.title)
 
 
 def _keeps(shown: PanelData) -> Iterator[Finding]:

@@ -23,10 +23,9 @@ from reproductions.drawing import (
 )
 from reproductions.figures import Found, Presentation
 from reproductions.rankings import by_class, lowest, mean_over, overlap, seen_last, standing
-from reproductions.table import Table, percent
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import entitle, label_ends
@@ -121,7 +120,7 @@ def _table(overlaps: Overlaps) -> Table:
     ]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in PRUNED)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in PRUNED))
-    return Table("Overlap", head, tuple(rows))
+    return Table(head, tuple(rows), "Overlap")
 
 
 def present_images(found: Found) -> Presentation:
@@ -151,7 +150,7 @@ def present_images(found: Found) -> Presentation:
     ]
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times selected", "classes")
-    table = Table("Images", head, tuple(rows))
+    table = Table(head, tuple(rows), "Images")
     return Presentation(sheet(cells, words, height=1.75), [table])
 
 
@@ -189,7 +188,7 @@ def present_classes(found: Found) -> Presentation:
     claim = "SB and EL2N skip the same classes most (implied)"
     return Presentation(
         sheet([[cell]], words, height=0.9 + 0.3 * data.classes),
-        [Table("Skipped, by class", head, tuple(rows))],
+        [Table(head, tuple(rows), "Skipped, by class")],
         [above_zero(claim, paired(ours, scored, alike), "correlation over classes")],
     )
 

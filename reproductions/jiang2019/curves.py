@@ -30,10 +30,9 @@ from reproductions.drawing import (
     thousands,
 )
 from reproductions.figures import Found, PanelData, Presentation, presented
-from reproductions.table import Table, percent
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.statistics import Axis, curve
-from selective_backprop.lab.analysis.tables import count, duration, with_interval
+from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import label_ends, scale_error
@@ -134,7 +133,7 @@ def _ends(shown: PanelData) -> Table:
             for field, write in columns.values()
         ]
         rows.append((entry.label, with_interval(final(arm)), percent(_filtered(arm)), *means))
-    return Table(shown.title, ("strategy", "final error %", "filtered", *columns), tuple(rows))
+    return Table(("strategy", "final error %", "filtered", *columns), tuple(rows), shown.title)
 
 
 def sooner(axes: tuple[Axis, ...], *keys: str) -> Judge:

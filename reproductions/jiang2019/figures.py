@@ -8,8 +8,8 @@ from reproductions.jiang2019 import curves, inside, pareto, times
 from reproductions.jiang2019.curves import TIME
 from reproductions.probes import GradientAgreement, LossBands, LossQuantiles, LossRanks
 from reproductions.strategies import entry, everyone, probed, variants
-from reproductions.table import percent
 from reproductions.timing import StepTiming
+from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.training.callbacks import Probe
 
 NOISE = (0.01, 0.1, 0.2)

@@ -28,10 +28,9 @@ from reproductions.drawing import (
 )
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.rankings import mean_over, overlap, seen_last
-from reproductions.table import Table, percent
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import Style
@@ -83,7 +82,7 @@ def _first_five(found: Found, shown: PanelData) -> Table:
         for name, indices in (("easiest", order[:5]), ("hardest", order[::-1][:5]))
     ]
     title = f"{shown.title}: number and class of the first five"
-    return Table(title, ("", *map(str, range(1, 6))), tuple(rows))
+    return Table(("", *map(str, range(1, 6))), tuple(rows), title)
 
 
 def judge_hardest(shown: PanelData) -> Iterator[Finding]:
@@ -128,7 +127,7 @@ def present_losses(found: Found) -> Presentation:
             losses = quantiles_at(shown.only, moment)
             rows.append((name, *(f"{_at_share(losses, share):.4f}" for share in shares)))
         return Table(
-            shown.title, ("loss", *(f"{share} % are below" for share in shares)), tuple(rows)
+            ("loss", *(f"{share} % are below" for share in shares)), tuple(rows), shown.title
         )
 
     cells = [partial(draw, shown=shown) for shown in found.panels]
@@ -156,7 +155,7 @@ def present_odds_by_loss(found: Found) -> Presentation:
             )
             for share in (10, 50, 90)
         )
-        return Table(shown.title, ("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows)
+        return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
 
     cells = [partial(draw, shown=shown) for shown in found.panels]
     words = f"Halfway through the run. {_LOSSES} {caption(found)}"
@@ -241,7 +240,7 @@ def present_gradients(found: Found) -> Presentation:
             means = [mean_of(shown.only, mean(key, kind)) for key in _MEASURES]
             rows.append((f"{kind} batches", *map(with_interval, means)))
         head = ("", *(label for label, *_ in _MEASURES.values()))
-        return Table(f"{shown.title}, over training", head, tuple(rows))
+        return Table(head, tuple(rows), f"{shown.title}, over training")
 
     def judge(shown: PanelData) -> Iterator[Finding]:
         for key, (_, _, unit) in _MEASURES.items():
@@ -308,7 +307,7 @@ def _present_bands(
             ends = [estimate(column) for column in zip(*last, strict=True)]
             rows.append((entry.label, *map(with_interval, ends)))
         head = ("strategy", *(f"loss {name}" for name in names))
-        return Table(f"{shown.title}: {what} at the end, %", head, tuple(rows))
+        return Table(head, tuple(rows), f"{shown.title}: {what} at the end, %")
 
     cells = [partial(draw, shown=shown) for shown in found.panels]
     return presented(found, sheet([cells], words, height=3.2), table, judge)
@@ -389,7 +388,7 @@ def present_odds(found: Found) -> Presentation:
         ]
         head = ("", "places in a hundred that a loss's rank moves from look to look")
         selectivity = percent(shown.panel.setting.rate)
-        return Table(f"{shown.title}, {selectivity} selectivity, all examples", head, tuple(rows))
+        return Table(head, tuple(rows), f"{shown.title}, {selectivity} selectivity, all examples")
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
     return presented(found, sheet([cells], words), table, judge_odds)

@@ -11,7 +11,6 @@ from reproductions.claims import timed
 from reproductions.drawing import AXIS_LABELS, caption, sheet
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.jiang2019.curves import TIME, by_axis
-from reproductions.table import Table
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
     Axis,
@@ -20,7 +19,7 @@ from selective_backprop.lab.analysis.statistics import (
     curve,
     estimate,
 )
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.report.panels import scale_error
 from selective_backprop.lab.report.styles import span, strategy_colours
@@ -129,7 +128,7 @@ def _table(shown: PanelData) -> Table:
         configurations = sum(_family(entry.key) == key for entry, _ in shown.pairs)
         rows.append((name, str(configurations), *map(with_interval, found)))
     head = ("strategy", "configurations", *(f"% of the front, {AXIS_WORDS[axis]}" for axis in axes))
-    return Table(shown.title, head, tuple(rows))
+    return Table(head, tuple(rows), shown.title)
 
 
 def _judge(shown: PanelData) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from reproductions.claims import clock, final, paired, reaches_sooner, seconds_of_phases, timed
 from reproductions.drawing import AXIS_LABELS, caption, sheet
 from reproductions.figures import Found, PanelData, Presentation, presented
-from reproductions.table import Table, percent
 from reproductions.timing import PHASES, ROUNDS, StepTimes
 from selective_backprop.lab.analysis.grouping import Arm
 from selective_backprop.lab.analysis.statistics import (
@@ -21,7 +20,7 @@ from selective_backprop.lab.analysis.statistics import (
     speedups,
     time_to,
 )
-from selective_backprop.lab.analysis.tables import duration, with_interval
+from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import (
     Finding,
     Verdict,
@@ -148,7 +147,7 @@ def bars_table(shown: PanelData, factor: float) -> Table:
         rows.append((label, *cells, f"{len(reached)} of {len(arm.runs)}"))
     title = _until(shown, factor, target_of(shown, factor), ", to {:.2f} %")
     head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds there")
-    return Table(title, head, tuple(rows))
+    return Table(head, tuple(rows), title)
 
 
 def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
@@ -202,7 +201,7 @@ def speedup_table(shown: PanelData, axis: Axis) -> Table:
         rows.append((entry.label, with_interval(final(arm)), *cells))
     factors = [f"{factor:g}×" for factor in FACTORS]
     head = ("strategy", "final error %", *factors, *(f"paper {name}" for name in factors))
-    return Table(f"{shown.title}: speed-up in {AXIS_WORDS[axis]}", head, tuple(rows))
+    return Table(head, tuple(rows), f"{shown.title}: speed-up in {AXIS_WORDS[axis]}")
 
 
 def _said(factor: float | None) -> str:
@@ -269,7 +268,7 @@ def present_steps(found: Found) -> Presentation:
     )
     phases = [f"{name}, ms" for name in _STEP.values()]
     head = ("net", *phases, "backward / forward", "95 % interval")
-    table = Table("Milliseconds per 1,000 images", head, rows)
+    table = Table(head, rows, "Milliseconds per 1,000 images")
     return Presentation(drawing, [table], [_judge_step(each) for each in times])
 
 

@@ -4,7 +4,7 @@ import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
 from selective_backprop.lab.analysis.findings import findings
-from selective_backprop.lab.analysis.tables import summarise
+from selective_backprop.lab.analysis.summary import summarise
 
 
 def said(*groups):
@@ -12,15 +12,16 @@ def said(*groups):
     return {finding.lead: finding.text for finding in findings(summarise(runs))}
 
 
-def first(*groups):
-    return next(iter(said(*groups).items()))
+def verdict(*groups):
+    """What stands below the worth."""
+    return list(said(*groups).items())[1]
 
 
 TRADITIONAL = fixture_seeds("traditional", [5.0, 5.1, 4.9])
 
 
 def test_an_arm_whose_interval_is_below_zero_is_better():
-    lead, text = first(TRADITIONAL, fixture_seeds("other", [4.0, 4.1, 3.9]))
+    lead, text = verdict(TRADITIONAL, fixture_seeds("other", [4.0, 4.1, 3.9]))
     assert lead == "Better than traditional training at equal cost"
     assert text.startswith("other. ")
     assert "Fewer" not in text
@@ -28,7 +29,7 @@ def test_an_arm_whose_interval_is_below_zero_is_better():
 
 @pytest.mark.parametrize("finals", [[6.0, 6.1, 5.9], [4.0, 7.0, 4.0], [5.0, 5.1, 4.8]])
 def test_a_worse_or_an_unresolved_arm_is_not_better(finals):
-    lead, _ = first(TRADITIONAL, fixture_seeds("other", finals))
+    lead, _ = verdict(TRADITIONAL, fixture_seeds("other", finals))
     assert lead == "Nothing beat traditional training"
 
 
@@ -41,22 +42,13 @@ def test_each_arm_is_put_where_its_interval_puts_it():
     )["At 10 epochs"]
     better, worse, unresolved = text.split("; ")
     assert better == "a lower final error than traditional: good (−1.00 ± 0.00 points)"
-    assert worse.startswith("a higher one: bad (+1.00")
+    assert worse.startswith("a higher final error than traditional: bad (+1.00")
     assert unresolved.startswith("no difference resolved, the interval includes zero: open (")
-
-
-def test_intervals_that_overlap_are_said_to():
-    wide = [3.0, 5.0, 7.0]
-    text = said(
-        fixture_seeds("traditional", wide), fixture_seeds("other", [f - 0.5 for f in wide])
-    )["At 10 epochs"]
-    assert "a lower final error" in text
-    assert "the two intervals by themselves overlap" in text
 
 
 def test_another_cost_is_no_equal_cost():
     other = fixture_seeds("other", [4.0, 4.1, 3.9], cost=6.0)
-    lead, text = first(TRADITIONAL, other)
+    lead, text = verdict(TRADITIONAL, other)
     assert lead == "No comparison at equal cost"
     assert "left open" in text
     assert "at 60% of the cost" in said(TRADITIONAL, other)["At 10 epochs"]
@@ -64,7 +56,7 @@ def test_another_cost_is_no_equal_cost():
 
 def test_the_same_seconds_are_an_equal_budget_whatever_was_done_in_them():
     length = {"budget": 60, "budget_unit": "seconds"}
-    lead, _ = first(
+    lead, _ = verdict(
         fixture_seeds("traditional", [5.0, 5.1, 4.9], config=length),
         fixture_seeds("other", [4.0, 4.1, 3.9], config=length, cost=4.0),
     )
@@ -88,7 +80,7 @@ def test_how_often_an_arm_was_better_is_counted():
             ("other", [cost, cost + 0.1, cost - 0.1]),
         )
     ]
-    lead, text = first(*groups)
+    lead, text = verdict(*groups)
     assert lead.startswith("Better")
     assert text.startswith("other (at 1 of 2 costs). ")
 
@@ -105,12 +97,14 @@ def test_arms_without_a_shared_seed_give_no_verdict():
 
 
 def test_a_run_that_diverged_gives_no_verdict():
-    lead, _ = first(TRADITIONAL, fixture_seeds("other", [4.0, math.nan, 4.0]))
+    lead, _ = verdict(TRADITIONAL, fixture_seeds("other", [4.0, math.nan, 4.0]))
     assert lead == "No verdict"
 
 
 def test_two_seeds_are_called_too_few():
-    _, text = first(fixture_seeds("traditional", [5.0, 5.0]), fixture_seeds("other", [4.0, 4.0001]))
+    _, text = verdict(
+        fixture_seeds("traditional", [5.0, 5.0]), fixture_seeds("other", [4.0, 4.0001])
+    )
     assert "too few for a claim" in text
 
 
@@ -123,35 +117,6 @@ def test_a_method_is_held_against_choosing_at_random_at_its_cost():
     )
     text = found["Against choosing at random, at equal cost"]
     assert text.startswith("higher error than random-scored: other (+0.50")
-
-
-def test_who_gets_there_sooner_and_who_never_does_is_said():
-    found = said(
-        TRADITIONAL,
-        fixture_seeds("fast", [5.0, 5.1, 4.9], seconds=10.0),
-        fixture_seeds("never", [9.0, 9.0, 9.0]),
-    )
-    text = found["To 1.2 × traditional's final error, 6.00 %"]
-    assert "fast 2.00× (2.00 to 2.00 over seeds)" in text
-    assert "not reached by half the seeds or more: never" in text
-
-
-def test_nobody_getting_there_is_said():
-    found = said(TRADITIONAL, fixture_seeds("never", [9.0, 9.0, 9.0]))
-    text = found["To 1.2 × traditional's final error, 6.00 %"]
-    assert text == "nobody got there with more than half of the seeds."
-
-
-def test_an_arm_that_got_there_where_traditional_s_median_seed_did_not_is_said_to():
-    found = said(
-        fixture_seeds("traditional", [1.0, 6.0, 6.5]),
-        fixture_seeds("there", [3.5, 3.5, 3.5]),
-        fixture_seeds("never", [9.0, 9.0, 9.0]),
-    )
-    assert found["To 1.2 × traditional's final error, 5.40 %"] == (
-        "no ratio, since the median seed of traditional never got there: there did; not reached "
-        "by half the seeds or more: never."
-    )
 
 
 def test_without_traditional_nothing_is_claimed():

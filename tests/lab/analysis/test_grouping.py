@@ -8,7 +8,7 @@ from selective_backprop.lab.analysis.grouping import differences, gather
 def test_traditional_comes_first_then_the_controls_then_methods_by_name():
     names = ["stale-sb", "random-scored", "auto", "traditional", "random-backprop"]
     comparison = gather([fixture_run(name) for name in names])
-    assert [arm.label for arm in comparison.arms] == [
+    assert [arm.label for arm in comparison.groups] == [
         "traditional",
         "random-backprop",
         "random-scored",
@@ -24,14 +24,14 @@ def test_lengths_are_arms_of_their_own_the_longest_first():
         for name in ("random-backprop", "traditional")
     ]
     comparison = gather(runs)
-    assert [arm.label for arm in comparison.arms] == [
+    assert [arm.label for arm in comparison.groups] == [
         "traditional @ 10",
         "random-backprop @ 10",
         "traditional @ 3",
         "random-backprop @ 3",
     ]
-    assert comparison.baseline == comparison.arms[0]
-    assert comparison.same_length(comparison.arms[3]) == comparison.arms[2]
+    assert comparison.baseline == comparison.groups[0]
+    assert comparison.same_length(comparison.groups[3]) == comparison.groups[2]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_lengths_are_arms_of_their_own_the_longest_first():
 )
 def test_a_length_reads_as_it_was_set(config, label, words):
     comparison = gather([fixture_run(config=config), fixture_run(config={"epochs": 99})])
-    (arm,) = [arm for arm in comparison.arms if arm.length.words == words]
+    (arm,) = [arm for arm in comparison.groups if arm.length.words == words]
     assert arm.label == label
 
 
@@ -65,7 +65,7 @@ def test_seeds_are_in_order_and_unfinished_runs_stand_apart():
         fixture_run(seed=1, upto=2, finished=False),
     ]
     comparison = gather(runs)
-    (arm,) = comparison.arms
+    (arm,) = comparison.groups
     assert arm.seeds == (0, 2)
     assert [run.header.seed for run in arm.unfinished] == [1]
 

@@ -24,14 +24,11 @@ def test_whatever_else_differs_is_said(change, note):
     assert any(note in line for line in notes(mixed)), notes(mixed)
 
 
-def test_an_arms_own_options_are_no_difference_of_recipe():
-    runs = [fixture_run(), fixture_run("other", config={"strategy": {"rate": 0.25}})]
-    assert notes(gather(runs)) == []
-
-
-def test_a_seed_in_the_configuration_is_no_difference():
-    runs = [fixture_run(seed=seed, config={"seed": seed}) for seed in (0, 1)]
-    assert notes(gather(runs)) == []
+def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
+    other = fixture_run("other", config={"strategy": {"rate": 0.25}})
+    seeds = [fixture_run(seed=seed, config={"seed": seed}) for seed in (0, 1)]
+    for runs in ([fixture_run(), other], seeds):
+        assert notes(gather(runs)) == []
 
 
 def test_a_missing_baseline_is_said():
@@ -72,14 +69,8 @@ def test_records_that_say_little_are_compared_all_the_same():
 
 def test_a_finished_run_without_evaluation_is_not_counted():
     comparison = gather([fixture_run(), fixture_run(seed=1, upto=0)])
-    assert comparison.arms[0].seeds == (0,)
+    assert comparison.groups[0].seeds == (0,)
     assert any("seed 1, has no evaluation" in note for note in notes(comparison))
-
-
-def test_a_part_of_a_data_set_is_named_as_one():
-    found = facts(gather([fixture_run(config={"limit": 500})]))
-    assert found["data"] == "fixture-data, 500 training examples"
-    assert "limit" not in found["recipe"]
 
 
 @pytest.mark.parametrize(("noise", "words"), [(0.2, "20 %"), (1 / 3, "33.3 %"), ("some", "some")])
@@ -108,29 +99,17 @@ def prepared(arm, *costs, **changes):
     ]
 
 
-def test_what_an_arm_spent_on_preparing_is_said_as_a_mean_over_its_runs():
-    runs = [*fixture_seeds("traditional", [5.0, 5.0]), *prepared("el2n", 2.0, 3.0)]
-    assert notes(gather(runs)) == [
-        "el2n: 2.5 of its cost epochs were spent on preparing, before training."
-    ]
-
-
-def test_nothing_is_said_of_preparing_where_none_was_needed_or_a_record_does_not_tell():
-    silent = replace(fixture_run("older"), end={"status": "finished"})
-    runs = [*prepared("traditional", 0.0), fixture_run("other"), silent]
-    assert notes(gather(runs)) == []
-
-
-def test_each_length_of_an_arm_is_told_its_own_preparing():
+def test_what_each_length_of_a_group_spent_on_preparing_is_said_as_a_mean_over_finished_runs():
     long, short = {"config": {"epochs": 9}}, {"config": {"epochs": 3}, "cost": 3.0}
-    runs = [*prepared("el2n", 2 / 3, **long), *prepared("el2n", 0.25, **short)]
-    told = [note for note in notes(gather(runs)) if "preparing" in note]
-    assert [note.split(" of its ")[0] for note in told] == ["el2n @ 9: 0.667", "el2n @ 3: 0.25"]
-
-
-def test_an_unfinished_run_says_nothing_of_preparing():
-    runs = [fixture_run(), fixture_run("el2n", finished=False, upto=2)]
-    assert not any("preparing" in note for note in notes(gather(runs)))
+    silent = replace(fixture_run("older", **long), end={"status": "finished"})
+    runs = [
+        *prepared("el2n", 2.0, 3.0, **long),
+        *prepared("el2n", 0.25, 0.25, **short),
+        *prepared("traditional", 0.0, 0.0, **long),
+        silent,
+    ]
+    told = [note.split(" of its ")[0] for note in notes(gather(runs)) if "preparing" in note]
+    assert told == ["el2n @ 9: 2.5", "el2n @ 3: 0.25"]
 
 
 def test_a_nested_recipe_is_read_entry_by_entry():

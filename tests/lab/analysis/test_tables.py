@@ -1,137 +1,71 @@
 import io
 import math
-from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
 from rich.console import Console
 
-import selective_backprop as sb
 from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.analysis.tables import (
-    comparison_table,
-    count,
-    duration,
-    summarise,
-    to_markdown,
-    with_interval,
+from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
+
+TABLE = Table(
+    columns=("name", Column("final\nerror"), Column("verdict", left=True)),
+    rows=[("a|b<c\\", "1.00 (2 of 3)", "yes"), ("long name", "12.00", "no")],
+    title="A <title>",
+    notes=["a | note"],
+    ruled=[1],
+    swatches=["#111111", "#222222"],
 )
 
 
-def shown(runs, width):
-    console = Console(width=width, file=io.StringIO())
-    console.print(comparison_table(summarise(runs), width=width))
-    return console.file.getvalue()
-
-
-def two_arms():
-    return [
-        *fixture_seeds("selective-backprop", [5.0, 6.0, 7.0], cost=6.0, seconds=10.0),
-        *fixture_seeds("traditional", [4.0, 5.0, 6.0]),
-    ]
-
-
-def test_a_row_holds_means_over_finished_runs():
-    first, second = summarise([*two_arms(), fixture_run(seed=9, finished=False)]).rows
-    assert (first.arm.label, second.arm.label) == ("traditional", "selective-backprop")
-    assert first.error.mean == 5.0
-    assert first.error.seeds == 3
-    assert first.difference is None
-    assert second.difference.mean == pytest.approx(1.0)
-    assert second.difference.half_width == pytest.approx(0.0)
-    assert (second.cost, second.seconds, second.cpu_seconds) == (6.0, 10.0, 18.0)
-    assert (second.scored, second.trained, second.updates) == (6400, 3200, 100)
-
-
-def test_speed_ups_are_measured_along_the_axis_asked_for():
-    by_time = summarise(two_arms()).rows[1].speedups[2]
-    by_cost = summarise(two_arms(), axis="cost").rows[1].speedups[2]
-    assert by_time.ratio == pytest.approx(2.0)
-    assert by_cost.ratio == pytest.approx(10 / 6)
-
-
-def test_differences_are_to_the_same_length_and_targets_to_the_longest():
-    runs = [
-        *fixture_seeds("traditional", [5.0, 5.0], cost=10.0),
-        *fixture_seeds("traditional", [9.0, 9.0], cost=4.0, config={"epochs": 4}),
-        *fixture_seeds("other", [8.0, 8.0], cost=4.0, config={"epochs": 4}),
-    ]
-    other = summarise(runs).rows[2]
-    assert other.arm.label == "other @ 4"
-    assert other.difference.mean == pytest.approx(-1.0)
-    assert other.speedups[0].target == pytest.approx(5.5)
-
-
-def test_without_traditional_there_are_no_speed_ups_and_a_word_says_why():
-    summary = summarise(fixture_seeds("other", [5.0]))
-    assert summary.rows[0].speedups == ()
-    text = to_markdown(summary)
-    assert text.count("| – | – | – |") == 1
-    assert "no finished traditional run" in text
-
-
-def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markdown():
-    spent = {"status": "finished", "meters": {"prepared_cost": 2.5}}
-    runs = [*two_arms(), replace(fixture_run("el2n"), end=spent)]
-    note = "el2n: 2.5 of its cost epochs were spent on preparing, before training."
-    assert note in " ".join(shown(runs, 200).split())
-    assert f"\n- {note}\n" in to_markdown(summarise(runs))
-
-
-def test_an_arm_without_finished_runs_has_a_row_of_dashes():
-    summary = summarise([fixture_run(), fixture_run("other", finished=False, upto=2)])
-    row = summary.rows[1]
-    assert math.isnan(row.cost)
-    line = next(line for line in to_markdown(summary).splitlines() if line.startswith("| other"))
-    assert line == "| other (1 unfinished) |" + " – |" * 10
-    assert "other, seed 0, is unfinished, at 50% of its length" in to_markdown(summary)
-
-
-def test_runs_that_cannot_be_compared_are_refused():
-    with pytest.raises(sb.RecordError):
-        summarise([])
-
-
-def test_markdown_holds_headline_table_and_notes():
-    text = to_markdown(summarise(two_arms()))
-    assert text.splitlines()[0].startswith("**fixture-data · fixture-net · 10 epochs")
-    assert "| arm | final error % | scored | trained | updates | cost epochs |" in text
-    assert "| selective-backprop | 6.00 ± 2.48 | 6.40k | 3.20k | 100 | 6.00 | 10.0 | 18.0 |" in text
-    assert "| 2.00× | 2.00× (2 of 3) | never (1 of 3) |" in text
-    assert "1.1 times the final error of traditional (5.00 %); never" in text
-
-
-def test_markdown_escapes_what_would_break_a_table():
-    text = to_markdown(summarise([fixture_run("a|b<c\\")]))
-    assert "| a\\|b&lt;c\\\\ |" in text
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_a_table_fits_its_terminal(width):
-    text = shown(two_arms(), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "fixture-data" in text
-    assert ("A wider terminal shows also" in text) == (width < 95)
-
-
-def test_a_narrow_terminal_loses_the_least_important_columns_first():
-    left_out = [
-        shown(two_arms(), width).splitlines()[-1].partition("shows also: ")[2].strip()
-        for width in range(110, 60, -3)
-    ]
-    assert list(dict.fromkeys(left_out)) == [
+def test_markdown_has_the_title_the_notes_and_nothing_that_would_break_it():
+    assert TABLE.to_markdown().splitlines() == [
+        "**A &lt;title>**",
         "",
-        "CPU s.",
-        "updates, CPU s.",
-        "updates, CPU s, to 1.2×.",
-        "updates, cost epochs, CPU s, to 1.2×.",
+        "| name | final error | verdict |",
+        "| :-- | --: | :-- |",
+        "| a\\|b&lt;c\\\\ | 1.00 (2 of 3) | yes |",
+        "| long name | 12.00 | no |",
+        "",
+        "- a \\| note",
     ]
-    assert "selective-backprop 6.00 ± 2.48" in shown(two_arms(), 79)
+    assert Table(columns=("a",), rows=[]).to_markdown() == "| a |\n| :-- |\n"
 
 
-def test_without_a_width_no_column_is_left_out():
-    table = comparison_table(summarise(two_arms()))
-    assert len(table.columns) == 11
+def test_plain_text_is_in_columns_of_even_width():
+    assert TABLE.to_text().splitlines() == [
+        "A <title>",
+        "",
+        "name         final error  verdict",
+        "---------------------------------",
+        "a|b<c\\     1.00 (2 of 3)  yes",
+        "long name          12.00  no",
+        "a | note",
+    ]
+
+
+def test_a_page_gets_everything_escaped_remarks_small_and_a_dot_for_each_row():
+    html = TABLE.__html__()
+    assert '<th class="left">name</th><th class="right">final<br>error</th>' in html
+    dot = '<span class="swatch" style="background:#111111"></span>'
+    assert f'<tr><td class="left">{dot}a|b&lt;c\\</td>' in html
+    assert '<td class="right">1.00<small>(2 of 3)</small></td><td class="left">yes</td>' in html
+    assert '<tr class="rule"><td class="left"><span' in html
+    assert html.endswith('<p class="quiet">a | note</p>')
+    nasty = Table(columns=("<i>",), rows=[("<b> (<u>)",)], notes=("<s>",)).to_html()
+    assert not {"<i>", "<b>", "<u>", "<s>"} & {nasty[i : i + 3] for i in range(len(nasty))}
+
+
+def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
+    console = Console(width=60, file=io.StringIO())
+    console.print(Table(columns=("[b]a",), rows=[("[i]b (c)",)], title="[u]t", notes=("[s]n",)))
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert [line for line in lines if line and "─" not in line] == [
+        "[u]t",
+        "[b]a",
+        "[i]b",
+        "(c)",
+        "[s]n",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
-"""Which runs belong together: records in, arms that may be compared out, or an error saying why.
+"""Which runs belong together: records in, groups that may be compared out, or an error saying why.
 
 Runs of different data or models are never compared. Whatever else differs (code, versions,
-hardware, recipe) is put into words by `facts.notes`, which every table and page shows.
+hardware, recipe) is put into words by `run_summary.notes`, which every table and page shows.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,14 +17,14 @@ from selective_backprop.lab.records.schema import Run
 
 BASELINE = "traditional"
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
-# What an arm may have for itself; all else in a configuration is the recipe, the same for all.
-OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
-# Arms in the order in which a reader wants them: the baseline, the controls, the methods by name.
+# What a group may have for itself; all else in a configuration is the recipe, the same for all.
+OF_THE_GROUP = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
+# The order in which a reader wants strategies: the baseline, the controls, the methods by name.
 _CONTROLS = (BASELINE, "random-backprop", "random-scored")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class RunGroup:
     """One strategy at one length, with its runs in order of seed."""
 
     name: str
@@ -50,62 +51,71 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Arms that may be compared."""
+    """Groups that may be compared."""
 
-    arms: tuple[Arm, ...]  # by length, the longest first; within a length traditional first
+    groups: tuple[RunGroup, ...]  # the longest first; within a length traditional first
     runs: tuple[Run, ...]  # all of them, as given
 
-    @property
-    def baseline(self) -> Arm | None:
-        """The longest traditional training; its final error is what every arm is timed against."""
-        found = [arm for arm in self.arms if arm.is_baseline and arm.runs]
-        return max(found, key=lambda arm: arm.cost, default=None)
+    @cached_property
+    def baseline(self) -> RunGroup | None:
+        """The longest traditional training; its final error is what all are timed against."""
+        found = [group for group in self.groups if group.is_baseline and group.runs]
+        return max(found, key=lambda group: group.cost, default=None)
 
     @property
     def is_crowd(self) -> bool:
         """Whether there are more strategies than curves that can be told apart."""
-        return len({arm.name for arm in self.arms}) > CROWD
+        return len({group.name for group in self.groups}) > CROWD
 
     @property
     def lengths(self) -> tuple[Length, ...]:
-        """The lengths that occur, in the order of the arms."""
-        return tuple(dict.fromkeys(arm.length for arm in self.arms))
+        """The lengths that occur, in the order of the groups."""
+        return tuple(dict.fromkeys(group.length for group in self.groups))
 
-    def same_length(self, arm: Arm) -> Arm | None:
-        """Return traditional training of the same length as an arm, if it was run."""
-        for other in self.arms:
-            if other.is_baseline and other.length == arm.length and other.runs:
+    @property
+    def strategies(self) -> dict[str, list[RunGroup]]:
+        """The groups with finished runs by strategy, the cheapest first."""
+        found: dict[str, list[RunGroup]] = {}
+        for group in self.groups:
+            if group.runs:
+                found.setdefault(group.name, []).append(group)
+        return {name: sorted(own, key=lambda group: group.cost) for name, own in found.items()}
+
+    def same_length(self, group: RunGroup) -> RunGroup | None:
+        """Return traditional training of the same length as a group, if it was run."""
+        for other in self.groups:
+            if other.is_baseline and other.length == group.length and other.runs:
                 return other
         return None
 
 
 def gather(runs: Sequence[Run]) -> Comparison:
-    """Sort runs into arms that may be compared.
+    """Sort runs into groups that may be compared.
 
     Args:
-        runs: records in any order, finished or not. An arm's own configuration lies under the
-            keys of `OF_THE_ARM`; the rest should be the same for all.
+        runs: records in any order, finished or not. What a group has for itself lies under the
+            keys of `OF_THE_GROUP`; the rest should be the same for all.
 
     Raises:
         RecordError: if there are no runs, if they differ in data or model, or if two runs of the
-            same arm, length and seed, or two configurations of the same arm and length, are among
-            them.
+            same strategy, length and seed, or two configurations of the same strategy and length,
+            are among them.
     """
     if not runs:
-        raise sb.RecordError("There are no records to compare; run at least one arm first.")
+        raise sb.RecordError("There are no records to compare; run at least one strategy first.")
     for key in ("data", "limit", "noise", "model"):
         _refuse_mixture(runs, key)
     lengths = sorted({length_of(run) for run in runs}, reverse=True)
-    groups: dict[tuple[Length, str], list[Run]] = {}
+    found: dict[tuple[Length, str], list[Run]] = {}
     for run in runs:
-        groups.setdefault((length_of(run), run.header.arm), []).append(run)
-    arms = tuple(
-        _arm(name, length, groups[length, name], several=len(lengths) > 1)
+        found.setdefault((length_of(run), run.header.arm), []).append(run)
+    groups = tuple(
+        _group(name, length, found[length, name], several=len(lengths) > 1)
         for length in lengths
         for name in sorted({run.header.arm for run in runs}, key=_rank)
-        if (length, name) in groups
+        if (length, name) in found
     )
-    return Comparison(arms=arms, runs=tuple(runs))
+    return Comparison(groups=groups, runs=tuple(runs))
 
 
 def counts(run: Run) -> bool:
@@ -160,7 +170,7 @@ def _rank(name: str) -> tuple[int, str]:
     return (_CONTROLS.index(name) if name in _CONTROLS else len(_CONTROLS), name)
 
 
-def _arm(name: str, length: Length, runs: list[Run], *, several: bool) -> Arm:
+def _group(name: str, length: Length, runs: list[Run], *, several: bool) -> RunGroup:
     runs = sorted(runs, key=lambda run: run.header.seed)
     for earlier, later in pairwise(runs):
         if earlier.header.seed == later.header.seed:
@@ -168,14 +178,13 @@ def _arm(name: str, length: Length, runs: list[Run], *, several: bool) -> Arm:
                 f"{earlier.name} and {later.name} are both {name}, seed {later.header.seed}. "
                 "Keep the records of each comparison in a folder of their own."
             )
-        different = differences([earlier, later], ignore={"seed"})
-        if different:
+        if different := differences([earlier, later], ignore={"seed"}):
             raise sb.RecordError(
                 f"{earlier.name} and {later.name} are both {name}, but differ in "
-                f"{', '.join(sorted(different))}. Give the arms different names, or the records "
-                "different folders."
+                f"{', '.join(sorted(different))}. Give the strategies different names, or the "
+                "records different folders."
             )
-    return Arm(
+    return RunGroup(
         name=name,
         label=f"{name} @ {length.short}" if several else name,
         length=length,

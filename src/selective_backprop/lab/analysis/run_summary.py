@@ -5,7 +5,7 @@ from typing import Any
 
 from selective_backprop.lab.analysis.grouping import (
     BASELINE,
-    OF_THE_ARM,
+    OF_THE_GROUP,
     Comparison,
     as_text,
     counts,
@@ -16,8 +16,7 @@ from selective_backprop.lab.budget import Length
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.training.lr_schedule import remark
 
-_NOT_THE_RECIPE = OF_THE_ARM | {"data", "limit", "noise", "model"}
-_HEADLINE = ("data", "model", "length", "seeds", "hardware", "code")
+_NOT_THE_RECIPE = OF_THE_GROUP | {"data", "limit", "noise", "model"}
 _PLURAL = {
     "epochs": "{} epochs",
     "cost": "budgets of {} traditional epochs",
@@ -28,10 +27,9 @@ _PLURAL = {
 def headline(comparison: Comparison) -> str:
     """Say on one line what ran: data, model, length, seeds, hardware and code."""
     found = facts(comparison)
-    several = " " in found["seeds"]
-    found["seeds"] = f"seed{'s' if several else ''} {found['seeds']}"
-    found["code"] = f"code {found['code']}"
-    return " · ".join(found[name] for name in _HEADLINE)
+    seeds = f"seed{'s' if ' ' in found['seeds'] else ''} {found['seeds']}"
+    parts = (found["data"], found["model"], found["length"], seeds, found["hardware"])
+    return " · ".join([*parts, f"code {found['code']}"])
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
@@ -40,7 +38,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
     first = runs[0].header
     found = {
         "data": ", ".join(_data(first.config)),
-        "model": name_of(first.config.get("model")),
+        "model": _name_of(first.config.get("model")),
         "length": _lengths(comparison.lengths),
         "seeds": seeds_of(sorted({run.header.seed for run in runs})),
         "runs": f"{sum(map(counts, runs))} finished of {len(runs)}",
@@ -49,7 +47,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
         "versions": ", ".join(f"{name} {version}" for name, version in first.versions.items()),
         "started": min(run.header.started for run in runs),
     }
-    different = differences(runs, ignore=OF_THE_ARM)
+    different = differences(runs, ignore=OF_THE_GROUP)
     recipe = [
         f"{_spoken(key)} {as_text(value)}"
         for key, value in flat(first.config, ignore=_NOT_THE_RECIPE).items()
@@ -60,19 +58,15 @@ def facts(comparison: Comparison) -> dict[str, str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """Say what differs between the runs, what is missing or unusual, and what was left out."""
+    runs = comparison.runs
+    paced = dict.fromkeys(as_text(run.header.config.get("schedules_follow")) for run in runs)
     return [
-        *_differing(comparison.runs),
-        *_paced(comparison.runs),
+        *_differing(runs),
+        *origins(runs),
+        *filter(None, map(remark, paced)),
         *_prepared(comparison),
         *_missing(comparison),
     ]
-
-
-def name_of(value: Any) -> str:
-    """Return how data or a model is called: its name, where it is described by a mapping."""
-    if isinstance(value, Mapping):
-        return str(value.get("name", as_text(value)))
-    return "–" if value is None else str(value)
 
 
 def listed(parts: Iterable[str]) -> str:
@@ -81,21 +75,23 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
-def _data(config: Mapping[str, Any]) -> Iterable[str]:
-    yield name_of(config.get("data"))
-    if config.get("limit"):
-        yield f"{config['limit']} training examples"
-    if noise := config.get("noise"):
-        share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
-        yield f"{share} of the training labels flipped"
+def seeds_of(seeds: Sequence[int]) -> str:
+    """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
+    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
 
 
-def _differing(runs: Sequence[Run]) -> Iterable[str]:
-    for key in sorted(differences(runs, ignore=OF_THE_ARM)):
-        found = (flat(run.header.config, ignore=OF_THE_ARM).get(key) for run in runs)
-        values = dict.fromkeys("unset" if value is None else as_text(value) for value in found)
-        yield f"The runs do not share one recipe: {_spoken(key)} is {listed(values)}."
-    yield from origins(runs)
+def machine_of(hardware: Mapping[str, Any]) -> str:
+    """Describe a machine as a header holds it."""
+
+    def counted(noun: str) -> str | None:
+        number = hardware.get(f"{noun}s")
+        return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
+
+    memory = hardware.get("memory_gib")
+    parts = [hardware.get("gpu"), hardware.get("cpu"), counted("core"), counted("thread")]
+    parts.append(f"{memory:.0f} GiB" if memory else None)
+    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
 
 
 def origins(runs: Sequence[Run]) -> Iterable[str]:
@@ -113,63 +109,56 @@ def origins(runs: Sequence[Run]) -> Iterable[str]:
         yield "The runs come from different hardware or thread counts: seconds do not compare."
 
 
-def _paced(runs: Sequence[Run]) -> Iterable[str]:
-    words = dict.fromkeys(as_text(run.header.config.get("schedules_follow")) for run in runs)
-    yield from filter(None, map(remark, words))
+def _data(config: Mapping[str, Any]) -> Iterable[str]:
+    yield _name_of(config.get("data"))
+    if config.get("limit"):
+        yield f"{config['limit']} training examples"
+    if noise := config.get("noise"):
+        share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
+        yield f"{share} of the training labels flipped"
+
+
+def _name_of(value: Any) -> str:
+    """Return how data or a model is called: its name, where it is described by a mapping."""
+    if isinstance(value, Mapping):
+        return str(value.get("name", as_text(value)))
+    return "–" if value is None else str(value)
+
+
+def _differing(runs: Sequence[Run]) -> Iterable[str]:
+    for key in sorted(differences(runs, ignore=OF_THE_GROUP)):
+        found = (flat(run.header.config, ignore=OF_THE_GROUP).get(key) for run in runs)
+        values = dict.fromkeys("unset" if value is None else as_text(value) for value in found)
+        yield f"The runs do not share one recipe: {_spoken(key)} is {listed(values)}."
 
 
 def _prepared(comparison: Comparison) -> Iterable[str]:
-    for arm in comparison.arms:
-        costs = [_cost_of_preparing(run) for run in arm.runs]
+    for group in comparison.groups:
+        meters = [(run.end or {}).get("meters") or {} for run in group.runs]
+        costs = [float(each.get("prepared_cost", 0.0)) for each in meters]
         if any(costs):
             yield (
-                f"{arm.label}: {sum(costs) / len(costs):.3g} of its cost epochs were spent on "
+                f"{group.label}: {sum(costs) / len(costs):.3g} of its cost epochs were spent on "
                 "preparing, before training."
             )
 
 
-def _cost_of_preparing(run: Run) -> float:
-    """Return what a finished run spent before training; records of older code do not say."""
-    meters = (run.end or {}).get("meters") or {}
-    return float(meters.get("prepared_cost", 0.0))
-
-
 def _missing(comparison: Comparison) -> Iterable[str]:
-    arms = comparison.arms
-    for arm in arms:
-        for run in arm.unfinished:
-            yield f"{arm.label}, seed {run.header.seed}, {_why(run)}; it is not counted."
+    for group in comparison.groups:
+        for run in group.unfinished:
+            share = run.points[-1].progress if run.points else 0
+            why = f"is unfinished, at {share:.0%} of its length"
+            if run.finished:
+                why = "has no evaluation"
+            yield f"{group.label}, seed {run.header.seed}, {why}; it is not counted."
     if comparison.baseline is None:
         yield f"There is no finished {BASELINE} run, so nothing can be said about speed-ups."
-    if len({frozenset(arm.seeds) for arm in arms if arm.runs}) > 1:
+    if len({frozenset(group.seeds) for group in comparison.groups if group.runs}) > 1:
         yield "The arms do not have the same seeds; differences use the seeds both have."
-
-
-def _why(run: Run) -> str:
-    if run.finished:
-        return "has no evaluation"
-    return f"is unfinished, at {run.points[-1].progress if run.points else 0:.0%} of its length"
 
 
 def _spoken(key: str) -> str:
     return key.removeprefix("recipe.").replace("_", " ").replace(".", " ")
-
-
-def machine_of(hardware: Mapping[str, Any]) -> str:
-    """Describe a machine as a header holds it."""
-    memory = hardware.get("memory_gib")
-    parts = [
-        hardware.get("gpu"),
-        hardware.get("cpu"),
-        _counted(hardware.get("cores"), "core"),
-        _counted(hardware.get("threads"), "thread"),
-        f"{memory:.0f} GiB" if memory else None,
-    ]
-    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
-
-
-def _counted(number: int | None, noun: str) -> str | None:
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
 
 
 def _lengths(lengths: Sequence[Length]) -> str:
@@ -179,9 +168,3 @@ def _lengths(lengths: Sequence[Length]) -> str:
         numbers = listed(f"{length.value:g}" for length in same)
         words.append(same[0].words if len(same) == 1 else _PLURAL[unit].format(numbers))
     return listed(words)
-
-
-def seeds_of(seeds: Sequence[int]) -> str:
-    """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
-    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
-    return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))

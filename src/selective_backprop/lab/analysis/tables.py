@@ -1,122 +1,156 @@
-"""The table of a comparison, one row per arm and length: for a terminal, Markdown and a page."""
+"""One table, for a terminal, Markdown, plain text and a page; and how numbers are written in it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
+from markupsafe import Markup, escape
+from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from selective_backprop.lab.analysis.grouping import Arm, Comparison, gather
-from selective_backprop.lab.analysis.run_summary import headline, notes
-from selective_backprop.lab.analysis.statistics import (
-    AXIS_WORDS,
-    FACTORS,
-    Axis,
-    Estimate,
-    SpeedUp,
-    estimate,
-    final_error,
-    paired_difference,
-    speedups,
-)
-from selective_backprop.lab.records.schema import Point, Run
+from selective_backprop.lab.analysis.statistics import Estimate
+
+_NAME = 18  # characters of a row's name, from which on it may be folded in a terminal
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArmRow:
-    """What a table says of an arm; counts and times are means over its finished runs."""
+@dataclass(frozen=True)
+class Column:
+    """A column's heading, and how it is set."""
 
-    arm: Arm
-    error: Estimate  # percent
-    difference: Estimate | None  # to traditional of the same length, in points, over shared seeds
-    scored: float
-    trained: float
-    updates: float
-    cost: float
-    seconds: float
-    cpu_seconds: float
-    speedups: tuple[SpeedUp, ...]  # one per factor; none without traditional
+    heading: str  # a line break stands in a terminal and on a page
+    left: bool = False  # flush left; the first column always is
+    expendable: int = 0  # in a narrow terminal 1 goes first; 0 stays
+
+    @property
+    def name(self) -> str:
+        """The heading on one line."""
+        return self.heading.replace("\n", " ")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Every row, with what ran above and what has to be said below."""
+@dataclass(frozen=True)
+class Table:
+    """A table of texts: `console.print(table)` fits it into a terminal, `{{ table }}` onto a page.
 
-    comparison: Comparison
-    rows: tuple[ArmRow, ...]
-    axis: Axis  # what the speed-ups are measured in
-
-
-def summarise(runs: Sequence[Run], *, axis: Axis = "seconds") -> Summary:
-    """Reduce runs to one row per arm and length.
-
-    Args:
-        runs: records of one comparison, in any order.
-        axis: what speed-ups are measured in.
-
-    Raises:
-        RecordError: if the runs cannot be compared; see `gather`.
+    A remark in brackets at the end of a cell, as in "never (1 of 3)", gets a line of its own in a
+    terminal, and is set small on a page.
     """
-    comparison = gather(runs)
-    rows = tuple(_row(arm, comparison, axis) for arm in comparison.arms)
-    return Summary(comparison=comparison, rows=rows, axis=axis)
 
+    columns: Sequence[Column | str]
+    rows: Sequence[Sequence[str]]  # as many cells each as there are columns
+    title: str = ""
+    notes: Sequence[str] = ()  # below, a line each
+    ruled: Sequence[int] = ()  # rows above which a line is drawn
+    swatches: Sequence[str] = ()  # a colour for each row's name on a page
 
-def comparison_table(summary: Summary, *, width: int | None = None) -> Table:
-    """Return the table for a terminal; what ran stands above it, the notes below.
+    @property
+    def _columns(self) -> list[Column]:
+        found = [each if isinstance(each, Column) else Column(each) for each in self.columns]
+        return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
 
-    Args:
-        summary: the rows.
-        width: of the terminal, in characters; where the table would not fit, the columns that
-            matter least are left out, and the caption says which. None leaves out nothing.
-    """
-    columns = _fitting(summary.rows, width)
-    roomy = width is None or _width(columns, summary.rows, gap=2) <= width
-    left_out = [column.name for column in COLUMNS if column not in columns]
-    caption = _caption(summary)
-    if left_out:
-        caption.append(f"A wider terminal shows also: {', '.join(left_out)}.")
-    table = Table(
-        title=Text(headline(summary.comparison)),
-        caption=Text("\n".join(caption), justify="left"),
-        title_justify="left",
-        title_style="bold",
-        caption_style="dim",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1 if roomy else 0, 0, 0),
-    )
-    for column in columns:
-        table.add_column(
-            column.heading,
-            justify="left" if column is COLUMNS[0] else "right",
-            no_wrap=column is not COLUMNS[0],
-            overflow="fold",
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
+        """Print the table as wide as the terminal allows."""
+        yield self.to_rich(options.max_width)
+
+    def __html__(self) -> str:
+        """Let Jinja take the table as the HTML that it is."""
+        return self.to_html()
+
+    def to_rich(self, width: int | None = None) -> rich_table.Table:
+        """Return the table for a terminal of some width.
+
+        Where it would not fit, the columns that matter least are left out, and a note says which.
+        """
+        columns, notes = self._columns, list(self.notes)
+        kept = self._fitting(width)
+        if left_out := [column.name for i, column in enumerate(columns) if i not in kept]:
+            notes.append(f"A wider terminal shows also: {', '.join(left_out)}.")
+        roomy = width is None or self._width(kept, gap=2) <= width
+        table = rich_table.Table(
+            title=Text(self.title) if self.title else None,
+            caption=Text("\n".join(notes), justify="left") if notes else None,
+            title_justify="left",
+            title_style="bold",
+            caption_style="dim",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1 if roomy else 0, 0, 0),
         )
-    previous = None
-    for row in summary.rows:
-        if previous not in (None, row.arm.length):
-            table.add_section()
-        previous = row.arm.length
-        cells = [_stacked(column.cell(row)) for column in columns]
-        table.add_row(Text(_broken(cells[0])), *map(Text, cells[1:]))
-    return table
+        for i in kept:
+            side = "left" if columns[i].left else "right"
+            table.add_column(Text(columns[i].heading), justify=side, no_wrap=i > 0, overflow="fold")
+        for number, row in enumerate(self.rows):
+            if number in self.ruled:
+                table.add_section()
+            name, *cells = (_stacked(row[i]) for i in kept)
+            table.add_row(Text(_folded(name)), *map(Text, cells))
+        return table
 
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, under its title and above its notes."""
+        lines = [f"**{escaped(self.title)}**", ""] if self.title else []
+        lines.append(piped(column.name for column in self._columns))
+        lines.append("| " + " | ".join(":--" if c.left else "--:" for c in self._columns) + " |")
+        lines += [piped(row) for row in self.rows]
+        if self.notes:
+            lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
+        return "\n".join([*lines, ""])
 
-def to_markdown(summary: Summary) -> str:
-    """Return the same table in Markdown, with what ran above and the notes below."""
-    lines = [
-        f"**{_escaped(headline(summary.comparison))}**",
-        "",
-        "| " + " | ".join(column.name for column in COLUMNS) + " |",
-        "| :-- |" + " --: |" * (len(COLUMNS) - 1),
-    ]
-    for row in summary.rows:
-        lines.append("| " + " | ".join(_escaped(column.cell(row)) for column in COLUMNS) + " |")
-    return "\n".join([*lines, "", *(f"- {_escaped(line)}" for line in _caption(summary)), ""])
+    def to_text(self) -> str:
+        """Return plain text under the title: columns of even width, two blanks between them."""
+        lines = [[column.name for column in self._columns], *self.rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if column.left else cell.rjust(width)
+                for cell, width, column in zip(line, widths, self._columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        texts.insert(1, "-" * max(map(len, texts)))
+        return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
+
+    def to_html(self) -> Markup:
+        """Return the table for a page, everything escaped."""
+        sides = ["left" if column.left else "right" for column in self._columns]
+        head = Markup().join(
+            Markup('<th class="{}">{}</th>').format(side, Markup("<br>").join(lines))
+            for side, lines in zip(
+                sides, (c.heading.split("\n") for c in self._columns), strict=True
+            )
+        )
+        body = Markup()
+        for number, row in enumerate(self.rows):
+            cells = [_small_remark(cell) for cell in row]
+            if self.swatches:
+                dot = Markup('<span class="swatch" style="background:{}"></span>')
+                cells[0] = dot.format(self.swatches[number]) + cells[0]
+            body += Markup('<tr class="rule">') if number in self.ruled else Markup("<tr>")
+            for side, cell in zip(sides, cells, strict=True):
+                body += Markup('<td class="{}">{}</td>').format(side, cell)
+            body += Markup("</tr>")
+        table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>")
+        notes = Markup().join(Markup('<p class="quiet">{}</p>').format(n) for n in self.notes)
+        return Markup('<div class="wide">{}</div>{}').format(table.format(head, body), notes)
+
+    def _fitting(self, width: int | None) -> list[int]:
+        """Return the positions of the columns that a terminal has room for."""
+        kept = list(range(len(self.columns)))
+        dispensable = [(c.expendable, i) for i, c in enumerate(self._columns) if c.expendable]
+        for _, position in sorted(dispensable):
+            if width is not None and self._width(kept, gap=1) > width:
+                kept.remove(position)
+        return kept
+
+    def _width(self, kept: Sequence[int], *, gap: int) -> int:
+        """Return the characters that some columns need; a long name may take two lines."""
+        cells = [[self._columns[i].heading, *(_stacked(row[i]) for row in self.rows)] for i in kept]
+        widest = [
+            max(len(line) for cell in column for line in cell.split("\n")) for column in cells
+        ]
+        widest[0] = min(widest[0], _NAME)
+        return sum(widest) + gap * (len(kept) - 1) + 2  # the table's own edges
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
@@ -149,111 +183,31 @@ def duration(seconds: float) -> str:
     return f"{seconds:.{2 if seconds < 9.995 else 1 if seconds < 99.95 else 0}f}"
 
 
-def name_cell(row: ArmRow) -> str:
-    """Return the arm's label, with how many of its runs are unfinished."""
-    left_out = len(row.arm.unfinished)
-    return row.arm.label + (f" ({left_out} unfinished)" if left_out else "")
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, in a table too."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-def _speedup_cell(position: int) -> Callable[[ArmRow], str]:
-    return lambda row: row.speedups[position].text if row.speedups else "–"
+def piped(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table, each cell as it is."""
+    return "| " + " | ".join(map(escaped, cells)) + " |"
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: every cell is a function of the row alone."""
-
-    heading: str  # the second line is the unit
-    cell: Callable[[ArmRow], str]
-    expendable: int = 0  # in a narrow terminal 1 goes first; 0 stays
-
-    @property
-    def name(self) -> str:
-        """The heading on one line."""
-        return self.heading.replace("\n", " ")
+def percent(share: float) -> str:
+    """Return a share in whole per cent: `33 %`."""
+    return f"{100 * share:.0f} %"
 
 
-_NAME = 18  # characters of an arm's name, from which on it may be folded
-COLUMNS = (
-    Column("arm", name_cell),
-    Column("final\nerror %", lambda row: with_interval(row.error)),
-    Column("scored", lambda row: count(row.scored)),
-    Column("trained", lambda row: count(row.trained)),
-    Column("updates", lambda row: count(row.updates), expendable=2),
-    Column("cost\nepochs", lambda row: duration(row.cost), expendable=4),
-    Column("wall\ns", lambda row: duration(row.seconds)),
-    Column("CPU\ns", lambda row: duration(row.cpu_seconds), expendable=1),
-    *(
-        # the one between two others is missed least
-        Column(f"to\n{factor:g}×", _speedup_cell(position), expendable=3 * (factor == FACTORS[1]))
-        for position, factor in sorted(enumerate(FACTORS), reverse=True)
-    ),
-)
+def _stacked(cell: str) -> str:
+    return cell.replace(" (", "\n(")
 
 
-def _stacked(text: str) -> str:
-    """Return a cell with its remark, as in "never (1 of 3)", on a line of its own."""
-    return text.replace(" (", "\n(")
-
-
-def _broken(name: str) -> str:
+def _folded(name: str) -> str:
     """Return a name that is too long for its column in two lines, the first ending in a hyphen."""
     cut = 1 + name.rfind("-", 0, _NAME)
     return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"
 
 
-def _fitting(rows: Sequence[ArmRow], width: int | None) -> tuple[Column, ...]:
-    columns = COLUMNS
-    dispensable = [column for column in COLUMNS if column.expendable]
-    for expendable in sorted(dispensable, key=lambda column: column.expendable):
-        if width is not None and _width(columns, rows, gap=1) > width:
-            columns = tuple(column for column in columns if column is not expendable)
-    return columns
-
-
-def _width(columns: Sequence[Column], rows: Sequence[ArmRow], *, gap: int) -> int:
-    """Return the characters that a table needs; a long name may take two lines."""
-    cells = ([column.heading, *(_stacked(column.cell(row)) for row in rows)] for column in columns)
-    longest = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
-    longest[0] = min(longest[0], _NAME)
-    return sum(longest) + gap * (len(columns) - 1) + 2  # the table's own edges
-
-
-def _row(arm: Arm, comparison: Comparison, axis: Axis) -> ArmRow:
-    def mean(read: Callable[[Point], float]) -> float:
-        return fmean(read(run.points[-1]) for run in arm.runs) if arm.runs else math.nan
-
-    baseline, same = comparison.baseline, comparison.same_length(arm)
-    return ArmRow(
-        arm=arm,
-        error=estimate([final_error(run) for run in arm.runs]),
-        difference=None if same is None or same is arm else paired_difference(arm, same),
-        scored=mean(lambda point: point.scored),
-        trained=mean(lambda point: point.trained),
-        updates=mean(lambda point: point.updates),
-        cost=mean(lambda point: point.cost),
-        seconds=mean(lambda point: point.seconds),
-        cpu_seconds=mean(lambda point: point.cpu_seconds),
-        speedups=speedups(arm, baseline, axis=axis) if baseline else (),
-    )
-
-
-def _caption(summary: Summary) -> list[str]:
-    baseline = summary.comparison.baseline
-    lines = [
-        "Final error: mean of the last tenth of the evaluations; ± 95 % t-interval over seeds. "
-        "Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes of "
-        "traditional training. Times leave evaluation out."
-    ]
-    if baseline:
-        error = estimate([final_error(run) for run in baseline.runs]).mean
-        lines.append(
-            f"to 1.1×: how much sooner, in {AXIS_WORDS[summary.axis]}, the median seed reaches 1.1 "
-            f"times the final error of {baseline.label} ({error:.2f} %); never: half the seeds or "
-            "more did not."
-        )
-    return [*lines, *notes(summary.comparison)]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+def _small_remark(cell: str) -> Markup:
+    text, bracket, remark = cell.partition(" (")
+    return escape(text) + (Markup("<small>({}</small>").format(remark) if bracket else Markup())

@@ -5,8 +5,8 @@ from pathlib import Path
 from rich.console import Console
 
 from selective_backprop.lab.analysis.loading import Survey
-from selective_backprop.lab.analysis.tables import (
-    Summary,
+from selective_backprop.lab.analysis.statistics import Axis
+from selective_backprop.lab.analysis.summary import (
     comparison_table,
     summarise,
     to_markdown,
@@ -18,12 +18,12 @@ from selective_backprop.lab.report.report import write_report
 
 def show_all(console: Console, found: Survey, out: Path) -> None:
     """Print the table, and write it, the figure and the page into a folder."""
-    summary = _timed(found)
+    summary = summarise(found.runs, axis=_axis(found))
     make_folder(out)
-    console.print(comparison_table(summary, width=console.width))
+    console.print(comparison_table(summary))
     with writing_out(out):
         (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-        draw_comparison(found.runs, out / "comparison.png")
+        draw_comparison(found.runs, out / "comparison.png", axis=_axis(found))
         _write_page(found, out / "report.html")
     console.print(
         f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
@@ -33,7 +33,7 @@ def show_all(console: Console, found: Survey, out: Path) -> None:
 def show_page(console: Console, found: Survey, page: Path) -> None:
     """Print the table, and write the page alone."""
     make_folder(page.parent)
-    console.print(comparison_table(_timed(found), width=console.width))
+    console.print(comparison_table(summarise(found.runs, axis=_axis(found))))
     with writing_out(page):
         _write_page(found, page)
     console.print(f"Open {page}.", soft_wrap=True)
@@ -44,11 +44,13 @@ def folder_of(place: Path) -> Path:
     return place if place.is_dir() else place.parent
 
 
-def _timed(found: Survey) -> Summary:
-    """Return the rows of a table, in CPU seconds for runs on a CPU, which does other work too."""
+def _axis(found: Survey) -> Axis:
+    """Return what time is measured in: CPU seconds on a CPU, which does other work too."""
     on_cpu = all(run.header.device == "cpu" for run in found.runs)
-    return summarise(found.runs, axis="cpu_seconds" if on_cpu else "seconds")
+    return "cpu_seconds" if on_cpu else "seconds"
 
 
 def _write_page(found: Survey, page: Path) -> None:
-    write_report(found.runs, page, histories=found.histories, problems=found.problems)
+    write_report(
+        found.runs, page, histories=found.histories, problems=found.problems, axis=_axis(found)
+    )

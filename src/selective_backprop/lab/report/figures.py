@@ -3,56 +3,68 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selective_backprop.lab.analysis.grouping import CROWD, Arm, Comparison, gather
+from selective_backprop.lab.analysis.grouping import CROWD, Comparison, RunGroup, gather
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
+    AXIS_LABELS,
     AXIS_WORDS,
+    ENOUGH_SEEDS,
     Axis,
-    budget_lines,
     curve,
+    final_estimate,
     leaders,
+    ranking,
 )
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.crowd import draw_crowd
 from selective_backprop.lab.report.panels import (
-    DASHES,
-    FULL,
     HALF,
+    INK,
     SETTINGS,
+    draw_curve,
     draw_phases,
     entitle,
     label_ends,
     scale_error,
 )
-from selective_backprop.lab.report.styles import Style, aside, span, strategy_colours, styles
+from selective_backprop.lab.report.styles import Style, span, strategy_colours, styles
 
-_MOST_BARS = 16  # more are drawn of the longest runs alone
-_LEADERS = 5  # whose curves are drawn where there are too many arms for all
-_AXES: tuple[Axis, ...] = ("cost", "seconds")
+_LEADERS = 5  # whose curves are drawn where there are too many for all
 
 
-def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
-    """Draw error against cost and against seconds, where the time went, and budgets if several.
+def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seconds") -> None:
+    """Draw error against cost and against time, final errors, and where the time went.
 
-    Of more strategies than curves that can be told apart, each gets a row with its final errors
-    and its time, and only those that end lowest get curves.
+    Of more strategies than curves that can be told apart, only those that end lowest get curves;
+    final errors and time have a row for each.
 
     Args:
         runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
         path: where to, with a suffix that Matplotlib knows (.png, .svg, .pdf).
+        axis: what time is measured in.
 
     Raises:
         RecordError: if the runs cannot be compared.
     """
     path = Path(path)
     comparison = gather(runs)
+    rows = ranking(comparison)
+    curves = leaders(comparison, _LEADERS) if comparison.is_crowd else comparison.groups
     with matplotlib.rc_context(SETTINGS):
-        figure = _crowded(comparison) if comparison.is_crowd else _usual(comparison)
+        height = 0.28 * len(rows) + 1.1
+        figure = Figure(figsize=(11, height + 4.8), layout="constrained")
+        grid = figure.subplots(2, 2, height_ratios=(3.7, height))
+        _draw_error(grid[0][0], comparison, curves, "cost")
+        _draw_error(grid[0][1], comparison, curves, axis)
+        _draw_final_errors(grid[1][0], rows, comparison)
+        draw_phases(grid[1][1], rows, room=HALF)
+        grid[1][1].set_yticks([])  # the names stand beside the errors
+        grid[1][1].set_ylim(grid[1][0].get_ylim())
         figure.suptitle(
             "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
         )
@@ -62,80 +74,40 @@ def draw_comparison(runs: Sequence[Run], path: str | Path) -> None:
         figure.savefig(path, dpi=160, metadata=undated)
 
 
-def _usual(comparison: Comparison) -> Figure:
-    several = len(comparison.lengths) > 1
-    figure = Figure(figsize=(11, 7.4 if several else 7.0), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1 if several else 0.75))
-    for column, axis in enumerate(_AXES):
-        _draw_error(figure.add_subplot(grid[0, column]), comparison, comparison.arms, axis)
-    arms = [arm for arm in comparison.arms if arm.runs]
-    if len(arms) > _MOST_BARS:
-        arms = [arm for arm in arms if arm.length == arms[0].length]
-    panel = figure.add_subplot(grid[1, 0] if several else grid[1, :])
-    draw_phases(panel, arms, room=HALF if several else FULL)
-    if several:
-        _draw_budgets(figure.add_subplot(grid[1, 1]), comparison)
-    return figure
-
-
-def _crowded(comparison: Comparison) -> Figure:
-    rows = 0.24 * len({arm.name for arm in comparison.arms}) + 0.8
-    figure = Figure(figsize=(11, rows + 4.6), layout="constrained")
-    grid = figure.add_gridspec(2, 2, height_ratios=(rows, 3.4))
-    draw_crowd(figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), comparison)
-    for column, axis in enumerate(_AXES):
-        panel = figure.add_subplot(grid[1, column])
-        _draw_error(panel, comparison, leaders(comparison, _LEADERS), axis)
-    return figure
-
-
 def _caption(comparison: Comparison) -> str:
-    spread = max((len(arm.runs) for arm in comparison.arms), default=0)
-    bands = "bands, of the longest runs," if len(comparison.lengths) > 1 else "bands"
-    shown = (
-        f"Lines: mean over seeds; {bands} and bars: 95 % t-interval."
-        if spread > 1
-        else "One seed: the spread over seeds is unknown."
-    )
+    seeds = max((len(group.runs) for group in comparison.groups), default=0)
+    longest = " (of the longest runs)" if len(comparison.lengths) > 1 else ""
+    shown = "One seed: the spread over seeds is unknown."
+    if seeds >= ENOUGH_SEEDS:
+        shown = f"Lines: mean over seeds; bands{longest} and bars: 95 % t-interval."
+    elif seeds > 1:
+        shown = f"Lines: mean over seeds; thin{longest}: the seeds; bars: 95 % t-interval."
     shorter = " and ".join(length.words for length in comparison.lengths[1:])
-    marks = "Hollow dots" if comparison.is_crowd else "Broken lines"
-    broken = f"{marks}: {shorter}. " if shorter else ""
+    broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
-def _draw_error(axes: Axes, comparison: Comparison, arms: Sequence[Arm], axis: Axis) -> None:
-    look = styles(comparison.arms)
+def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis) -> None:
+    look = styles(comparison.groups)
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
-    for arm in arms:
-        style, line = look[arm.label], curve(arm.runs, axis)
-        for broken in (curve([run], axis) for run in arm.unfinished):
+    for group in groups:
+        style, line = look[group.label], curve(group.runs, axis)
+        for broken in (curve([run], axis) for run in group.unfinished):
             axes.plot(broken.x, broken.mean, color=style.colour, linestyle=":", linewidth=0.9)
             means += broken.mean
             if broken.x and not line.x:
-                ends.append((f"{arm.label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
+                ends.append((f"{group.label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
         if line.x:
-            axes.plot(
-                line.x,
-                line.mean,
-                color=style.colour,
-                linestyle=DASHES[style.dash],
-                linewidth=style.width * (0.8 if arm.length == comparison.lengths[0] else 0.55),
-                label=arm.label,
-            )
-            # The bands of several lengths would cover each other and every line.
-            if arm.length == comparison.lengths[0]:
-                axes.fill_between(
-                    line.x, line.low, line.high, color=style.colour, alpha=0.12, linewidth=0
-                )
-            means += line.mean
-            # Colour tells the arm; naming the ends of all lengths would be a thicket.
-            if arm.length == comparison.lengths[0]:
-                ends.append((arm.name, style, line.x[-1], line.mean[-1]))
-    axes.set_xlabel(
-        "cost, in traditional epochs" if axis == "cost" else "wall seconds, evaluation left out"
-    )
-    some = "" if len(arms) == len(comparison.arms) else ", of the arms that end lowest"
+            # Bands and names of several lengths would cover each other; colour tells the strategy.
+            longest = group.length == comparison.lengths[0]
+            width = 0.8 if longest else 0.55
+            draw_curve(axes, line, style, width=width, spread=longest, label=group.label)
+            means += line.drawn if longest else line.mean
+            if longest:
+                ends.append((group.name, style, line.x[-1], line.mean[-1]))
+    axes.set_xlabel(AXIS_LABELS[axis])
+    some = "" if len(groups) == len(comparison.groups) else ", of those that end lowest"
     axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
     axes.set_xlim(left=0)
     scale_error(axes, span(means))
@@ -145,24 +117,34 @@ def _draw_error(axes: Axes, comparison: Comparison, arms: Sequence[Arm], axis: A
         axes.legend(frameon=False, fontsize=7, ncols=2)
 
 
-def _draw_budgets(axes: Axes, comparison: Comparison) -> None:
-    lines = budget_lines(comparison.arms)
-    colours = strategy_colours(line.name for line in lines)
-    for position, line in enumerate(lines):
-        axes.errorbar(
-            aside(line.costs, position, len(lines)),
-            [error.mean for error in line.errors],
-            yerr=[0.0 if e.seeds < 2 else e.half_width for e in line.errors],
-            color=colours[line.name],
-            marker="o",
-            markersize=4,
-            linewidth=1.6,
-            capsize=2,
-            elinewidth=1,
-            label=line.name,
-        )
-    axes.set_xlabel("cost of the whole run, in traditional epochs")
-    means = [error.mean for line in lines for error in line.errors]
-    scale_error(axes, span(means, [end for line in lines for end in line.reach]))
-    title = "Final test error (%) of whole runs"
-    entitle(axes, title, [line.name for line in lines], room=HALF)
+def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Comparison) -> None:
+    """Draw a row for each strategy, with a dot for each of its lengths."""
+    colours = strategy_colours(row.name for row in rows)
+    places = {row.name: place for place, row in enumerate(rows)}
+    # The longest is filled, the others are hollow and ever smaller.
+    dots: dict[Any, dict[str, Any]] = {
+        length: {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
+        | ({"markerfacecolor": "white"} if number else {})
+        for number, length in enumerate(comparison.lengths)
+    }
+    means, reach = [], []
+    for group in comparison.groups:
+        error = final_estimate(group)
+        if group.runs:
+            half = 0.0 if error.seeds < 2 else error.half_width
+            look: dict[str, Any] = {"color": colours[group.name], "elinewidth": 1.2, "capsize": 2}
+            axes.errorbar(error.mean, places[group.name], xerr=half, **look, **dots[group.length])
+            means.append(error.mean)
+            reach += error.ends
+    if comparison.baseline is not None:
+        error, colour = final_estimate(comparison.baseline), colours[comparison.baseline.name]
+        axes.axvline(error.mean, color=colour, linewidth=1, dashes=(4, 3))
+    names = [row.name if row.runs else f"{row.name} (unfinished)" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    scale_error(axes, span(means, reach), sideways=True)
+    lengths = [f"length {length.short}" for length in dots] if len(dots) > 1 else []
+    for label, dot in zip(lengths, dots.values(), strict=False):
+        axes.plot([], [], color=INK, linestyle="", label=label, **dot)
+    entitle(axes, "Final test error (%) of whole runs", lengths, room=HALF)

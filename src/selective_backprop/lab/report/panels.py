@@ -1,4 +1,4 @@
-"""What several layouts of the static figure have in common: error axes, and where the time went."""
+"""Panels of static figures: curves with bands, their names, error axes, and where the time went."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from selective_backprop.lab.analysis.grouping import Arm
-from selective_backprop.lab.analysis.statistics import phase_seconds
+from selective_backprop.lab.analysis.grouping import RunGroup
+from selective_backprop.lab.analysis.statistics import Curve, phase_seconds
 from selective_backprop.lab.report.styles import PHASE_COLOURS, Span, Style, phases_of
 
 INK, FAINT = "#222222", "#d9d9d9"
@@ -38,14 +38,33 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
-def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
-    """Let an axis of errors show a span, on a logarithmic scale where that is wide.
+def draw_curve(
+    axes: Axes,
+    curve: Curve,
+    style: Style,
+    *,
+    width: float = 0.8,
+    spread: bool = True,
+    label: str | None = None,
+) -> None:
+    """Draw a mean over seeds with its 95 % band, or with the seeds where there are below three.
 
-    Args:
-        axes: the panel.
-        shown: the part to show; None leaves the panel alone.
-        sideways: whether errors lie along the panel's x-axis instead of its y-axis.
+    Width is a share of the style's. Without `spread` there is neither band nor seeds: those of many
+    curves cover each other.
     """
+    look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
+    axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
+    if spread and curve.has_band:
+        axes.fill_between(
+            curve.x, curve.low, curve.high, color=style.colour, alpha=0.13, linewidth=0
+        )
+    elif spread and len(curve.seeds) > 1:
+        for x, y in curve.seeds:
+            axes.plot(x, y, **look, linewidth=0.6, alpha=0.6)
+
+
+def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
+    """Let the y-axis, or sideways the x-axis, show a span of errors, as logarithms if wide."""
     if shown is None:
         return
     axis: Any = axes.xaxis if sideways else axes.yaxis
@@ -62,29 +81,20 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
     axes.set_axisbelow(True)
 
 
-def draw_phases(axes: Axes, arms: Sequence[Arm], *, room: float) -> None:
-    """Draw one bar per arm, from top to bottom, of the seconds that its phases took.
+def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
+    """Draw one bar per group, from top to bottom, of the seconds that its phases took.
 
-    Args:
-        axes: the panel.
-        arms: in order; one without finished runs has no bar.
-        room: for a line of the legend, in inches.
+    The legend has so many inches of room on a line.
     """
-    totals = [phase_seconds(arm.runs) for arm in arms]
-    left = [0.0] * len(arms)
+    totals = [phase_seconds(group.runs) for group in groups]
+    left = [0.0] * len(groups)
     phases = phases_of(totals)
     for phase in phases:
         widths = [total.get(phase, 0.0) for total in totals]
-        axes.barh(
-            range(len(arms)),
-            widths,
-            left=left,
-            height=0.7,
-            label=phase,
-            color=PHASE_COLOURS.get(phase, "#999999"),
-        )
+        colour = PHASE_COLOURS.get(phase, "#999999")
+        axes.barh(range(len(groups)), widths, left=left, height=0.7, label=phase, color=colour)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(arms)), [arm.label for arm in arms])
+    axes.set_yticks(range(len(groups)), [group.label for group in groups])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("wall seconds of a whole run, mean over seeds")
@@ -94,11 +104,7 @@ def draw_phases(axes: Axes, arms: Sequence[Arm], *, room: float) -> None:
 def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:
     """Write a panel's title above it, and between the two a legend in as many lines as it takes.
 
-    Args:
-        axes: the panel, with everything drawn.
-        title: of the panel.
-        names: in the legend; none for no legend.
-        room: for a line of it, in inches.
+    A line has so many inches of room; without names there is no legend.
     """
     widths = [_HANDLE + _LETTER * len(name) for name in names]
     columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
@@ -123,26 +129,18 @@ def label_ends(
 ) -> None:
     """Name each curve beside the panel, at the height where it ends or as near as there is room.
 
-    Args:
-        axes: the panel, with its limits set.
-        ends: name, style, and the place of each curve's end.
-        line: height of a label, as a share of the panel's.
+    The panel's limits are set before. An end is a name, a style and a place; the height of a line
+    is a share of the panel's.
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])
     places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]
     heights = spread([height for _, height in places], line)
+    leader: dict[str, Any] = {"clip_on": False, "linewidth": 0.8, "linestyle": (0, (1, 2))}
     for (label, style, x, y), (across, up), height in zip(ends, places, heights, strict=True):
         axes.text(1.03, height, label, transform=axes.transAxes, va="center", fontsize=8)
-        axes.plot(
-            (across, 1.02),
-            (up, height),
-            transform=axes.transAxes,
-            clip_on=False,
-            color=style.colour,
-            linewidth=0.8,
-            linestyle=(0, (1, 2)),
-        )
+        place: dict[str, Any] = {"transform": axes.transAxes, "color": style.colour}
+        axes.plot((across, 1.02), (up, height), **place, **leader)
         axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
 
 

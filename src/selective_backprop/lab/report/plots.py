@@ -1,22 +1,24 @@
-"""The figures of the report: what Plotly draws, and what the page's buttons switch.
+"""The report's figures, as Plotly draws them, with its own legends and menus.
 
-A figure is plain data here; the page's script gives it the colours of the reader's light or dark
-theme. Every text may hold anything, so it is escaped: Plotly reads a part of HTML in its labels.
+Plotly reads a part of HTML in its labels, so every text of a record is escaped.
 """
 
 import html
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from selective_backprop.lab.analysis.grouping import Arm, Comparison
+import plotly.graph_objects as go
+
+from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import (
+    AXIS_LABELS,
     Axis,
     Curve,
+    at,
     curve,
     estimate,
-    final_error,
+    final_estimate,
     leaders,
     phase_seconds,
     ranking,
@@ -25,270 +27,297 @@ from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     Span,
     Style,
+    aside,
     phases_of,
     span,
     strategy_colours,
     styles,
 )
 
-# What may stand along the error curve, and what it is called there.
-AXES: dict[Axis, str] = {
-    "cost": "cost, in traditional epochs",
-    "seconds": "wall seconds, evaluation left out",
-    "trained": "backward passes, in examples",
-    "updates": "updates",
-    "candidates": "candidates: examples that came up",
-}
+_CURVE_AXES: tuple[Axis, ...] = ("cost", "seconds", "trained", "updates", "candidates")
+_FRONT_AXES: tuple[Axis, ...] = ("cost", "seconds", "trained")
+_SHORT: dict[Axis, str] = {"seconds": "wall seconds", "trained": "backward passes"}
+_FRONT = "front"
 _TANGLE = 6  # curves with bands that can still be followed
-LEADERS = 5  # whose curves are shown at first where there is a crowd
+_LEADERS = 5  # whose curves are shown at first where there is a crowd
 _TICKS = [a * 10.0**b for b in range(-3, 3) for a in (1, 2, 5)]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of a figure's legend; it switches the traces whose `legendgroup` is its label."""
-
-    label: str  # plain text
-    colour: str
-    dash: str | None = None  # None for an area
-    shown: bool = True  # at first
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """One figure of the page."""
-
-    name: str
-    title: str  # for readers who cannot see it, too
-    data: list[dict[str, Any]]
-    layout: dict[str, Any]
-    height: int  # pixels
-    legend: list[Entry]
-    # What buttons change: a word on the button, then new x per trace (and new y of some traces, by
-    # position) and the axis' new settings.
-    choices: dict[str, dict[str, Any]] = field(default_factory=dict)
-    scales: dict[str, dict[str, Any]] = field(default_factory=dict)
-    # What a slider changes: a word for each of its places, and new x per trace; the last at first.
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    named_ends: bool = False  # whether each curve is named where it ends, if there is room
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what the page's script needs."""
-        return {
-            "name": self.name,
-            "data": self.data,
-            "layout": {**self.layout, "height": self.height},
-            "choices": self.choices,
-            "scales": self.scales,
-            "steps": self.steps,
-            "namedEnds": self.named_ends,
-        }
-
-
-def error_plot(comparison: Comparison) -> Plot:
-    """Return test error as training goes on, along an axis that the reader chooses."""
-    look, shown = styles(comparison.arms), shown_at_first(comparison)
-    traces: list[dict[str, Any]] = []
-    means: list[float] = []
-    legend: list[Entry] = []
-    x: dict[Axis, list[list[float]]] = {axis: [] for axis in AXES}
-    for arm in comparison.arms:
-        curves = {axis: curve(arm.runs, axis) for axis in AXES}
-        if curves["cost"].x:
-            means += curves["cost"].mean
-            traces += [_band(arm, curves["cost"], look), _line(arm, curves["cost"], look)]
-            style = look[arm.label]
-            legend.append(Entry(arm.label, style.colour, style.dash, arm in shown))
-            for axis, line in curves.items():
-                x[axis] += [[*line.x, *reversed(line.x)], [*line.x]]
-        for run in arm.unfinished:
-            broken = {axis: curve([run], axis) for axis in AXES}
-            if broken["cost"].x:
-                means += broken["cost"].mean
-                label = f"{arm.label}, seed {run.header.seed}, unfinished"
-                traces.append(_broken(arm, label, broken["cost"], look))
-                legend.append(Entry(label, look[arm.label].colour, "dot", arm in shown))
-                for axis, line in broken.items():
-                    x[axis].append([*line.x])
-    for trace, places in zip(traces, x["cost"], strict=True):
-        trace["x"] = places
-    hidden = {entry.label for entry in legend if not entry.shown}
-    for trace in traces:
-        trace["visible"] = trace["legendgroup"] not in hidden
-    scales = error_scales(span(means))
-    layout = base_layout(x_title=AXES["cost"], y_title="test error (%)")
-    layout["yaxis"] |= first_scale(scales)
-    return Plot(
-        name="error",
-        title="Test error as training goes on",
-        data=traces,
-        layout=layout,
-        height=440,
-        legend=legend,
-        choices={axis: {"x": x[axis], "title": title} for axis, title in AXES.items()},
-        scales=scales,
-        named_ends=True,
-    )
-
-
-def final_plot(comparison: Comparison) -> Plot | None:
-    """Return final errors, a row for each arm of a crowd; None where there is none."""
-    ranked = [arm for arm in ranking(comparison) if arm.runs]
-    if not comparison.is_crowd or not ranked:
-        return None
-    errors = [estimate([final_error(run) for run in arm.runs]) for arm in ranked]
-    shown = span([error.mean for error in errors])
-    colours = strategy_colours(arm.name for arm in ranked)
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "y": [html.escape(arm.label) for arm in ranked],
-        "x": [number(error.mean) for error in errors],
-        "error_x": {
-            "type": "data",
-            "array": [number(error.half_width) for error in errors],
-            "color": "#888888",  # else that of the points, of which there are many
-            "thickness": 1.2,
-            "width": 3,
-        },
-        "marker": {"size": 10, "color": [colours[arm.name] for arm in ranked]},
-        "hovertemplate": "%{y}<br>%{x:.2f} %<extra></extra>",
-    }
-    layout = base_layout(x_title="final test error (%)", y_title="")
-    layout["xaxis"] |= {"rangemode": "normal", "showgrid": True} | first_scale(error_scales(shown))
-    layout["yaxis"] = {"automargin": True, "autorange": "reversed", "showgrid": True}
-    return Plot(
-        name="final",
-        title="Final error of every arm",
-        data=[trace],
-        layout=layout,
-        height=90 + 26 * len(ranked),
-        legend=[],
-    )
-
-
-def phase_plot(comparison: Comparison) -> Plot | None:
-    """Return where the time of each arm went; None where no run is finished."""
-    arms = [arm for arm in comparison.arms if arm.runs]
-    if not arms:
-        return None
-    totals = [phase_seconds(arm.runs) for arm in arms]
-    labels = [html.escape(arm.label) for arm in arms]
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": html.escape(phase),
-            "legendgroup": phase,
-            "y": labels,
-            "x": [total.get(phase, 0.0) for total in totals],
-            "marker": {"color": _phase_colour(phase)},
-            "hovertemplate": "%{y}<br>%{fullData.name} %{x:.3g} s<extra></extra>",
-        }
-        for phase in phases_of(totals)
-    ]
-    layout = base_layout(x_title="wall seconds per run", y_title="")
-    layout["yaxis"] = {"automargin": True, "autorange": "reversed", "showgrid": False}
-    layout |= {"barmode": "stack", "bargap": 0.28, "dragmode": False}
-    return Plot(
-        name="phases",
-        title="Where the time went",
-        data=traces,
-        layout=layout,
-        height=110 + 34 * len(arms),
-        legend=[Entry(phase, _phase_colour(phase)) for phase in phases_of(totals)],
-    )
-
-
-_Y_AXIS = {"automargin": True, "zeroline": False, "showline": False, "ticks": ""}
-
-
-def shown_at_first(comparison: Comparison) -> Sequence[Arm]:
-    """Return the arms whose curves are shown at first: all, where that is no tangle.
-
-    Else the longest arms that rival each other; of a crowd, those that end lowest.
-    """
-    if len(comparison.arms) <= _TANGLE:
-        return comparison.arms
-    if comparison.is_crowd:
-        return leaders(comparison, LEADERS)
-    for length in comparison.lengths:
-        rivals = [arm for arm in comparison.arms if arm.length == length]
-        if len(rivals) > 1:
-            return rivals
-    return comparison.arms
-
-
-def _phase_colour(phase: str) -> str:
-    return PHASE_COLOURS.get(phase, "#999999")
-
-
-def base_layout(*, x_title: str, y_title: str) -> dict[str, Any]:
-    """Return what the layouts of all figures share, in no colour of their own."""
-    return {
-        "autosize": True,
-        "margin": {"l": 10, "r": 10, "t": 30},
-        "xaxis": {
-            "title": {"text": x_title},
-            "rangemode": "tozero",
-            "zeroline": False,
-            "showgrid": False,
-            "showline": True,
-            "ticks": "outside",
-            "automargin": True,
-        },
-        "yaxis": {**_Y_AXIS, "title": {"text": y_title}},
-        "showlegend": False,
-        "hovermode": "closest",
+_GREY, _FAINT = "#888888", "rgba(128,128,128,0.25)"  # on white and on black
+_AXIS = {"automargin": True, "zeroline": False, "gridcolor": _FAINT, "linecolor": _GREY}
+_LOOK = go.layout.Template(
+    layout={
+        "margin": {"l": 10, "r": 10, "t": 50, "b": 10},
+        "font": {"family": "system-ui, sans-serif", "size": 13},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _FAINT, "activecolor": _GREY},
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "#33383f", "font": {"color": "#ffffff"}},
+        "dragmode": False,  # a finger that scrolls the page must not zoom what it crosses
+        "legend": {
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        "xaxis": {**_AXIS, "showgrid": False, "showline": True, "ticks": "outside"},
+        "yaxis": {**_AXIS, "showline": False, "ticks": ""},
     }
+)
+ROWS = {"automargin": True, "autorange": "reversed", "type": "category", "showgrid": True}
 
 
-def _band(arm: Arm, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
-    # A logarithmic axis has no place for what an interval may reach below zero.
-    floor = 0.3 * min((mean for mean in line.mean if mean > 0), default=1.0)
-    low = [number(max(value, floor)) for value in line.low]
+def new_figure(traces: Iterable[Any], *, x: str, y: str, height: int) -> go.Figure:
+    """Return a figure in the looks that all share; its legend gets room below its height."""
+    figure = go.Figure([*traces])
+    entries = sum(trace.showlegend is not False for trace in figure.data)
+    figure.update_layout(template=_LOOK, height=height + 22 * math.ceil(entries / 5))
+    figure.update_layout(xaxis_title=x, yaxis_title=y, showlegend=entries > 0)
+    return figure
+
+
+def menu(buttons: Sequence[dict[str, Any]], *, side: str, kind: str = "dropdown") -> dict[str, Any]:
+    """Return a menu above a figure, on its left or right side."""
     return {
-        "type": "scatter",
-        "mode": "lines",
-        "legendgroup": arm.label,
-        "hoverinfo": "skip",
-        "y": [*map(number, line.high), *reversed(low)],
-        "fill": "toself",
-        "fillcolor": look[arm.label].faded(0.13),
-        "line": {"width": 0},
+        "buttons": [*buttons],
+        "type": kind,
+        "direction": "right" if kind == "buttons" else "down",
+        "x": 0 if side == "left" else 1,
+        "xanchor": side,
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": 8},
+        "bgcolor": "rgba(128,128,128,0.12)",
+        "bordercolor": _FAINT,
     }
 
 
-def _line(arm: Arm, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
-    style = look[arm.label]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": html.escape(arm.label),
-        "legendgroup": arm.label,
-        "y": [*map(number, line.mean)],
-        "line": {"color": style.colour, "dash": style.dash, "width": style.width},
-        "hovertemplate": "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>",
-    }
+def error_plot(comparison: Comparison) -> go.Figure:
+    """Return test error as training goes on, along an axis that the reader chooses."""
+    look, shown = styles(comparison.groups), shown_at_first(comparison)
+    traces: list[go.Scatter] = []
+    places: dict[Axis, list[Any]] = {axis: [] for axis in _CURVE_AXES}
+    drawn: list[float] = []
+    for group in comparison.groups:
+        style = look[group.label]
+        lines = [(group.label, style, group.runs)]
+        for run in group.unfinished:
+            label = f"{group.label}, seed {run.header.seed}, unfinished"
+            lines.append((label, Style(style.colour, "dot", 1.0), (run,)))
+        for label, drawn_as, runs in lines:
+            curves = {axis: curve(runs, axis) for axis in _CURVE_AXES}
+            if curves["cost"].x:
+                drawn += curves["cost"].drawn
+                visible = True if group in shown else "legendonly"
+                traces += curve_traces(curves["cost"], drawn_as, label, visible)
+                for axis, line in curves.items():
+                    places[axis] += [trace.x for trace in curve_traces(line, drawn_as, label)]
+    scales = _error_scales(span(drawn))
+    figure = new_figure(traces, x=AXIS_LABELS["cost"], y="test error (%)", height=430)
+    figure.update_xaxes(rangemode="tozero")
+    axes = [_along(axis, {"x": x}) for axis, x in places.items()]
+    _add_menus(figure, axes, scales)
+    return figure
 
 
-def _broken(arm: Arm, label: str, line: Curve, look: dict[str, Style]) -> dict[str, Any]:
-    return _line(arm, line, look) | {
-        "name": html.escape(label),
-        "legendgroup": label,
-        "meta": "unnamed",  # where it ends
-        "line": {"color": look[arm.label].colour, "dash": "dot", "width": 1},
-        "opacity": 0.8,
-    }
+def curve_traces(
+    line: Curve, style: Style, label: str, visible: bool | str = True
+) -> list[go.Scatter]:
+    """Return a mean with its band, or with its seeds where there are too few for one."""
+    shared: dict[str, Any] = {"mode": "lines", "legendgroup": label, "visible": visible}
+    unnamed: dict[str, Any] = {**shared, "showlegend": False, "hoverinfo": "skip"}
+    dash = {"color": style.colour, "dash": style.dash}
+    traces = []
+    if line.has_band:
+        # A logarithmic axis has no place for what an interval may reach below zero.
+        floor = 0.3 * min((mean for mean in line.mean if mean > 0), default=1.0)
+        traces.append(
+            go.Scatter(
+                x=[*line.x, *reversed(line.x)],
+                y=[*line.high, *(max(low, floor) for low in reversed(line.low))],
+                fill="toself",
+                fillcolor=style.faded(0.13),
+                line={"width": 0},
+                **unnamed,
+            )
+        )
+    elif len(line.seeds) > 1:
+        traces.append(
+            go.Scatter(
+                x=[value for x, _ in line.seeds for value in (*x, None)],
+                y=[value for _, y in line.seeds for value in (*y, None)],
+                line={**dash, "width": 0.8},
+                opacity=0.6,
+                **unnamed,
+            )
+        )
+    hover = "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>"
+    mean = go.Scatter(
+        x=line.x,
+        y=line.mean,
+        name=html.escape(label),
+        line={**dash, "width": style.width},
+        hovertemplate=hover,
+        **shared,
+    )
+    return [*traces, mean]
 
 
-def error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
+def final_plot(comparison: Comparison) -> go.Figure | None:
+    """Return final errors, a row for each strategy of a crowd; None where there is none."""
+    ranked = [group for group in ranking(comparison) if group.runs]
+    if not comparison.is_crowd or not ranked:
+        return None
+    errors = [final_estimate(group) for group in ranked]
+    colours = strategy_colours(group.name for group in ranked)
+    trace = go.Scatter(
+        mode="markers",
+        y=[html.escape(group.label) for group in ranked],
+        x=[error.mean for error in errors],
+        error_x={"array": [e.half_width for e in errors], **bars(), "color": _GREY},
+        marker={"size": 10, "color": [colours[group.name] for group in ranked]},
+        hovertemplate="%{y}<br>%{x:.2f} %<extra></extra>",
+        showlegend=False,
+    )
+    figure = new_figure([trace], x="final test error (%)", y="", height=90 + 26 * len(ranked))
+    figure.update_layout(yaxis=ROWS, xaxis={"showgrid": True})
+    figure.update_xaxes(_better(_error_scales(span(trace.x))))
+    return figure
+
+
+def pareto_plot(comparison: Comparison) -> go.Figure | None:
+    """Return final error against the cost of whole runs; None where no run is finished."""
+    lines = comparison.strategies
+    if not lines:
+        return None
+    colours = strategy_colours(lines)
+    ahead = {group.name for group in leaders(comparison, _LEADERS)}
+    shown = [name for name in lines if name in ahead or not comparison.is_crowd]
+    errors = {name: [final_estimate(group) for group in groups] for name, groups in lines.items()}
+    means = [[error.mean for error in own] for own in errors.values()]
+    places = {axis: _places(lines, axis) for axis in _FRONT_AXES}
+    traces = [
+        go.Scatter(
+            mode="lines+markers",
+            name=html.escape(name),
+            visible=True if name in shown else "legendonly",
+            x=x,
+            customdata=[group.cost for group in lines[name]],
+            y=[error.mean for error in own],
+            cliponaxis=False,
+            error_y={"array": [error.half_width for error in own], **bars()},
+            line={"color": colours[name], "width": 1.5},
+            marker={"size": 9},
+            hovertemplate="%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
+            "<extra></extra>",
+        )
+        for (name, own), x in zip(errors.items(), places["cost"], strict=True)
+    ]
+    # A front of all strategies, the hidden ones too: what beats one does so unseen.
+    fronts = {axis: front(x, means) for axis, x in places.items()}
+    traces.append(
+        go.Scatter(
+            mode="lines",
+            name=_FRONT,
+            x=fronts["cost"][0],
+            y=fronts["cost"][1],
+            line={"shape": "hv", "dash": "dot", "width": 1.5, "color": _GREY},
+            hoverinfo="skip",
+        )
+    )
+    reach = [end for own in errors.values() for error in own for end in error.ends]
+    scales = _error_scales(span([mean for own in means for mean in own], reach))
+    figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
+    figure.update_xaxes(rangemode="tozero")
+    axes = [
+        _along(axis, {"x": [*x, fronts[axis][0]], "y": [*means, fronts[axis][1]]})
+        for axis, x in places.items()
+    ]
+    _add_menus(figure, axes, scales)
+    return figure
+
+
+def front(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the costs and errors that nothing beats in both, the cheapest first; of equals one."""
+    kept: list[tuple[float, float]] = []
+    pairs = (pair for xs, ys in zip(x, y, strict=True) for pair in zip(xs, ys, strict=True))
+    for cost, error in sorted(pairs):
+        if not kept or error < kept[-1][1]:
+            kept.append((cost, error))
+    return [[cost for cost, _ in kept], [error for _, error in kept]]
+
+
+def phase_plot(comparison: Comparison) -> go.Figure | None:
+    """Return where the time of each group went; None where no run is finished."""
+    groups = [group for group in comparison.groups if group.runs]
+    if not groups:
+        return None
+    totals = [phase_seconds(group.runs) for group in groups]
+    traces = [
+        go.Bar(
+            orientation="h",
+            name=html.escape(phase),
+            y=[html.escape(group.label) for group in groups],
+            x=[total.get(phase, 0.0) for total in totals],
+            marker={"color": PHASE_COLOURS.get(phase, "#999999")},
+            hovertemplate="%{y}<br>%{fullData.name} %{x:.3g} s<extra></extra>",
+        )
+        for phase in phases_of(totals)
+    ]
+    figure = new_figure(traces, x="wall seconds per run", y="", height=110 + 34 * len(groups))
+    figure.update_layout(yaxis={**ROWS, "showgrid": False}, barmode="stack", bargap=0.28)
+    return figure
+
+
+def shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
+    """Return the groups whose curves are shown at first: all, where that is no tangle.
+
+    Else the longest groups that rival each other; of a crowd, those that end lowest.
+    """
+    if len(comparison.groups) <= _TANGLE:
+        return comparison.groups
+    if comparison.is_crowd:
+        return leaders(comparison, _LEADERS)
+    for length in comparison.lengths:
+        rivals = [group for group in comparison.groups if group.length == length]
+        if len(rivals) > 1:
+            return rivals
+    return comparison.groups
+
+
+def bars() -> dict[str, Any]:
+    """Return how intervals look."""
+    return {"type": "data", "thickness": 1.2, "width": 3}
+
+
+def _along(axis: Axis, change: dict[str, Any]) -> dict[str, Any]:
+    """Return a menu's entry that draws a figure along an axis."""
+    relayout = {"xaxis.title.text": AXIS_LABELS[axis], "xaxis.autorange": True}
+    label = f"along {_SHORT.get(axis, axis)}"
+    return {"label": label, "method": "update", "args": [change, relayout]}
+
+
+def _add_menus(
+    figure: go.Figure, axes: Sequence[dict[str, Any]], scales: Mapping[str, dict[str, Any]]
+) -> None:
+    """Let the reader choose what a figure is drawn along, and the scale of its errors."""
+    menus = [menu(axes, side="left")]
+    if len(scales) > 1:
+        changes = [
+            {"label": name, "method": "relayout", "args": [{f"yaxis.{k}": scale[k] for k in scale}]}
+            for name, scale in scales.items()
+        ]
+        menus.append(menu(changes, side="right", kind="buttons"))
+    figure.update_yaxes(_better(scales))
+    figure.update_layout(updatemenus=menus, margin_t=80)  # below Plotly's own bar
+
+
+def _error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
     """Return the settings of an error axis by the name of its scale, the better one first."""
     if shown is None:
         return {}
-    linear = {"type": "linear", "range": [*shown.linear], "tickvals": None, "ticktext": None}
+    linear = {"type": "linear", "range": shown.linear, "tickvals": None, "ticktext": None}
     if not shown.positive:
         return {"linear": linear}
     log = {
@@ -300,11 +329,16 @@ def error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
     return {"log": log, "linear": linear} if shown.wide else {"linear": linear, "log": log}
 
 
-def first_scale(scales: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings of the better scale."""
+def _better(scales: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return next(iter(scales.values()), {})
 
 
-def number(value: float) -> float | None:
-    """Return a number as JSON can hold it; Plotly leaves a gap at None."""
-    return value if math.isfinite(value) else None
+def _places(lines: Mapping[str, Sequence[RunGroup]], axis: Axis) -> list[list[float]]:
+    """Return where each strategy's lengths stand on an axis, the cheapest first."""
+    found = []
+    for position, groups in enumerate(lines.values()):
+        places = [estimate([at(run.points[-1], axis) for run in g.runs]).mean for g in groups]
+        # Strategies of equal budgets would hide each other's intervals.
+        budgeted = axis == "cost" and any(group.length.unit == "cost" for group in groups)
+        found.append(aside(places, position, len(lines)) if budgeted else places)
+    return found

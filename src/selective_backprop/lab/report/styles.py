@@ -1,19 +1,19 @@
-"""How every arm and every phase looks: the same colour in each figure, whoever else is in it.
+"""How every strategy and phase looks: the same colour in each figure, whoever else is in it.
 
-The colours of the arms met most are Okabe and Ito's, which readers with any common colour blindness
-can tell apart, with a mid grey for traditional training: it is what the rest is read against, and
-grey is legible on white and on black. Relatives are of one hue. Budgets of one arm share its colour
-and differ in their dashes.
+The colours of the strategies met most are Okabe and Ito's, which readers with any common colour
+blindness can tell apart, with a mid grey for traditional training: it is what the rest is read
+against, and grey is legible on white and on black. Relatives are of one hue. Lengths of one
+strategy share its colour and differ in their dashes.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from selective_backprop.lab.analysis.grouping import BASELINE, Arm
+from selective_backprop.lab.analysis.grouping import BASELINE, RunGroup
 
 _GREY = "#7a7a7a"
-# Named arms keep their colour for good; others take what is left, in order of name.
+# Named strategies keep their colour for good; others take what is left, in order of name.
 _OWN = {
     BASELINE: _GREY,
     "random-backprop": "#56b4e9",
@@ -45,10 +45,8 @@ _OWN = {
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-# The same as SVG writes them, for legends.
-SVG_DASHES = dict(zip(_DASHES, ("none", "9 6", "3 4", "9 4 3 4", "15 5", "15 4 3 4"), strict=True))
 PHASES = ("prepare", "load", "score", "select", "forward", "backward", "step", "other")
-# Tol's "bright" palette, in another family than the arms', so that a phase is not taken for an arm.
+# Tol's "bright" palette, in another family, so that a phase is not taken for a strategy.
 PHASE_COLOURS = {
     "prepare": "#aa3377",
     "load": "#bbbbbb",
@@ -63,7 +61,7 @@ PHASE_COLOURS = {
 
 @dataclass(frozen=True)
 class Style:
-    """How an arm at one length is drawn."""
+    """How a strategy at one length is drawn."""
 
     colour: str  # as #rrggbb
     dash: str  # in Plotly's words
@@ -118,17 +116,17 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
     )
 
 
-def styles(arms: Sequence[Arm]) -> dict[str, Style]:
-    """Return a style for the label of each arm: colour by name, dashes by length."""
-    lengths = list(dict.fromkeys(arm.length for arm in arms))
-    colours = strategy_colours(arm.name for arm in arms)
+def styles(groups: Sequence[RunGroup]) -> dict[str, Style]:
+    """Return a style for the label of each group: colour by name, dashes by length."""
+    lengths = list(dict.fromkeys(group.length for group in groups))
+    colours = strategy_colours(group.name for group in groups)
     return {
-        arm.label: Style(
-            colour=colours[arm.name],
-            dash=_DASHES[lengths.index(arm.length) % len(_DASHES)],
-            width=2.4 if arm.is_baseline else 2.0,
+        group.label: Style(
+            colour=colours[group.name],
+            dash=_DASHES[lengths.index(group.length) % len(_DASHES)],
+            width=2.4 if group.is_baseline else 2.0,
         )
-        for arm in arms
+        for group in groups
     }
 
 

@@ -4,25 +4,31 @@ Of several seeds, what is a number of each example or class is averaged; single 
 of one run, since their predictions are.
 """
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
+from PIL import Image
 
-from selective_backprop.lab.analysis.grouping import Arm, Comparison
+from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.training.example_summary import EXTREMES, extremes
+
+_MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
+_LETTERS = 300  # of a text that is shown
 
 
 @dataclass(frozen=True)
-class Inside:
-    """An arm with what became of its examples, run by run, in order of seed."""
+class GroupHistories:
+    """A group with what became of its examples, run by run, in order of seed."""
 
-    arm: Arm
+    group: RunGroup
     runs: tuple[tuple[Run, ExampleHistory], ...]
 
     @property
@@ -40,32 +46,33 @@ class Spread:
     loss: Float[np.ndarray, "evaluation level"]  # that this share does not exceed
 
 
-@dataclass(frozen=True)
-class Extremes:
-    """The examples that a run trained on most and least often."""
-
-    most: Int64[np.ndarray, " example"]
-    least: Int64[np.ndarray, " example"]
-    even: bool  # all were trained on equally often, so that these are the hardest and the easiest
-
-
-def look_inside(
+def group_histories(
     comparison: Comparison, histories: Mapping[Path, ExampleHistory]
-) -> tuple[list[Inside], list[Run]]:
-    """Return the arms of which histories were kept, and the finished runs of which none was."""
-    found: list[Inside] = []
+) -> tuple[list[GroupHistories], list[Run]]:
+    """Return the groups of which histories were kept, and the finished runs without any."""
+    found: list[GroupHistories] = []
     without: list[Run] = []
-    for arm in comparison.arms:
+    for group in comparison.groups:
         runs = []
-        for run in arm.runs:
+        for run in group.runs:
             history = None if run.path is None else histories.get(run.path)
             if history is None:
                 without.append(run)
             else:
                 runs.append((run, history))
         if runs:
-            found.append(Inside(arm, tuple(runs)))
+            found.append(GroupHistories(group, tuple(runs)))
     return found, without
+
+
+def examined(kept: Sequence[GroupHistories]) -> list[tuple[GroupHistories, Run, ExampleHistory]]:
+    """Return the runs of which a page shows single examples."""
+    several = sum(len(own.runs) for own in kept) > _MOST_RUNS
+    return [
+        (own, run, history)
+        for own in kept
+        for run, history in (own.runs[:1] if several else own.runs)
+    ]
 
 
 def loss_spread(histories: Sequence[ExampleHistory]) -> Spread:
@@ -101,31 +108,45 @@ def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
     return [estimate(column) for column in np.transpose(shares).tolist()]
 
 
-def extreme_examples(history: ExampleHistory) -> Extremes:
-    """Return the examples that were trained on most often, and least often.
+def class_of(history: ExampleHistory, number: int) -> str:
+    """Return what a class is called: its name, or its number where names were not kept."""
+    known = 0 <= number < len(history.class_name)
+    return history.class_name[number] if known else str(number)
 
-    Of equals the harder one counts as trained on more; see `extremes`.
-    """
-    orders = extremes(history.selected, history.loss_mean)
-    # Of few examples, none stands on both sides.
-    count = min(EXTREMES, len(history) // 2)
-    return Extremes(
-        most=orders["most"][:count],
-        least=orders["least"][:count],
-        even=bool((history.selected == history.selected[:1]).all()),
-    )
+
+def faces(
+    histories: Sequence[ExampleHistory], indices: Collection[int]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return what some examples look like: addresses that hold their images, and their texts."""
+    images: dict[int, str] = {}
+    texts: dict[int, str] = {}
+    for history in histories:
+        for place, index in enumerate(history.portrait_index.tolist()):
+            if index not in indices or index in images:
+                continue
+            if history.portrait_image is not None:
+                images[index] = _as_png(history.portrait_image[place])
+            elif history.portrait_text is not None:
+                texts[index] = textwrap.shorten(history.portrait_text[place], _LETTERS)
+    return images, texts
+
+
+def _as_png(image: np.ndarray) -> str:
+    file = io.BytesIO()
+    Image.fromarray(np.squeeze(image)).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the classes in which arms differ most, in the classes' own order.
+    """Return the classes in which groups differ most, in the classes' own order.
 
     Args:
-        shares: of each arm, one for each class.
+        shares: of each group, one for each class.
         count: how many classes to return, or all if there are fewer.
     """
-    means = np.array([[share.mean for share in arm] for arm in shares])
+    means = np.array([[share.mean for share in own] for own in shares])
     known = np.nan_to_num(means)
-    # How much an arm selects in all is another matter.
+    # How much a strategy selects in all is another matter.
     in_all = known.mean(axis=1, keepdims=True)
     relative = known / np.where(in_all > 0, in_all, 1.0)
     spread = relative.max(axis=0) - relative.min(axis=0)
