@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
     Axis,
@@ -28,7 +28,7 @@ from selective_backprop.lab.records.schema import Point, Run
 SAME = 0.1  # a final error at most this much higher, as a share, is called comparable
 
 
-def learns_sooner(claim: str, arm: Arm, other: Arm, axis: Axis) -> Finding:
+def learns_sooner(claim: str, arm: RunGroup, other: RunGroup, axis: Axis) -> Finding:
     """Judge the claim that an arm's error lies below another's along an axis.
 
     What is compared is the area under the curves, over the part of the axis that both cover.
@@ -42,12 +42,12 @@ def learns_sooner(claim: str, arm: Arm, other: Arm, axis: Axis) -> Finding:
     return below_zero(claim, paired(arm, other, difference), unit)
 
 
-def ends_higher(claim: str, arm: Arm, other: Arm) -> Finding:
+def ends_higher(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
     """Judge the claim that an arm ends at a higher error than another."""
     return above_zero(claim, _final_difference(arm, other), "points of final error")
 
 
-def ends_comparably(claim: str, arm: Arm, other: Arm) -> Finding:
+def ends_comparably(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
     """Judge the claim that an arm ends at about another's error: at most a tenth above it."""
     found = _final_difference(arm, other)
     allowed = SAME * final(other).mean
@@ -55,7 +55,9 @@ def ends_comparably(claim: str, arm: Arm, other: Arm) -> Finding:
     return Finding(claim, is_below(found, allowed), words)
 
 
-def reaches_sooner(claim: str, arm: Arm, other: Arm, target: float, axis: Axis) -> Finding:
+def reaches_sooner(
+    claim: str, arm: RunGroup, other: RunGroup, target: float, axis: Axis
+) -> Finding:
     """Judge the claim that an arm reaches an error, in percent, before another does."""
     theirs = {run.header.seed: time_to(run, target, axis) for run in other.runs}
     times = {run.header.seed: time_to(run, target, axis) for run in arm.runs}
@@ -74,7 +76,7 @@ def reaches_sooner(claim: str, arm: Arm, other: Arm, target: float, axis: Axis) 
     return Finding(claim, is_above(found), words if ratios else "nothing to measure")
 
 
-def paired(arm: Arm, other: Arm, difference: Callable[[Run, Run], float]) -> Estimate:
+def paired(arm: RunGroup, other: RunGroup, difference: Callable[[Run, Run], float]) -> Estimate:
     """Return the mean over shared seeds of a difference between two arms' runs."""
     theirs = {run.header.seed: run for run in other.runs}
     values = [
@@ -83,17 +85,17 @@ def paired(arm: Arm, other: Arm, difference: Callable[[Run, Run], float]) -> Est
     return estimate([value for value in values if math.isfinite(value)])
 
 
-def mean_of(arm: Arm, value: Callable[[Run], float]) -> Estimate:
+def mean_of(arm: RunGroup, value: Callable[[Run], float]) -> Estimate:
     """Return the mean over seeds of what is measured of a run."""
     return estimate([value(run) for run in arm.runs])
 
 
-def final(arm: Arm) -> Estimate:
+def final(arm: RunGroup) -> Estimate:
     """Return the final error."""
     return mean_of(arm, final_error)
 
 
-def _final_difference(arm: Arm, other: Arm) -> Estimate:
+def _final_difference(arm: RunGroup, other: RunGroup) -> Estimate:
     return paired(arm, other, lambda one, two: final_error(one) - final_error(two))
 
 

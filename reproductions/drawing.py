@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Drawing
 
 from reproductions.figures import Found, PanelData, PanelSpec
 from reproductions.timing import StepTimes
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
 from selective_backprop.lab.analysis.statistics import Axis, Estimate, estimate
 from selective_backprop.lab.analysis.tables import percent
@@ -151,7 +151,7 @@ def looks(run: Run, probe: str) -> list[Observation]:
     return [each for each in run.observations if each.probe.startswith(probe)]
 
 
-def follow(name: str, style: Style, arm: Arm, probe: str, pick: Pick) -> Series:
+def follow(name: str, style: Style, arm: RunGroup, probe: str, pick: Pick) -> Series:
     """Return a number that a probe saw at each look."""
     rows = [[pick(each.seen) for each in looks(run, probe)] for run in arm.runs]
     x = [100 * each.progress for each in looks(arm.runs[0], probe)]

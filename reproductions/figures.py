@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure as Drawing
 
 from reproductions.timing import StepTimes, StepTiming
-from selective_backprop.lab.analysis.grouping import Arm, counts
+from selective_backprop.lab.analysis.grouping import RunGroup, counts
 from selective_backprop.lab.analysis.tables import Table
 from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.recipe import Recipe
@@ -71,11 +71,13 @@ class Entry:
     style: Style
     key: str  # what judges know it by: the same in every panel
 
-    def arm(self, runs: Iterable[Run]) -> Arm:
+    def arm(self, runs: Iterable[Run]) -> RunGroup:
         """Return the entry with its runs."""
         ordered = sorted(runs, key=lambda run: run.header.seed)
         finished = tuple(run for run in ordered if counts(run))
-        return Arm(name=self.plan.arm, label=self.label, length=self.plan.length, runs=finished)
+        return RunGroup(
+            name=self.plan.arm, label=self.label, length=self.plan.length, runs=finished
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class PanelData:
     """A panel with the records of its runs, one arm for each entry."""
 
     panel: PanelSpec
-    arms: tuple[Arm, ...]
+    arms: tuple[RunGroup, ...]
 
     @property
     def title(self) -> str:
@@ -100,18 +102,18 @@ class PanelData:
         return self.panel.title
 
     @property
-    def pairs(self) -> list[tuple[Entry, Arm]]:
+    def pairs(self) -> list[tuple[Entry, RunGroup]]:
         """Each entry that has finished runs, with them."""
         both = zip(self.panel.entries, self.arms, strict=True)
         return [(entry, arm) for entry, arm in both if arm.runs]
 
     @property
-    def only(self) -> Arm:
+    def only(self) -> RunGroup:
         """The arm of a panel with one entry."""
         ((_, arm),) = self.pairs
         return arm
 
-    def find(self, key: str) -> Arm | None:
+    def find(self, key: str) -> RunGroup | None:
         """Return the arm of a key, where it has finished runs."""
         return next((arm for entry, arm in self.pairs if entry.key == key), None)
 

@@ -9,7 +9,7 @@ from reproductions.claims import clock, mean_of, paired
 from reproductions.diet_sb.overlap import PRUNED
 from reproductions.drawing import LINE, End, caption, draw_whiskers, entitled, ruled, sheet
 from reproductions.figures import Entry, Found, PanelData, Presentation, presented
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import AXIS_WORDS, Estimate, at, final_error
 from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
@@ -54,12 +54,12 @@ def _runtimes(shown: PanelData) -> Table:
     return Table(("method", *times, "accuracy %"), tuple(rows), shown.title)
 
 
-def _seconds(arm: Arm) -> Estimate:
+def _seconds(arm: RunGroup) -> Estimate:
     axis = clock(arm.runs)
     return mean_of(arm, lambda run: at(run.points[-1], axis))
 
 
-def _accuracy(arm: Arm) -> Estimate:
+def _accuracy(arm: RunGroup) -> Estimate:
     return mean_of(arm, lambda run: 100 - final_error(run))
 
 
@@ -84,9 +84,9 @@ def present_accuracy(found: Found) -> Presentation:
     return presented(found, sheet([cells], words, height=3.2), _accuracies, _keeps)
 
 
-def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, Arm]]]:
+def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunGroup]]]:
     """Return the arms of each method by what it prunes."""
-    found: dict[str, dict[float, tuple[Entry, Arm]]] = {key: {} for key in _NAMES}
+    found: dict[str, dict[float, tuple[Entry, RunGroup]]] = {key: {} for key in _NAMES}
     for entry, arm in shown.pairs:
         for share in PRUNED:
             if entry.key in found and entry.label.endswith(f" {percent(share)}"):

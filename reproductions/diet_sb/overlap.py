@@ -23,7 +23,7 @@ from reproductions.drawing import (
 )
 from reproductions.figures import Found, Presentation
 from reproductions.rankings import by_class, lowest, mean_over, overlap, seen_last, standing
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
@@ -73,14 +73,16 @@ def present_selections(found: Found) -> Presentation:
     return Presentation(drawing, [_table(overlaps)], findings)
 
 
-def _paired(one: Arm, mine: tuple[str, str], other: Arm) -> list[Estimate]:
+def _paired(one: RunGroup, mine: tuple[str, str], other: RunGroup) -> list[Estimate]:
     def both(a: Run, b: Run, share: float) -> float:
         return overlap(seen_last(a, *mine), seen_last(b, *_EL2N), share)
 
     return [paired(one, other, partial(both, share=share)) for share in _SHARES]
 
 
-def _beyond_chance(words: str, one: Arm, mine: tuple[str, str], other: Arm) -> Iterator[Finding]:
+def _beyond_chance(
+    words: str, one: RunGroup, mine: tuple[str, str], other: RunGroup
+) -> Iterator[Finding]:
     for share in PRUNED:
 
         def more(a: Run, b: Run, share: float = share) -> float:

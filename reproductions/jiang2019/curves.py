@@ -30,7 +30,7 @@ from reproductions.drawing import (
     thousands,
 )
 from reproductions.figures import Found, PanelData, Presentation, presented
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Axis, curve
 from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
@@ -109,7 +109,7 @@ def present_poster(found: Found) -> Presentation:
     return presenter(("trained",), by_images)(replace(found, panels=panels))
 
 
-def _filtered(arm: Arm) -> float:
+def _filtered(arm: RunGroup) -> float:
     """Return the share of the candidates that an arm did not train on, over all its runs."""
     last = [run.points[-1] for run in arm.runs]
     return 1 - sum(p.trained for p in last) / sum(p.candidates for p in last)

@@ -28,7 +28,7 @@ from reproductions.drawing import (
 )
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.rankings import mean_over, overlap, seen_last
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
@@ -162,7 +162,7 @@ def present_odds_by_loss(found: Found) -> Presentation:
     return presented(found, sheet([cells], words), table)
 
 
-def quantiles_at(arm: Arm, progress: float) -> list[float]:
+def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
     """Return the mean quantiles over an arm's seeds, seen nearest to a moment of the run."""
     nearest = (
         min(looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
@@ -342,7 +342,7 @@ def _band(key: str, band: int) -> Pick:
     return lambda seen: seen[key][band]
 
 
-def _band_names(arm: Arm) -> list[str]:
+def _band_names(arm: RunGroup) -> list[str]:
     count = len(looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
     edges = [round(100 * place / count) for place in range(count + 1)]
     names = [f"{low}–{high} %" for low, high in pairwise(edges)]

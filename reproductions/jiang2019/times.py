@@ -11,7 +11,7 @@ from reproductions.claims import clock, final, paired, reaches_sooner, seconds_o
 from reproductions.drawing import AXIS_LABELS, caption, sheet
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.timing import PHASES, ROUNDS, StepTimes
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
     FACTORS,
@@ -93,7 +93,9 @@ def parts_at(run: Run, target: float) -> dict[str, float] | None:
     return None
 
 
-def _bars(shown: PanelData, factor: float) -> Iterator[tuple[str, Arm, list[dict[str, float]]]]:
+def _bars(
+    shown: PanelData, factor: float
+) -> Iterator[tuple[str, RunGroup, list[dict[str, float]]]]:
     """Yield name and arm of each bar, and its parts for each seed that reached the target."""
     target = target_of(shown, factor)
     for entry, arm in shown.pairs:
@@ -157,7 +159,7 @@ def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
     if target is None or base is None or ours is None:
         return
 
-    def saved(arm: Arm, other: Arm, part: str) -> Estimate:
+    def saved(arm: RunGroup, other: RunGroup, part: str) -> Estimate:
         def difference(one: Run, two: Run) -> float:
             mine, theirs = parts_at(one, target), parts_at(two, target)
             if mine is None or theirs is None:
@@ -226,7 +228,9 @@ def judge_speedups(shown: PanelData) -> Iterator[Finding]:
                 yield Finding(claim, Verdict.OPEN, f"guessing reaches {target:.2f} %")
 
 
-def judge_speedup(where: str, arm: Arm, base: Arm, target: float, said: float | None) -> Finding:
+def judge_speedup(
+    where: str, arm: RunGroup, base: RunGroup, target: float, said: float | None
+) -> Finding:
     """Judge one reported speed-up; None says that the target was not reached."""
     if said is None:
         seeds, reached = len(arm.runs), sum(time_to(run, target) is not None for run in arm.runs)

@@ -10,7 +10,7 @@ from reproductions.claims import (
     seconds_of_phases,
     timed,
 )
-from selective_backprop.lab.analysis.grouping import Arm
+from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.verdict import Verdict
 from selective_backprop.lab.budget import Length
 
@@ -18,7 +18,7 @@ HOLDS, FAILS, OPEN = Verdict
 
 
 def arm(runs):
-    return Arm(name="any", label="any", length=Length("epochs", 10.0), runs=tuple(runs))
+    return RunGroup(name="any", label="any", length=Length("epochs", 10.0), runs=tuple(runs))
 
 
 def test_who_has_less_area_under_the_curve_learns_sooner():
