@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
@@ -57,32 +57,33 @@ def run_jobs(
             job.carry_out(lambda news, job=job: watch(job, news))
             watch(job, None)
         return
+    others = set(multiprocessing.active_children())
     with _pool(min(jobs, len(work)), threads) as (pool, heard):
-        numbers: dict[Future[None], int] = {
-            pool.submit(_carry_out, number, job): number for number, job in enumerate(work)
-        }
-        waiting, begun = set(numbers), set[int]()
+        numbers = {pool.submit(_carry_out, number, job): number for number, job in enumerate(work)}
+        processes = set(multiprocessing.active_children()) - others  # started by submitting
+        waiting, under_way = set(numbers), set[int]()
         while waiting:
             done, waiting = wait(waiting, _LOOKING, FIRST_COMPLETED)
             while not heard.empty():  # all that those that are done have told is in it
                 number, told, news = heard.get()
-                begun.add(number)
+                under_way.add(number)
                 if told:
                     watch(work[number], news)
+            # The pool may see a process that died only when the next job is done.
+            killed = any(process.exitcode is not None for process in processes)
             for future in sorted(done, key=numbers.__getitem__):
                 if isinstance(future.exception(), BrokenProcessPool):
-                    ended = begun - {numbers[each] for each in numbers if _succeeded(each)}
-                    names = "; ".join(work[number].words for number in sorted(ended))
-                    raise sb.RecordError(
-                        f"a process was killed while these ran: {names}. What is finished is "
-                        "kept: run the same again, with fewer --jobs if memory ran out."
-                    )
+                    killed = True
+                    continue
                 future.result()
+                under_way.remove(numbers[future])
                 watch(work[numbers[future]], None)
-
-
-def _succeeded(future: Future[None]) -> bool:
-    return future.done() and future.exception() is None
+            if killed:
+                names = "; ".join(work[number].words for number in sorted(under_way))
+                raise sb.RecordError(
+                    f"a process was killed while these ran: {names or 'none'}. What is finished is "
+                    "kept: run the same again, with fewer --jobs if memory ran out."
+                )
 
 
 @contextmanager
