@@ -14,6 +14,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import selective_backprop as sb
+from selective_backprop.lab.training.stopping import sigterm_leaves
 from selective_backprop.lab.training.threads import limit_threads
 
 PATIENCE = 30.0  # seconds that a process has for its last checkpoint
@@ -98,22 +99,27 @@ def _pool(count: int, threads: int) -> Generator[tuple[ProcessPoolExecutor, "Sim
         yield pool, heard
     except BaseException:
         leaving.set()
+        pool.shutdown(wait=False, cancel_futures=True)
         processes = set(multiprocessing.active_children()) - others
-        for process in processes:
-            process.terminate()
+        if len(processes) == count:
+            for process in processes:
+                process.terminate()
+        # Otherwise one was killed, and the pool itself sends SIGTERM to the others, of which a
+        # second one would have them leave without a checkpoint.
         latest = time.monotonic() + PATIENCE
         for process in processes:
             process.join(max(0.0, latest - time.monotonic()))
             process.kill()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
         heard.close()
 
 
 # Of a process of the pool.
 _heard: "SimpleQueue[Any]"
 _leaving: Any
+_busy = threading.Lock()
 
 
 def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
@@ -122,6 +128,9 @@ def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
     _heard, _leaving = heard, leaving
     # Ctrl-C reaches the whole group; the parent decides, and ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        # Between two jobs there is nothing to keep: the pool ends the process.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     limit_threads(threads)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -129,6 +138,8 @@ def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
     def follow() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        with _busy:
+            os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
 
@@ -139,13 +150,17 @@ def _carry_out(number: int, job: Job) -> None:
             raise SystemExit(128 + signal.SIGTERM)
         _heard.put((number, True, news))
 
-    _heard.put((number, False, None))
-    try:
-        job.carry_out(tell)
-    except SystemExit as leaving:
-        os._exit(int(leaving.code or 0))  # or the process would begin with the next job
-    except sb.SelectiveBackpropError:
-        raise
-    except Exception as error:  # whatever a model of the user's raises
-        told = "".join(traceback.format_exception(error))
-        raise sb.RecordError(f"{job.words}: {told}") from None
+    with _busy:
+        if _leaving.is_set():
+            return
+        _heard.put((number, False, None))
+        try:
+            with sigterm_leaves():
+                job.carry_out(tell)
+        except sb.SelectiveBackpropError:
+            raise
+        except SystemExit:
+            raise sb.RecordError(f"{job.words}: stopped") from None
+        except Exception as error:  # whatever a model of the user's raises
+            told = "".join(traceback.format_exception(error))
+            raise sb.RecordError(f"{job.words}: {told}") from None
