@@ -7,13 +7,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import selective_backprop as sb
+from selective_backprop.lab.training.stopping import sigterm_leaves
 from selective_backprop.lab.training.threads import limit_threads
 
 PATIENCE = 30.0  # seconds that a process has for its last checkpoint
@@ -57,32 +58,33 @@ def run_jobs(
             job.carry_out(lambda news, job=job: watch(job, news))
             watch(job, None)
         return
+    others = set(multiprocessing.active_children())
     with _pool(min(jobs, len(work)), threads) as (pool, heard):
-        numbers: dict[Future[None], int] = {
-            pool.submit(_carry_out, number, job): number for number, job in enumerate(work)
-        }
-        waiting, begun = set(numbers), set[int]()
+        numbers = {pool.submit(_carry_out, number, job): number for number, job in enumerate(work)}
+        processes = set(multiprocessing.active_children()) - others  # started by submitting
+        waiting, under_way = set(numbers), set[int]()
         while waiting:
             done, waiting = wait(waiting, _LOOKING, FIRST_COMPLETED)
             while not heard.empty():  # all that those that are done have told is in it
                 number, told, news = heard.get()
-                begun.add(number)
+                under_way.add(number)
                 if told:
                     watch(work[number], news)
+            # The pool may see a process that died only when the next job is done.
+            killed = any(process.exitcode is not None for process in processes)
             for future in sorted(done, key=numbers.__getitem__):
                 if isinstance(future.exception(), BrokenProcessPool):
-                    ended = begun - {numbers[each] for each in numbers if _succeeded(each)}
-                    names = "; ".join(work[number].words for number in sorted(ended))
-                    raise sb.RecordError(
-                        f"a process was killed while these ran: {names}. What is finished is "
-                        "kept: run the same again, with fewer --jobs if memory ran out."
-                    )
+                    killed = True
+                    continue
                 future.result()
+                under_way.remove(numbers[future])
                 watch(work[numbers[future]], None)
-
-
-def _succeeded(future: Future[None]) -> bool:
-    return future.done() and future.exception() is None
+            if killed:
+                names = "; ".join(work[number].words for number in sorted(under_way))
+                raise sb.RecordError(
+                    f"a process was killed while these ran: {names or 'none'}. What is finished is "
+                    "kept: run the same again, with fewer --jobs if memory ran out."
+                )
 
 
 @contextmanager
@@ -97,22 +99,27 @@ def _pool(count: int, threads: int) -> Generator[tuple[ProcessPoolExecutor, "Sim
         yield pool, heard
     except BaseException:
         leaving.set()
+        pool.shutdown(wait=False, cancel_futures=True)
         processes = set(multiprocessing.active_children()) - others
-        for process in processes:
-            process.terminate()
+        if len(processes) == count:
+            for process in processes:
+                process.terminate()
+        # Otherwise one was killed, and the pool itself sends SIGTERM to the others, of which a
+        # second one would have them leave without a checkpoint.
         latest = time.monotonic() + PATIENCE
         for process in processes:
             process.join(max(0.0, latest - time.monotonic()))
             process.kill()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
         heard.close()
 
 
 # Of a process of the pool.
 _heard: "SimpleQueue[Any]"
 _leaving: Any
+_busy = threading.Lock()
 
 
 def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
@@ -121,6 +128,9 @@ def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
     _heard, _leaving = heard, leaving
     # Ctrl-C reaches the whole group; the parent decides, and ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        # Between two jobs there is nothing to keep: the pool ends the process.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     limit_threads(threads)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -128,6 +138,8 @@ def _begin(threads: int, heard: "SimpleQueue[Any]", leaving: Any) -> None:
     def follow() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        with _busy:
+            os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
 
@@ -138,13 +150,17 @@ def _carry_out(number: int, job: Job) -> None:
             raise SystemExit(128 + signal.SIGTERM)
         _heard.put((number, True, news))
 
-    _heard.put((number, False, None))
-    try:
-        job.carry_out(tell)
-    except SystemExit as leaving:
-        os._exit(int(leaving.code or 0))  # or the process would begin with the next job
-    except sb.SelectiveBackpropError:
-        raise
-    except Exception as error:  # whatever a model of the user's raises
-        told = "".join(traceback.format_exception(error))
-        raise sb.RecordError(f"{job.words}: {told}") from None
+    with _busy:
+        if _leaving.is_set():
+            return
+        _heard.put((number, False, None))
+        try:
+            with sigterm_leaves():
+                job.carry_out(tell)
+        except sb.SelectiveBackpropError:
+            raise
+        except SystemExit:
+            raise sb.RecordError(f"{job.words}: stopped") from None
+        except Exception as error:  # whatever a model of the user's raises
+            told = "".join(traceback.format_exception(error))
+            raise sb.RecordError(f"{job.words}: {told}") from None
