@@ -70,18 +70,18 @@ def test_what_never_arrives_is_not_faster_and_what_seldom_does_is_not_judged():
     ("device", "axis"), [("cpu", "cpu_seconds"), ("cuda", "seconds"), ("cuda:1", "seconds")]
 )
 def test_runs_on_a_cpu_are_timed_in_cpu_seconds_and_others_by_the_wall(device, axis):
-    run = fixture_run(config={"device": device})
+    run = fixture_run(device=device)
     assert clock([run]) == axis
     assert timed(("seconds", "cost", "updates"), [run]) == (axis, "cost", "updates")
 
 
 def test_phases_on_a_cpu_add_up_to_its_cpu_seconds():
-    run = fixture_run(config={"device": "cpu"})
+    run = fixture_run(device="cpu")
     point = run.points[-1]  # whose 20 wall seconds are 18 CPU seconds
     found = seconds_of_phases(run, point)
     assert found == {phase: pytest.approx(0.9 * s) for phase, s in point.phases.items()}
 
 
 def test_phases_on_a_gpu_are_as_they_were_metered():
-    run = fixture_run(config={"device": "cuda"})
+    run = fixture_run(device="cuda")
     assert seconds_of_phases(run, run.points[-1]) == run.points[-1].phases

@@ -107,7 +107,7 @@ def test_a_scale_of_a_few_figures_makes_all_of_those(typed):
         ("fig-99", "there is no figure or table 'fig-99'; there are fig-1"),
         ("list study-develop", "list is of figures and tables"),
         ("fig-1 --device tpu", "--device tpu"),
-        ("fig-1 --root /no/such/folder", "fig-1: /no/such/folder is not a folder"),
+        ("fig-1 --root /no/such/folder", "/no/such/folder is not a folder"),
         ("fig-1 --seeds 0", "--seeds"),
     ],
 )

@@ -40,5 +40,5 @@ def untrained(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path, **_: None)
     monkeypatch.setattr(write, "write_report", lambda runs, path, **_: None)

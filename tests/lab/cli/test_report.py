@@ -68,7 +68,7 @@ def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with a record, of which no figure is drawn, which takes a second."""
-    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path, **_: None)
     with RunWriter.open(tmp_path / "out", fixture_header()) as writer:
         writer.point(fixture_point())
         writer.end({})

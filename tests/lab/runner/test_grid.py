@@ -60,7 +60,7 @@ def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tm
 
 
 def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(write, "draw_comparison", lambda runs, path, **_: None)
     monkeypatch.setattr(write, "write_report", lambda runs, path, **_: None)
     line = (
         "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "

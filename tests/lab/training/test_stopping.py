@@ -40,7 +40,7 @@ def at_update(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path: None)
+    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path, **_: None)
     monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
 
 
