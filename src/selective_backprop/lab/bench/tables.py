@@ -123,7 +123,6 @@ def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[RenderableT
     yield ""
     yield "Do not select here." if advised.strategy is None else f"Try {advised.strategy}, because:"
     yield from map(_indented, advised.reasons)
-    # A line of code that is cut is none.
     yield from (Text(f"    {line}", no_wrap=True, overflow="ignore") for line in advised.code)
     yield from (f"{name}: {words}" for name, words in advice.remarks.items())
     yield from (f"Left out for want of time: {what}." for what in advice.left_out)

@@ -52,7 +52,7 @@ def advise(
         limit=limit,
     )
     for part in show_advice(recipe, advice):
-        console.print(part)
+        console.print(part, crop=False)  # a line of code that is cut is none
     record = measuring.json
     if record is None:
         return

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from selective_backprop.lab.cli.command_line import console
 from selective_backprop.lab.records.pack import PACK, unpack_into
 from selective_backprop.lab.records.schema import pack_finished
 
@@ -17,7 +17,6 @@ Pack = Annotated[
     Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
 ]
 Into = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the records go, a file each.")]
-_console = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def pack(folders: Packed) -> None:
@@ -27,10 +26,11 @@ def pack(folders: Packed) -> None:
     compare, train and the reproductions finish in it joins it.
     """
     for folder in folders:
-        _console.print(f"{folder / PACK}: {pack_finished(folder)} records joined it")
+        count = pack_finished(folder)
+        console.print(f"{folder / PACK}: {count} records joined it", soft_wrap=True)
 
 
 def unpack(source: Pack, folder: Into) -> None:
     """Write the records of a pack as files of JSON lines, for reading; the pack stays as it is."""
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
-    _console.print(f"{folder}: {len(files)} records")
+    console.print(f"{folder}: {len(files)} records", soft_wrap=True)
