@@ -79,6 +79,8 @@ class Estimate:
 
     def against(self, limit: float = 0.0) -> Literal["lower", "higher", "unresolved", "untold"]:
         """Judge on which side of a limit the interval lies; "untold" where there is no interval."""
+        if math.isinf(self.mean) and self.seeds > 1:  # never, with any seed
+            return "higher" if self.mean > 0 else "lower"
         if math.isnan(self.half_width):
             return "untold"
         if self.low > limit:

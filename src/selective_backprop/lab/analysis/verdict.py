@@ -1,6 +1,5 @@
 """One verdict for claims and goals: an interval over seeds, held against a limit."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,16 +41,13 @@ class Finding:
 
 def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
     """Judge whether a quantity lies above a limit: with its whole 95 % interval."""
-    if math.isinf(found.mean) and found.seeds > 1:  # never, with any seed
-        return Verdict.HOLDS if found.mean > 0 else Verdict.FAILS
-    if found.low > limit:
-        return Verdict.HOLDS
-    return Verdict.FAILS if found.high < limit else Verdict.OPEN
+    sides = {"higher": Verdict.HOLDS, "lower": Verdict.FAILS}
+    return sides.get(found.against(limit), Verdict.OPEN)
 
 
 def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
     """Judge whether a quantity lies below a limit."""
-    return is_above(Estimate(-found.mean, found.half_width, found.seeds), -limit)
+    return opposite(is_above(found, limit))
 
 
 def opposite(verdict: Verdict) -> Verdict:
