@@ -143,7 +143,6 @@ def test_what_it_found_adds_up(asked):
     # Scorers that fit are timed, and what did not fit is said to be left out.
     words = " ".join([*advice.scorers, *advice.remarks, *advice.left_out])
     assert "int8" in words
-    assert "synced" in words
 
 
 def test_a_stream_is_advised_on_without_what_selects_before_loading():

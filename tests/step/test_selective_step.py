@@ -124,7 +124,7 @@ def test_a_state_of_something_else_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "scorer", [sb.scorers.Forward(), sb.scorers.Synced(sb.scorers.Forward(), every=2)]
+    "scorer", [sb.scorers.Forward(), sb.scorers.Int8(sb.scorers.Forward(), every=2)]
 )
 def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
     strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
@@ -277,7 +277,11 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 
 @pytest.mark.parametrize(
     "scorer",
-    [sb.scorers.Forward(autocast=torch.bfloat16), sb.scorers.Forward(inference_mode=True), None],
+    [
+        sb.scorers.LowPrecision(sb.scorers.Forward()),
+        sb.scorers.Forward(inference_mode=True),
+        None,
+    ],
 )
 def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
     strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))

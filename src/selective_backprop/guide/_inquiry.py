@@ -12,11 +12,10 @@ from selective_backprop.guide._laps import Lap, Laps
 from selective_backprop.guide._mixes import BASELINE
 from selective_backprop.guide._redundancy import Redundancy, look
 from selective_backprop.guide._rounds import summarise, take_rounds
-from selective_backprop.guide._scorers import CheapScorer, cheap_scorers
+from selective_backprop.guide._scorers import CheapScorer, cheap_scorers, exact_scorer
 from selective_backprop.guide._scoring import ScoringGround, Trial, calibrating
 from selective_backprop.guide._spending import Spent
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers import Forward
 
 CPU_CLOCK = "CPU seconds of the process"
 WALL_CLOCK = "wall seconds"
@@ -148,7 +147,7 @@ class Inquiry:
     ) -> dict[str, Callable[[], Spent]]:
         """Return scoring passes to time, by name, of scorers that work here and fit the budget."""
         subject = self.subject
-        exact = ground.try_out(Forward(autocast=subject.autocast)).running
+        exact = ground.try_out(exact_scorer(subject.autocast)).running
         assert exact is not None  # the model has been trained on such a batch
         arms = {"scorer forward": ground.arm(exact, laps.stopwatch)}
         every = cheap_scorers(ground.batches[0], subject.device, subject.autocast)

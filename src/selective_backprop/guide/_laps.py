@@ -13,9 +13,9 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.schedule import Schedule
+from selective_backprop.guide._scorers import exact_scorer
 from selective_backprop.guide._spending import Clock, Spent, timed
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers import Forward
 from selective_backprop.strategies import (
     Strategy,
     random_backprop,
@@ -138,7 +138,7 @@ class Laps:
 
     def scored(self) -> Lap:
         """Return a loop that scores candidates by forward passes, then selects from them."""
-        exact = Forward(autocast=self._subject.autocast)
+        exact = exact_scorer(self._subject.autocast)
         door = self._door(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
         return self._lap(lambda: door, self._weighted, self._length)
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import selective_backprop as sb
 from selective_backprop.lab.bench_figure import draw_bench
-from selective_backprop.lab.bench_scorers import cheap_scorers, default_scorers
+from selective_backprop.lab.bench_scorers import cheap_scorers
 from selective_backprop.lab.bench_tables import describe, remarks, scorer_table, strategy_table
 from selective_backprop.lab.benching import BASELINE, LEAST, Findings, Round, conclude, run_rounds
 from selective_backprop.lab.contestants import gather
@@ -125,9 +125,9 @@ def show_bench(
 
 def _chosen(names: Sequence[str] | None, specimen: Specimen) -> tuple[str, ...]:
     side, device, precision = specimen.data.image_size, specimen.device, specimen.precision
-    if names is None:
-        return default_scorers(side, device, precision)
     known = cheap_scorers(side, device, precision)
+    if names is None:
+        return tuple(known)
     for name in names:
         if name not in known:
             raise sb.ConfigurationError(
