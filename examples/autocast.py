@@ -21,8 +21,7 @@ loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scaler = torch.amp.GradScaler(device, enabled=precision == torch.float16)
 scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), precision)
-strategy = sb.selective_backprop(rate=1 / 3, scorer=scorer)
-loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(1 / 3, scorer=scorer))
 
 steps = 0
 for _ in range(6):

@@ -94,7 +94,7 @@ def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
         ),
         (
             sb.selective_backprop(1 / 3, scorer=sb.scorers.Int8(sb.scorers.Forward())),
-            {},
+            {"model": nn.Sequential(nn.Linear(2, 2))},
             "cheap scores find 100% of the highest · rows waiting ≤ 192 B · scoring ≤ 50%",
         ),
         (sb.selective_backprop(1 / 3), {"data": Stream()}, "no indices (a stream)"),

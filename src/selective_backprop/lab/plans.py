@@ -85,7 +85,10 @@ class Plan:
             **({"noise": self.noise} if self.noise else {}),
             "arm": self.arm,
             "seed": self.seed,
-            "strategy": find_arm(self.arm).words(self.settings),
+            # `Forward` once had an option more; records from then still count.
+            "strategy": find_arm(self.arm)
+            .words(self.settings)
+            .replace(", inference_mode", ", autocast=None, inference_mode"),
             **length,
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
             "schedules_follow": followed(self.lr_follows, self.length),
