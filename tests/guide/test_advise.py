@@ -151,6 +151,12 @@ def test_a_stream_is_advised_on_without_what_selects_before_loading():
     assert not {"random-backprop", "stale-sb", "recorded-sb"} & set(advice.forecasts)
 
 
+def test_a_training_in_half_precision_is_advised_on():
+    advice = ask(autocast=torch.bfloat16)
+    assert {"traditional", "selective-backprop"} <= set(advice.forecasts)
+    assert advice.scoring.median > 0
+
+
 def test_a_loader_with_workers_is_advised_on_by_wall_seconds():
     advice = ask(loader=DataLoader(pairs(), BATCH, num_workers=1))
     assert (advice.config["workers"], advice.config["clock"]) == (1, "wall seconds")
