@@ -27,13 +27,15 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     scorer_parts,
+    start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers.cheap._approximate import (
+    Both,
     Check,
     check_wrapper,
     model_of,
-    start_wrapped,
+    start_checked,
 )
 from selective_backprop.scorers.cheap._model_copy import cloned, copy_model, overwrite, tensors_of
 
@@ -128,13 +130,18 @@ class Int8(AbstractScorer):
             )
         with kept_random_streams(context.device):  # a trace runs the model's code
             twin = Int8Copy(model)
-        return start_wrapped(
+
+        def begin(context: Context) -> Both:
+            inner = start_scorer(self.scorer, replace(context, model=twin.model))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
+            return _WithIntegers(inner, twin, self), exact
+
+        return start_checked(
             self,
             context,
-            lambda inner: _WithIntegers(inner, twin, self),
+            begin,
             advice="Take a smaller recalibrate_every=, more calibration_batches= or every=None",
             interval=int(self.recalibrate_every),
-            model=twin.model,
         )
 
 
