@@ -23,7 +23,7 @@ def forget_what_was_compiled():
 
 
 class Watched(nn.Module):
-    """A model that notes how it is called, and moves a buffer; it fails where it is told to."""
+    """A model that adds 1 where it is compiled and counts its calls; it fails where that is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,6 @@ def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_s
 
 def test_the_selection_pass_is_compiled_once_for_batches_of_one_size():
     model, counted = Watched().eval(), torch._dynamo.utils.counters["stats"]
-    model.calls.requires_grad_(False)
     running, exact = (
         start(sb.scorers.Forward(), compiled(model)),
         start(sb.scorers.Forward(), model),
