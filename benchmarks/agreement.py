@@ -77,8 +77,6 @@ def scorers(recipe: Recipe, classes: int) -> dict[str, sb.scorers.AbstractScorer
     return {
         "Int8": sb.scorers.Int8(inner, check=None),
         "LowResolution": sb.scorers.LowResolution(inner, check=None),
-        "Synced, every=6": sb.scorers.Synced(inner, every=6, check=None),
-        "Synced, every=24": sb.scorers.Synced(inner, every=24, check=None),
         "EarlyExit, after the first residual block": sb.scorers.EarlyExit(
             "3", make_head, make_optimizer, check=None
         ),

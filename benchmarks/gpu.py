@@ -204,8 +204,9 @@ def demands(path: Path) -> Iterator[dict[str, Any]]:
     found = json.loads(path.read_text(encoding="utf-8"))
     config = found["config"]
     subject = f"{config['model']} in {config['precision']}"
-    if (scorer := found["scorers"].get("compiled-bf16")) is not None:
-        claim = "scoring with compiled-bf16, of an fp32 forward"
+    name = "forward" if config["precision"] == "bf16" else "bf16"
+    if (scorer := found["scorers"].get(name)) is not None:
+        claim = "scoring in bf16, of an fp32 forward"
         yield {
             "of": subject,
             "claim": claim,

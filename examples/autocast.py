@@ -20,8 +20,8 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(devi
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scaler = torch.amp.GradScaler(device, enabled=precision == torch.float16)
-strategy = sb.selective_backprop(rate=1 / 3, scorer=sb.scorers.Forward(autocast=precision))
-loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
+scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), precision)
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(1 / 3, scorer=scorer))
 
 steps = 0
 for _ in range(6):

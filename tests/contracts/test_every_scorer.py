@@ -36,12 +36,6 @@ def make_optimizer(parameters) -> torch.optim.Optimizer:
 
 
 SCORERS = {
-    sb.scorers.Compiled: [
-        sb.scorers.Compiled(sb.scorers.Forward(), backend="eager"),
-        sb.scorers.Compiled(
-            sb.scorers.LowPrecision(sb.scorers.Forward()), backend="eager", check=None
-        ),
-    ],
     sb.scorers.EarlyExit: [
         sb.scorers.EarlyExit("head", make_head, make_optimizer),
         sb.scorers.EarlyExit("head", make_head, make_optimizer, check=None, training=True),
@@ -57,9 +51,8 @@ SCORERS = {
     sb.scorers.Forward: [
         sb.scorers.Forward(),
         sb.scorers.Forward(training=True),
-        sb.scorers.Forward(autocast=torch.bfloat16),
         sb.scorers.Forward(inference_mode=True),
-        sb.scorers.Forward(training=True, autocast=torch.float16, inference_mode=True),
+        sb.scorers.Forward(training=True, inference_mode=True),
         sb.scorers.Forward("error-norm"),
     ],
     sb.scorers.Int8: [
@@ -73,6 +66,9 @@ SCORERS = {
         sb.scorers.LowPrecision(sb.scorers.Forward()),
         sb.scorers.LowPrecision(
             sb.scorers.Forward("error-norm"), torch.float16, sb.scorers.Check(2, 3, least=0)
+        ),
+        sb.scorers.LowPrecision(
+            sb.scorers.Forward(training=True, inference_mode=True), torch.float16, check=None
         ),
         sb.scorers.LowPrecision(sb.scorers.Proxy(make_small_model, make_optimizer), check=None),
     ],
@@ -103,11 +99,6 @@ SCORERS = {
     sb.scorers.Stale: [
         sb.scorers.Stale(sb.scorers.Forward()),
         sb.scorers.Stale(sb.scorers.Forward(inference_mode=True), 3, True, True),
-    ],
-    sb.scorers.Synced: [
-        sb.scorers.Synced(sb.scorers.Forward(), 1),
-        sb.scorers.Synced(sb.scorers.Forward(training=True), 4, sb.scorers.Check(1)),
-        sb.scorers.Synced(sb.scorers.LowResolution(sb.scorers.Forward()), 2, check=None),
     ],
 }
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS

@@ -71,7 +71,6 @@ TAKES: Table = {
     "Bottom": given(rate=0.5),
     "Check": given(),
     "Choice": given(rows=torch.arange(2)),
-    "Compiled": given(scorer=FORWARD),
     "Confident": given(),
     "Context": given(batch_size=8, window=16),
     "Crossing": given(),
@@ -109,7 +108,6 @@ TAKES: Table = {
     "Stopwatch": given(),
     "Strategy": given(name="all", scorer=None, selector=sb.selectors.Everything()),
     "Subset": given(indices=torch.arange(4), examples=8),
-    "Synced": given(scorer=FORWARD, every=8),
     "Terms": given(rate=0.5),
     "TokenSelection": given(rate=0.5),
     "Top": given(rate=0.5),
@@ -280,7 +278,7 @@ def test_a_number_of_another_library_is_kept_as_one_of_pythons_own(number):
     with unhooked():
         selector, scorer = (
             sb.selectors.Percentile(number),
-            sb.scorers.Synced(sb.scorers.Forward(), every=number),
+            sb.scorers.Pipelined(sb.scorers.Forward(), every=number),
         )
     assert selector == sb.selectors.Percentile(2)
     assert {type(selector.beta), type(scorer.every)} <= {int, float}

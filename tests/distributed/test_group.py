@@ -8,7 +8,7 @@ from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group, find_ranks
-from selective_backprop._distributed.messages import EPOCHS, TURNS, Exchange, Head, Status
+from selective_backprop._distributed.messages import EPOCHS, EXCHANGES, Exchange, Head, Status
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_messages_lie_where_they_can_be_sent(monkeypatch, backends, device, foun
 
 
 HEADS = st.builds(
-    Head, st.sampled_from(Status), st.integers(0, EPOCHS - 1), st.integers(0, TURNS - 1)
+    Head, st.sampled_from(Status), st.integers(0, EPOCHS - 1), st.integers(0, EXCHANGES - 1)
 )
 
 
@@ -78,7 +78,9 @@ def test_a_head_fits_an_int32_and_comes_back(head):
 
 @given(HEADS, st.integers(0, 3), st.integers(0, 3))
 def test_numbers_beyond_the_room_for_them_begin_anew(head, epochs, turns):
-    later = head._replace(epoch=head.epoch + epochs * EPOCHS, turn=head.turn + turns * TURNS)
+    later = head._replace(
+        epoch=head.epoch + epochs * EPOCHS, exchanges=head.exchanges + turns * EXCHANGES
+    )
     assert later.pack() == head.pack()
 
 

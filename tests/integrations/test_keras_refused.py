@@ -79,7 +79,7 @@ def test_a_model_that_cannot_be_selected_for(model, strategy, message):
 
 @pytest.mark.parametrize(
     "scorer",
-    [sb.scorers.Int8(sb.scorers.Forward()), sb.scorers.Compiled(sb.scorers.Forward())],
+    [sb.scorers.Int8(sb.scorers.Forward()), sb.scorers.Pipelined(sb.scorers.Forward(), every=2)],
     ids=lambda s: type(s).__name__,
 )
 def test_a_scorer_that_copies_the_model(scorer):

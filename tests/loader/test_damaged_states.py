@@ -32,9 +32,9 @@ KINDS = {
     },
     "auto": sb.auto(),
     "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
-    "synced": selective(
+    "pipelined": selective(
         1 / 2,
-        scorer=sb.scorers.Synced(
+        scorer=sb.scorers.Pipelined(
             sb.scorers.Forward(), every=2, check=sb.scorers.Check(2, least=0.0)
         ),
     ),

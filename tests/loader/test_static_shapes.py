@@ -130,14 +130,3 @@ def test_a_warm_up_brings_no_other_shape(graphs):
         shapes = train(compiled, list(model.parameters()), make_door(compiled, strategy))
     assert set(shapes) == {(BATCH, 3, BATCH)}
     assert sorted(found) == [(BATCH, True), (WINDOW, False)]
-
-
-def test_a_scorer_that_compiles_leaves_training_as_it_is(graphs):
-    found, count = graphs
-    torch._dynamo.register_backend(count, name="counted")
-    model = Net()
-    scorer = sb.scorers.Compiled(sb.scorers.Forward(), dynamic=False, backend="counted", check=None)
-    strategy = sb.Strategy("compiled", scorer, sb.selectors.Percentile(2.0))
-    with unhooked():
-        train(model, list(model.parameters()), make_door(model, strategy))
-    assert found == [(WINDOW, False)]

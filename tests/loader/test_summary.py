@@ -93,8 +93,8 @@ def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
             "which judges by batches that are scored for it · loss per example ok",
         ),
         (
-            sb.selective_backprop(1 / 3, scorer=sb.scorers.Synced(sb.scorers.Forward(), every=6)),
-            {},
+            sb.selective_backprop(1 / 3, scorer=sb.scorers.Int8(sb.scorers.Forward())),
+            {"model": nn.Sequential(nn.Linear(2, 2))},
             "cheap scores find 100% of the highest · rows waiting ≤ 192 B · scoring ≤ 50%",
         ),
         (sb.selective_backprop(1 / 3), {"data": Stream()}, "no indices (a stream)"),

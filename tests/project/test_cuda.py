@@ -164,9 +164,6 @@ def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
 STRATEGIES = {
     "percentile": sb.selective_backprop(1 / 3, warmup_epochs=0),
     "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
-    "synced": scored(
-        sb.selectors.Percentile(2.0), sb.scorers.Synced(sb.scorers.Forward(), 3, check=None)
-    ),
     "pipelined": scored(
         sb.selectors.Percentile(2.0),
         sb.scorers.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None),
@@ -255,9 +252,8 @@ def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
 
 def test_autocast_around_the_loop_trains_in_bf16():
     model = net()
-    door = make_door(
-        model, scored(sb.selectors.Percentile(2.0), sb.scorers.Forward(autocast=torch.bfloat16))
-    )
+    scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    door = make_door(model, scored(sb.selectors.Percentile(2.0), scorer))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for inputs, targets in door:
         optimizer.zero_grad()

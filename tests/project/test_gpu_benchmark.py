@@ -52,12 +52,15 @@ def measured(tmp_path):
         record = tmp_path / f"{precision}.json"
         found = {
             "config": {"model": "resnet18", "precision": precision},
-            "scorers": {"compiled-bf16": {"of_full": ratio(0.2)}, "forward": {"of_full": ratio(1)}},
+            "scorers": {
+                name: {"of_full": ratio(share)}
+                for name, share in {"bf16": 0.2, "forward": 0.2, "fp32": 1.0}.items()
+            },
             "strategies": {
                 "traditional": {"relative": ratio(1.0)},
                 "selective-backprop": {"relative": ratio(0.5)},
-                "compiled-bf16-sb": {"relative": ratio(0.395)},
-                "compiled-bf16-sb scored": {"relative": ratio(0.6)},
+                "int8-sb": {"relative": ratio(0.395)},
+                "int8-sb scored": {"relative": ratio(0.6)},
             },
         }
         record.write_text(json.dumps(found))
@@ -70,7 +73,7 @@ def test_demands_are_judged_by_the_whole_interval(gpu, measured):
     found = list(gpu.demands(measured("bf16")))
     assert [each["verdict"] for each in found] == ["pass", "fail", "unresolved"]
     assert [each["limit"] for each in found] == [0.3, 0.4, 0.4]
-    assert found[0]["claim"] == "scoring with compiled-bf16, of an fp32 forward"
+    assert found[0]["claim"] == "scoring in bf16, of an fp32 forward"
     assert found[2]["of"] == "resnet18 in bf16"
     assert len(list(gpu.demands(measured("fp32")))) == 1
 

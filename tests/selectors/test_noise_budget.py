@@ -116,9 +116,9 @@ def test_steps_are_as_long_as_if_nothing_had_been_skipped(correction):
     rows, weights = skip(
         sb.selectors.NoiseBudget(correction=correction), losses.tolist(), losses.tolist()
     )
-    pulls = 1.0 - torch.exp(-losses)
+    errors = 1.0 - torch.exp(-losses)
     assert len(rows) < 0.6 * len(losses)
-    assert float((weights * pulls[rows]).mean()) == pytest.approx(float(pulls.mean()), rel=0.02)
+    assert float((weights * errors[rows]).mean()) == pytest.approx(float(errors.mean()), rel=0.02)
 
 
 def test_with_the_whole_correction_the_mean_is_unbiased():

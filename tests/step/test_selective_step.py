@@ -123,9 +123,15 @@ def test_a_state_of_something_else_is_refused() -> None:
         step.load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    "scorer", [sb.scorers.Forward(), sb.scorers.Synced(sb.scorers.Forward(), every=2)]
+EARLY = sb.scorers.EarlyExit(
+    "0",
+    lambda: nn.LazyLinear(nets.CLASSES, dtype=torch.float64),
+    lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    check=sb.scorers.Check(2, least=0),
 )
+
+
+@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), EARLY])
 def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
     strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
     net, generator = nets.mlp().double(), torch.Generator().manual_seed(7)
@@ -135,7 +141,7 @@ def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) ->
         for step, seen in rows.items():
             seen.append(step(nets.candidates(nets.VECTORS, seed)).rows.tolist())
         if seed == 2:
-            assert refuse_all(asked, asked.state_dict(), beside=("copy",)) > 200
+            assert refuse_all(asked, asked.state_dict(), beside=("head", "optimizer")) > 200
     assert rows[asked] == rows[other]
     assert asked.stats == other.stats
 
@@ -277,7 +283,11 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 
 @pytest.mark.parametrize(
     "scorer",
-    [sb.scorers.Forward(autocast=torch.bfloat16), sb.scorers.Forward(inference_mode=True), None],
+    [
+        sb.scorers.LowPrecision(sb.scorers.Forward()),
+        sb.scorers.Forward(inference_mode=True),
+        None,
+    ],
 )
 def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
     strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))

@@ -13,7 +13,7 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 
 HEAD = 2  # numbers that stand before the scores
-EPOCHS, TURNS = 2**10, 2**19  # fit into an int32 beside the status; counts above start at 0 again
+EPOCHS, EXCHANGES = 2**10, 2**19  # an int32 holds both and the status; more count from 0 again
 
 
 class Status(IntEnum):
@@ -30,28 +30,29 @@ class Head(NamedTuple):
 
     status: Status
     epoch: int  # the running epoch's number, modulo 1,024
-    turn: int  # how many exchanges of this epoch came before, modulo 524,288
+    exchanges: int  # how many of this epoch came before, modulo 524,288
 
     def pack(self) -> int:
         """Return the head as one number, at least 0."""
-        return ((self.turn % TURNS) * EPOCHS + self.epoch % EPOCHS) * len(Status) + self.status
+        place = (self.exchanges % EXCHANGES) * EPOCHS + self.epoch % EPOCHS
+        return place * len(Status) + self.status
 
     @classmethod
     def unpack(cls, number: int) -> "Head":
         """Return the head that `pack` turned into this number."""
         number, status = divmod(number, len(Status))
-        turn, epoch = divmod(number, EPOCHS)
-        return cls(Status(status), epoch, turn)
+        exchanges, epoch = divmod(number, EPOCHS)
+        return cls(Status(status), epoch, exchanges)
 
     @property
     def place(self) -> tuple[bool, int, int]:
         """What must be the same on all ranks."""
-        return self.status is Status.OPENING, self.epoch, self.turn
+        return self.status is Status.OPENING, self.epoch, self.exchanges
 
     def __str__(self) -> str:
         if self.status is Status.OPENING:
             return f"opens epoch {self.epoch}"
-        return f"is at exchange {self.turn} of epoch {self.epoch}"
+        return f"is at exchange {self.exchanges} of epoch {self.epoch}"
 
 
 class Exchange:

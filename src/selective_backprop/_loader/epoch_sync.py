@@ -83,10 +83,10 @@ class EpochHandshake:
             except Exception as error:  # raised once the others know
                 failure = error
         own = torch.tensor(self._own, dtype=torch.int64)
-        told = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
+        forecasts = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
         if failure is not None:
             raise failure
-        self._least = self._judge([EpochForecast(*each) for each in told])
+        self._least = self._judge([EpochForecast(*each) for each in forecasts])
 
     @property
     def batches(self) -> int:
@@ -121,15 +121,15 @@ class EpochHandshake:
             seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
             *(() if self.memory is None else self.memory.noted),
         )
-        told = [RankState(*each) for each in compare(self.group, self.built, list(mine))]
-        for rank, other in enumerate(told):
-            if other[:3] != told[0][:3]:
+        states = [RankState(*each) for each in compare(self.group, self.built, list(mine))]
+        for rank, other in enumerate(states):
+            if other[:3] != states[0][:3]:
                 raise LoaderError(
-                    f"rank {rank} {other}, rank 0 {told[0]}: ranks go on from different places. "
+                    f"rank {rank} {other}, rank 0 {states[0]}: ranks go on from different places. "
                     "Give set_epoch() the same number on all ranks, and let each load its "
                     "own state of the same moment."
                 )
-        return told
+        return states
 
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN

@@ -80,7 +80,7 @@ class LengthPlanner:
         self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
     ) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
-        if clock.progress.told is not None and clock.schedule.uses_fractions:
+        if clock.progress.measured is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
         for drawn, size in enumerate(sizes):
             phase = clock.phase(epoch, drawn, size)

@@ -41,7 +41,7 @@ class LockstepBatches:
     def __init__(self, exchange: Exchange, history: SharedHistory | None) -> None:
         self._exchange = exchange
         self._history = history
-        self._epoch = self._turn = 0
+        self._epoch = self._exchanged = 0
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
 
@@ -51,7 +51,7 @@ class LockstepBatches:
         If the ranks have not `met`, nothing is sent here, since they may have been built for
         messages of different lengths.
         """
-        self._epoch, self._turn, self.cut = epoch, 0, False
+        self._epoch, self._exchanged, self.cut = epoch, 0, False
         if met:
             self._swap(Status.OPENING)
 
@@ -68,8 +68,8 @@ class LockstepBatches:
                 if rows is None:
                     rows = self._attempt(partial(next, batches, None))
                 self.held = rows  # kept even if the exchange fails
-                told = self._swap(Status.ENDED if rows is None else Status.READY)
-                if rows is None or Status.ENDED in told:
+                statuses = self._swap(Status.ENDED if rows is None else Status.READY)
+                if rows is None or Status.ENDED in statuses:
                     self.cut = rows is not None
                     if rows is not None:  # a saved state does not keep `plain` either
                         self.held = replace(rows, plain=False)
@@ -87,9 +87,9 @@ class LockstepBatches:
 
     def _swap(self, status: Status) -> list[Status]:
         own = [] if self._history is None else self._history.retract()
-        head = Head(status, self._epoch, self._turn)
-        self._turn += 1
-        told, scores = self._exchange.swap(head, own)
+        head = Head(status, self._epoch, self._exchanged)
+        self._exchanged += 1
+        statuses, scores = self._exchange.swap(head, own)
         if self._history is not None and status is not Status.FAILED:
             self._history.settle(scores)
-        return told
+        return statuses

@@ -16,12 +16,12 @@ class Progress:
 
     source: Source
     epochs: float | None  # how long training will be; None if that is unknown
-    told: Callable[[], float] | None  # returns the fraction, if not epochs end training
+    measured: Callable[[], float] | None  # returns the fraction, if not epochs end training
 
     def at(self, epoch: int, drawn: int) -> float | None:
         """Return the fraction, in [0, 1], after `drawn` candidate batches of an epoch."""
-        if self.told is not None:
-            return self.told()
+        if self.measured is not None:
+            return self.measured()
         if self.epochs is None:
             return None
         batches = self.source.batches

@@ -82,17 +82,17 @@ class Source:
 
     def set_epoch(self, epoch: int) -> None:
         """Number the next epoch in the sampler, batch sampler or data set, once in each."""
-        told: list[Any] = []
+        numbered: list[Any] = []
         for part in (
             self.loader.batch_sampler,
             getattr(self.loader.batch_sampler, "sampler", None),
             self.loader.sampler,
             self.loader.dataset,
         ):
-            tell = getattr(part, "set_epoch", None)
-            if tell is not None and not any(part is other for other in told):
-                told.append(part)
-                tell(epoch)
+            set_epoch = getattr(part, "set_epoch", None)
+            if set_epoch is not None and not any(part is other for other in numbered):
+                numbered.append(part)
+                set_epoch(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""

@@ -8,15 +8,14 @@ from itertools import islice
 
 from selective_backprop.guide._budget import Budget
 from selective_backprop.guide._forecast import Ingredients, Round
-from selective_backprop.guide._laps import Lap, Laps
 from selective_backprop.guide._mixes import BASELINE
 from selective_backprop.guide._redundancy import Redundancy, look
 from selective_backprop.guide._rounds import summarise, take_rounds
-from selective_backprop.guide._scorers import CheapScorer, cheap_scorers
+from selective_backprop.guide._scorers import CheapScorer, cheap_scorers, exact_scorer
 from selective_backprop.guide._scoring import ScoringGround, Trial, calibrating
 from selective_backprop.guide._spending import Spent
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers import Forward
+from selective_backprop.guide._timed_loops import TimedLoop, TimedLoops
 
 CPU_CLOCK = "CPU seconds of the process"
 WALL_CLOCK = "wall seconds"
@@ -80,8 +79,8 @@ class Inquiry:
         clock = time.perf_counter if wall else time.process_time
         step = self._time_a_step()
         budget.needs(2 * ROUND * step, step)
-        laps = Laps(subject, clock)
-        plain = laps.traditional()
+        timed_loops = TimedLoops(subject, clock)
+        plain = timed_loops.traditional()
         steps = self._warm_up(plain)
         held = list(islice(subject.batches(), HELD))
         looks = budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step)
@@ -96,17 +95,17 @@ class Inquiry:
             subject.source.examples,
             subject.device,
         )
-        loading = self._time_workers(laps) if workers else None
-        loops = {BASELINE: plain, "scored": laps.scored()}
+        loading = self._time_workers(timed_loops) if workers else None
+        loops = {BASELINE: plain, "scored": timed_loops.scored()}
         if subject.knows_examples:
-            loops |= {"random": laps.random(), "recalled": laps.recalled()}
-        scoring = self._try_scorers(laps, ground, step)
+            loops |= {"random": timed_loops.random(), "recalled": timed_loops.recalled()}
+        scoring = self._try_scorers(timed_loops, ground, step)
         rounds = self._take_rounds(loops, scoring)
         ingredients = Ingredients(
             subject.batch_size,
             subject.window,
             subject.examples,
-            {name: _start(lap, name, rounds) for name, lap in loops.items()},
+            {name: _start(loop, name, rounds) for name, loop in loops.items()},
             {name: calibrating(each.scorer) for name, each in self._cheap.items()},
             loading,
         )
@@ -125,7 +124,7 @@ class Inquiry:
         self.subject.try_a_step()
         return time.perf_counter() - begun
 
-    def _warm_up(self, plain: Lap) -> int:
+    def _warm_up(self, plain: TimedLoop) -> int:
         """Train the copy for a share of the budget, at most an epoch; return the steps taken."""
         epoch = self.subject.examples // self.subject.batch_size
         limit = self.budget.spent + WARMING * self.budget.left
@@ -135,22 +134,22 @@ class Inquiry:
             steps += 1
         return steps
 
-    def _time_workers(self, laps: Laps) -> tuple[float, float]:
+    def _time_workers(self, timed_loops: TimedLoops) -> tuple[float, float]:
         """Return the seconds per batch from the workers at full speed, and those of their start."""
-        loader, lap = self.subject.source.loader, laps.loading()
+        loader, loop = self.subject.source.loader, timed_loops.loading()
         ahead = loader.num_workers * (loader.prefetch_factor or 2)
-        lap(1 + ahead)  # batches loaded ahead tell nothing about the workers' speed
-        each = lap(2 * ahead).seconds / (2 * ahead)
-        return each, max(0.0, min(lap.starts, default=each) - each)
+        loop(1 + ahead)  # batches loaded ahead tell nothing about the workers' speed
+        each = loop(2 * ahead).seconds / (2 * ahead)
+        return each, max(0.0, min(loop.starts, default=each) - each)
 
     def _try_scorers(
-        self, laps: Laps, ground: ScoringGround, step: float
+        self, timed_loops: TimedLoops, ground: ScoringGround, step: float
     ) -> dict[str, Callable[[], Spent]]:
         """Return scoring passes to time, by name, of scorers that work here and fit the budget."""
         subject = self.subject
-        exact = ground.try_out(Forward(autocast=subject.autocast)).running
+        exact = ground.try_out(exact_scorer(subject.autocast)).running
         assert exact is not None  # the model has been trained on such a batch
-        arms = {"scorer forward": ground.arm(exact, laps.stopwatch)}
+        arms = {"scorer forward": ground.arm(exact, timed_loops.stopwatch)}
         every = cheap_scorers(ground.batches[0], subject.device, subject.autocast)
         for name, each in every.items():
             if not self.budget.fits(f"scorer {name}", (TRIAL + 2 * ROUND) * step):
@@ -158,16 +157,17 @@ class Inquiry:
             self._cheap[name] = each
             trial = self._trials[name] = ground.try_out(each.scorer)
             if trial.running is not None:
-                arms[f"scorer {name}"] = ground.arm(trial.running, laps.stopwatch)
+                arms[f"scorer {name}"] = ground.arm(trial.running, timed_loops.stopwatch)
         return arms
 
     def _take_rounds(
-        self, loops: Mapping[str, Lap], scoring: Mapping[str, Callable[[], Spent]]
+        self, loops: Mapping[str, TimedLoop], scoring: Mapping[str, Callable[[], Spent]]
     ) -> list[Round]:
         plenty = max(2, round(1 / self.subject.rate))
         counts = {name: SCORED if name == "scored" else plenty for name in loops}
         arms: dict[str, Callable[[], Spent]] = {
-            name: (lambda lap=lap, count=counts[name]: lap(count)) for name, lap in loops.items()
+            name: (lambda loop=loop, count=counts[name]: loop(count))
+            for name, loop in loops.items()
         }
         rounds: list[Round] = []
         for found in take_rounds(arms | dict(scoring)):
@@ -177,9 +177,9 @@ class Inquiry:
         return rounds
 
 
-def _start(lap: Lap, name: str, rounds: list[Round]) -> float:
+def _start(loop: TimedLoop, name: str, rounds: list[Round]) -> float:
     """Return how many seconds longer an epoch's first batch takes than any other."""
-    if not lap.starts:
+    if not loop.starts:
         return 0.0
     usual = statistics.median(
         sum(each[name].phases.get(phase, 0.0) for phase in ("load", "score", "select"))
@@ -187,10 +187,10 @@ def _start(lap: Lap, name: str, rounds: list[Round]) -> float:
         for each in rounds
     )
     # The start of the very first epoch includes warming up.
-    return max(0.0, statistics.median(lap.starts[1:] or lap.starts) - usual)
+    return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
 
 
-def _is_known(rounds: list[Round], loops: Mapping[str, Lap]) -> bool:
+def _is_known(rounds: list[Round], loops: Mapping[str, TimedLoop]) -> bool:
     """Return whether all loops are known well enough, relative to traditional training."""
     for name in loops:
         found = summarise([each[name].seconds / each[BASELINE].seconds for each in rounds])

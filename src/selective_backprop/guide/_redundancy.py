@@ -19,7 +19,7 @@ from selective_backprop.guide._gradients import (
     trained,
 )
 from selective_backprop.guide._subject import Subject
-from selective_backprop.selectors._by_loss import certain_pull, misses
+from selective_backprop.selectors._by_loss import certain_error, error_probability
 
 STEPS = 20  # quantile steps from the lowest loss to the highest
 
@@ -74,7 +74,7 @@ class Redundancy:
             floor: the lowest odds of being kept.
         """
         losses = torch.tensor(self.quantiles)
-        odds = misses(losses) / certain_pull(losses, noise)
+        odds = error_probability(losses) / certain_error(losses, noise)
         return _mean(odds.clamp(floor, 1.0).tolist())
 
     def below_mean(self) -> float:

@@ -7,17 +7,9 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.structure import map_tensors
-from selective_backprop.scorers import (
-    AbstractScorer,
-    Forward,
-    Int8,
-    LowPrecision,
-    LowResolution,
-    Synced,
-)
+from selective_backprop.scorers import AbstractScorer, Forward, Int8, LowPrecision, LowResolution
 
 LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
-SYNCED = 8  # batches between two copies of the weights
 
 
 @dataclass(frozen=True)
@@ -44,10 +36,10 @@ def cheap_scorers(
         autocast: the type that training passes are computed in; None for full precision.
     """
     on_gpu = device is not None and device.type == "cuda"
-    exact = Forward(autocast=autocast)
-    inner = (
-        "sb.scorers.Forward()" if autocast is None else f"sb.scorers.Forward(autocast={autocast})"
-    )
+    exact = exact_scorer(autocast)
+    code = "sb.scorers.Forward()"
+    if autocast is not None:
+        code = f"sb.scorers.LowPrecision({code}, {autocast})"
     found = {
         "int8": CheapScorer(Int8(Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())")
     }
@@ -56,10 +48,13 @@ def cheap_scorers(
         found["bf16"] = CheapScorer(low, "sb.scorers.LowPrecision(sb.scorers.Forward())")
     if _has_images(batch):
         low = LowResolution(exact, check=None)
-        found["half-resolution"] = CheapScorer(low, f"sb.scorers.LowResolution({inner})")
-    synced = Synced(exact, every=SYNCED, check=None)
-    found["synced"] = CheapScorer(synced, f"sb.scorers.Synced({inner}, every={SYNCED})")
+        found["half-resolution"] = CheapScorer(low, f"sb.scorers.LowResolution({code})")
     return found
+
+
+def exact_scorer(autocast: torch.dtype | None) -> AbstractScorer:
+    """Return the scorer that computes losses as training does."""
+    return Forward() if autocast is None else LowPrecision(Forward(), autocast, check=None)
 
 
 def _has_images(batch: Any) -> bool:

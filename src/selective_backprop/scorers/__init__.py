@@ -20,7 +20,7 @@ from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLos
 from selective_backprop.scorers.cheap._approximate import Check
 from selective_backprop.scorers.cheap._early_exit import EarlyExit
 from selective_backprop.scorers.cheap._int8 import Int8
-from selective_backprop.scorers.cheap._wrappers import Compiled, LowPrecision, LowResolution, Synced
+from selective_backprop.scorers.cheap._wrappers import LowPrecision, LowResolution
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Agreement",
     "Average",
     "Check",
-    "Compiled",
     "Context",
     "Crossing",
     "Delegating",
@@ -51,5 +50,4 @@ __all__ = [
     "ReferenceLosses",
     "RunningScorer",
     "Stale",
-    "Synced",
 ]

@@ -44,15 +44,14 @@ class Forward(AbstractScorer):
     """Score each candidate by its loss, from a forward pass of the model as it is.
 
     The pass leaves each module's mode, the buffers, and the random streams of torch, NumPy and
-    Python as they were, and records nothing for gradients. The model's forward hooks do run.
+    Python as they were, and records nothing for gradients. The model's forward hooks do run. It
+    computes in the precision in force where the loop runs; `LowPrecision` sets another.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
             targets that are class numbers or probabilities.
         training: score in the modes that the modules are in, which are those of training
             (dropout on, batch statistics), instead of eval mode.
-        autocast: a type such as `torch.bfloat16` to run the pass in, or None for the precision
-            in force where the loop runs.
         inference_mode: use `torch.inference_mode` instead of `no_grad`; a little faster, but a
             model that caches tensors across calls would then fail to train.
 
@@ -67,7 +66,6 @@ class Forward(AbstractScorer):
 
     measure: Measure | MeasureName = Measure.LOSS
     training: bool = False
-    autocast: torch.dtype | None = None
     inference_mode: bool = False
 
     def __post_init__(self) -> None:
@@ -111,14 +109,10 @@ class Forward(AbstractScorer):
                 stack.enter_context(buffers.kept())
                 if self.inference_mode:
                     stack.enter_context(torch.inference_mode())
-                if self.autocast is None:
-                    stack.enter_context(uncached_autocast(device))
-                else:
-                    kind = "cpu" if device is None else device.type
-                    stack.enter_context(
-                        torch.autocast(kind, dtype=self.autocast, cache_enabled=False)
-                    )
+                stack.enter_context(uncached_autocast(device))
                 losses = losses_of(model, batch)
-            return check_losses(losses, None if indices is None else indices.shape[0])
+            scores = check_losses(losses, None if indices is None else indices.shape[0])
+            # The next replay of a CUDA graph would overwrite losses that the model itself returns.
+            return scores.clone() if scores.is_cuda else scores
 
         return Stateless(score)

@@ -24,8 +24,8 @@ from selective_backprop.selectors._abstract import (
 )
 
 _FLOOR = "0.25 keeps at least one in four"
-LEAST_PULL = torch.finfo(torch.float64).tiny  # avoids a division by 0
-MOST_PULL = 0.5  # longer pulls count as this much
+LEAST_ERROR = torch.finfo(torch.float64).tiny  # avoids a division by 0
+MOST_ERROR = 0.5  # larger errors count as this much
 USUAL = 0.75  # the share kept on data of which a model learns a good part
 
 
@@ -63,14 +63,14 @@ class Confident(AbstractSelector):
 
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            odds = (2.0 * misses(scores)).clamp(self.floor, 1.0)
+            odds = (2.0 * error_probability(scores)).clamp(self.floor, 1.0)
             rows = draw_coins(odds, generator)
             return Choice(rows, odds.take(rows).rsqrt().float())
 
         return Stateless(toss)
 
 
-def misses(losses: Scores) -> Odds:
+def error_probability(losses: Scores) -> Odds:
     """Return `1 - exp(-loss)`, at least 0: for cross-entropies, the odds of all other classes."""
     return (-torch.expm1(-losses.double())).clamp(min=0.0)
 
@@ -248,28 +248,28 @@ def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
 @final
 @dataclass(frozen=True)
 class NoiseBudget(AbstractSelector):
-    """Keep each candidate with odds in proportion to its pull, as few as a budget allows.
+    """Keep each candidate with odds in proportion to its error, as few as a budget allows.
 
-    Losses are read as cross-entropies. An example's pull, `1 - exp(-loss)`, is the probability
+    Losses are read as cross-entropies. An example's error, `1 - exp(-loss)`, is the probability
     that the model misses its true class, counted as at most a half; it is about as long as the
     example's gradient at the outputs. Keeping an example with odds `P` adds
-    `pull² * (1 / P - 1)` to the variance of the sum of all gradients. Odds of `pull / t`, at
+    `error² * (1 / P - 1)` to the variance of the sum of all gradients. Odds of `error / t`, at
     most 1, keep the fewest examples for a given variance. So `t` is as high as the budget
     allows, but at most a half: an example that the model gives less than even chances is always
     kept, and never favoured.
 
     An example of score minus infinity is not kept: `Recorded` may have given it up.
 
-    A young model's pulls are nearly equal, and nearly all examples are kept. Once most examples
+    A young model's errors are nearly equal, and nearly all examples are kept. Once most examples
     are learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
 
     Batches of harder rows make longer steps, at a learning rate that was chosen for others. So
-    weights are scaled to make a step, on average and judged by the pulls, as long as it would be
+    weights are scaled to make a step, on average and judged by the errors, as long as it would be
     without skipping. The gain is that a step draws on more candidates.
 
     Args:
         noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
-            squared pulls.
+            squared errors.
         floor: the lowest odds, in (0, 1].
         correction: how much of the draw the weights undo, in [0, 1]: a kept row's weight is in
             proportion to `odds ** -correction`. With 1, `(weights * losses).mean()` is an
@@ -312,18 +312,18 @@ class _RunningBudget(RunningSelector):
     def __init__(self, spec: NoiseBudget) -> None:
         self._spec = spec
         self._past: tuple[History, int] | None = None
-        self._certain, self._length = torch.tensor(MOST_PULL), torch.tensor(1.0)
+        self._certain, self._length = torch.tensor(MOST_ERROR), torch.tensor(1.0)
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         spec = self._spec
         if self._past != (history, history.filed):  # several windows may see the same history
             self._past, known = (history, history.filed), history.recent
-            self._certain = certain_pull(known, spec.noise)
+            self._certain = certain_error(known, spec.noise)
             odds = self._odds(known)
-            # The mean weighted pull of kept rows over the mean pull of all; 1 if all pulls are 0.
-            pulls = misses(known)
-            kept = (odds.pow(1.0 - spec.correction) * pulls).sum() / odds.sum()
-            self._length = (kept / pulls.mean()).nan_to_num(nan=1.0)
+            # The mean weighted error of kept rows over the mean error of all; 1 if all are 0.
+            errors = error_probability(known)
+            kept = (odds.pow(1.0 - spec.correction) * errors).sum() / odds.sum()
+            self._length = (kept / errors.mean()).nan_to_num(nan=1.0)
         odds = self._odds(scores)
         odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
         rows = draw_coins(odds, generator)
@@ -331,7 +331,7 @@ class _RunningBudget(RunningSelector):
         return Choice(rows, weights.float())
 
     def _odds(self, losses: Scores) -> Odds:
-        return (misses(losses) / self._certain).clamp(self._spec.floor, 1.0)
+        return (error_probability(losses) / self._certain).clamp(self._spec.floor, 1.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {}  # all is computed again from the history
@@ -341,19 +341,19 @@ class _RunningBudget(RunningSelector):
         self._past = None
 
 
-def certain_pull(losses: Tensor, noise: float) -> Tensor:
-    """Return the lowest pull at which an example is certain to be kept, for a budget of noise.
+def certain_error(losses: Tensor, noise: float) -> Tensor:
+    """Return the lowest error at which an example is certain to be kept, for a budget of noise.
 
-    It is the highest `t`, at most a half, for which `sum(pull * (t - pull))` over the pulls below
-    `t` is within `noise` times the sum of squared pulls. The host does not wait for it.
+    It is the highest `t`, at most a half, for which `sum(error * (t - error))` over the errors
+    below `t` is within `noise` times the sum of squared errors. The host does not wait for it.
     """
-    ascending = misses(losses).clamp(max=MOST_PULL).sort().values
+    ascending = error_probability(losses).clamp(max=MOST_ERROR).sort().values
     if not len(ascending):
-        return ascending.new_tensor(MOST_PULL)
+        return ascending.new_tensor(MOST_ERROR)
     sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
     budget = noise * squares[-1]
-    added = ascending * sums - squares  # the variance if t were each of the pulls; never falls
+    added = ascending * sums - squares  # the variance if t were each of the errors; never falls
     last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
-    # Solves `sum(pull * (t - pull)) = budget` over the pulls up to that one.
+    # Solves `sum(error * (t - error)) = budget` over the errors up to that one.
     t = (budget + squares.take(last)) / sums.take(last)
-    return t.nan_to_num(nan=MOST_PULL, posinf=MOST_PULL).clamp(LEAST_PULL, MOST_PULL)
+    return t.nan_to_num(nan=MOST_ERROR, posinf=MOST_ERROR).clamp(LEAST_ERROR, MOST_ERROR)

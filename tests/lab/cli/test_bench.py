@@ -22,7 +22,7 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(harness, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
-        options = "--precision bf16 --scorers 'forward, fp32,synced' --json all/a.json"
+        options = "--precision bf16 --scorers 'forward, fp32,int8' --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
     return folder, outcome
 
@@ -36,7 +36,7 @@ def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(meas
     assert {
         "forward",
         "fp32",
-        "synced",
+        "int8",
         "traditional",
         "selective-backprop",
         "recorded-sb",
@@ -48,7 +48,7 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((folder / "all/a.json").read_text())
     assert record["command"].startswith("selective-backprop bench --data 1x8x8/3")
-    assert set(record["scorers"]) == {"forward", "fp32", "synced"}
+    assert set(record["scorers"]) == {"forward", "fp32", "int8"}
     assert record["config"]["precision"] == "bf16"
     assert record["rounds"] == 2
     assert outcome.text.endswith("Written: bench.png, all/a.json.")

@@ -196,8 +196,9 @@ def test_every_point_is_consistent_and_counts_from_the_start(arm):
 
 
 def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
-    synced = sb.scorers.Synced(sb.scorers.Forward(), 2, sb.scorers.Check(3, least=0))
-    cheap = sb.Strategy("cheap", synced, sb.selectors.Percentile(1.0))
+    check = sb.scorers.Check(3, least=0)
+    rounded = sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
+    cheap = sb.Strategy("cheap", rounded, sb.selectors.Percentile(1.0))
     monkeypatch.setitem(ARMS, "cheap", replace(ARMS["traditional"], make=lambda *_: cheap))
     run = carry_out(fixture_plan("cheap"))
     last, stats = run.points[-1], run.loader.stats

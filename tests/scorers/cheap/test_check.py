@@ -170,8 +170,8 @@ def test_impossible_checks_are_refused(options, found):
 WRAPPERS = [
     sb.scorers.LowPrecision,
     sb.scorers.LowResolution,
-    sb.scorers.Compiled,
-    lambda s, **o: sb.scorers.Synced(s, 2, **o),
+    sb.scorers.Int8,
+    lambda s, **o: sb.scorers.Pipelined(s, 2, **o),
 ]
 
 
@@ -185,8 +185,8 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
         wrap(sb.scorers.Forward(), check=8)
 
 
-@pytest.mark.parametrize("wrap", [sb.scorers.Compiled, lambda scorer: sb.scorers.Synced(scorer, 2)])
-def test_a_model_that_the_scorer_does_not_use_is_neither_compiled_nor_copied(wrap):
+@pytest.mark.parametrize("wrap", [sb.scorers.Int8, lambda scorer: sb.scorers.Pipelined(scorer, 2)])
+def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
     for scorer in (proxy, sb.scorers.Excess(reference, proxy)):

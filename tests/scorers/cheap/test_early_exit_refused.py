@@ -15,10 +15,9 @@ import selective_backprop as sb
 @pytest.mark.parametrize(
     "wrap",
     [
-        lambda inner: sb.scorers.Synced(inner, 4),
-        lambda inner: sb.scorers.Synced(sb.scorers.LowPrecision(inner), 4),
+        lambda inner: sb.scorers.Pipelined(inner, 4),
+        lambda inner: sb.scorers.Pipelined(sb.scorers.LowPrecision(inner), 4),
         sb.scorers.Int8,
-        lambda inner: sb.scorers.Compiled(inner, backend="eager"),
     ],
 )
 def test_scorers_that_bring_another_form_of_the_model_refuse_it(

@@ -384,7 +384,3 @@ def test_numbers_out_of_range_are_refused(options, message):
 def test_what_cannot_be_inside_is_refused():
     with pytest.raises(sb.ConfigurationError, match="without training=True"):
         sb.scorers.Int8(sb.scorers.LowResolution(sb.scorers.Forward(training=True)))
-    with pytest.raises(sb.ConfigurationError, match="compile the copy anew"):
-        sb.scorers.Int8(sb.scorers.Compiled(sb.scorers.Forward()))
-    with pytest.raises(sb.ConfigurationError, match="a copy of the copy"):
-        sb.scorers.Int8(sb.scorers.LowResolution(sb.scorers.Synced(sb.scorers.Forward(), every=2)))

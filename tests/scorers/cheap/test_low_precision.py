@@ -169,10 +169,3 @@ def test_a_device_without_autocast_is_refused():
 def test_types_of_other_sizes_are_refused(dtype):
     with unhooked(), pytest.raises(sb.ConfigurationError, match="a type of 16 bits"):
         sb.scorers.LowPrecision(sb.scorers.Forward(), dtype)
-
-
-def test_a_precision_within_is_refused():
-    own = sb.scorers.Forward(autocast=torch.float16)
-    for scorer in (own, sb.scorers.LowResolution(own)):
-        with pytest.raises(sb.ConfigurationError, match="a precision of its own"):
-            sb.scorers.LowPrecision(scorer)

@@ -9,6 +9,7 @@ from fixture_pipelined import (
     BATCH,
     BATCHES,
     Counting,
+    InLine,
     begin,
     counting,
     losses,
@@ -31,7 +32,7 @@ from selective_backprop.scorers._agreement import measure
 def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_begun(every, autocast):
     model, other = fresh_net(), fresh_net()
     running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=2, check=None), model)
-    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), every, check=None), other)
+    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every)
     expected = []
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         torch.manual_seed(0)
@@ -179,9 +180,7 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options
     [
         sb.scorers.LowPrecision,
         sb.scorers.LowResolution,
-        sb.scorers.Compiled,
         sb.scorers.Int8,
-        lambda scorer: sb.scorers.Synced(scorer, 2),
         lambda scorer: sb.scorers.Pipelined(scorer, 2),
         lambda scorer: sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(4)), scorer),
     ],
@@ -218,10 +217,6 @@ def test_a_cheap_scorer_goes_inside():
         ({"scorer": "forward"}, "is no scorer"),
         ({"scorer": sb.scorers.Stale(sb.scorers.Forward())}, "remembers scores itself"),
         ({"scorer": sb.scorers.Proxy(nn.Identity, torch.optim.SGD)}, "a model of its own"),
-        (
-            {"scorer": sb.scorers.LowResolution(sb.scorers.Synced(sb.scorers.Forward(), 2))},
-            "a copy of the copy",
-        ),
     ],
 )
 def test_what_cannot_work_is_refused(options, found):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import fresh_net, same_tensors
-from fixture_pipelined import BATCH, BATCHES, begin, counting, of, processes, step
+from fixture_pipelined import BATCH, BATCHES, InLine, begin, counting, of, processes, step
 from torch import nn
 
 import selective_backprop as sb
@@ -35,7 +35,7 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
     running = begin(
         sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=ahead, check=None), model
     )
-    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), every, check=None), other)
+    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every)
     assert running.score(BATCH, None).tolist() == inline.score(BATCH, None).tolist()
     (number,) = processes() - before
     os.kill(number, signal.SIGSTOP)  # until somebody waits for it
@@ -197,7 +197,7 @@ def test_a_process_that_is_spawned_scores_alike():
         sb.scorers.Forward(), 2, check=None, start_method="spawn", threads=2
     )
     running = begin(scorer, model, losses)
-    inline = begin(sb.scorers.Synced(sb.scorers.Forward(), 2, check=None), model, losses)
+    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(model), losses), 2)
     for _ in range(3):
         torch.testing.assert_close(running.score(BATCH, None), inline.score(BATCH, None))
         step(model)

@@ -1,5 +1,6 @@
 """Scoring on a second stream: what waits for what, and on CUDA that the host never does."""
 
+import copy
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import Net, fresh_net, same_tensors
-from fixture_pipelined import BATCHES, losses
+from fixture_pipelined import BATCHES, InLine, begin, losses
 from torch import nn
 from unhooked import unhooked
 
@@ -146,9 +147,7 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
 
 def test_scores_are_those_of_a_copy_in_line(bench):
     other = fresh_net()
-    inline = sb.scorers.Synced(sb.scorers.Forward(), 3, check=None).start(
-        sb.scorers.Context(8, 16, other, losses)
-    )
+    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), 3)
     for i, batch in enumerate(BATCHES):
         wait = bench.backend.begin(batch, torch.arange(8), renew=i % 3 == 0)
         assert wait().tolist() == inline.score(batch, None).tolist()
@@ -210,8 +209,13 @@ def in_line(ahead: int, every: int) -> Any:
     torch.manual_seed(0)
     model = fresh_net().to("cuda:0")
     weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to("cuda:0")))
-    context = sb.scorers.Context(8, 16, model, weighted, device=torch.device("cuda:0"), rate=1 / 2)
-    running = sb.scorers.Synced(sb.scorers.Forward(), every, check=None).start(context)
+
+    def begin_copy() -> sb.scorers.RunningScorer:
+        twin, device = copy.deepcopy(model), torch.device("cuda:0")
+        context = sb.scorers.Context(8, 16, twin, weighted, device=device, rate=1 / 2)
+        return sb.scorers.Forward().start(context)
+
+    running = InLine(begin_copy, every)
     found = []
     for i, batch in enumerate(BATCHES):
         found.append(running.score(on("cuda:0", batch), None).tolist())

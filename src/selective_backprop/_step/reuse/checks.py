@@ -27,9 +27,9 @@ def check_reusable_scorer(
                 f"selection pass, and that of {scorer!r} ends early; write Forward(), or put "
                 "BatchNorm in eval mode and pass candidate_statistics=False"
             )
-    elif scorer.autocast is not None or scorer.inference_mode:
+    elif scorer.inference_mode:
         raise ConfigurationError(
-            f"{scorer!r} scores in another precision or mode than training's, so that its "
+            f"{scorer!r} scores in inference mode, so that its "
             "activations cannot be trained on; write Forward(), or pass reuse_activations=False"
         )
     return replace(scorer, training=True)

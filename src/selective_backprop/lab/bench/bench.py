@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.cases import cheap_scorers, default_scorers, gather
+from selective_backprop.lab.bench.cases import cheap_scorers, gather
 from selective_backprop.lab.bench.harness import (
     BASELINE,
     LEAST,
@@ -139,9 +139,9 @@ def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
 
 def _chosen(names: Sequence[str] | None, workload: Workload) -> tuple[str, ...]:
     side, device, precision = workload.data.image_size, workload.device, workload.precision
-    if names is None:
-        return default_scorers(side, device, precision)
     known = cheap_scorers(side, device, precision)
+    if names is None:
+        return tuple(known)
     for name in names:
         if name not in known:
             raise sb.ConfigurationError(

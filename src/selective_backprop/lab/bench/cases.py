@@ -97,31 +97,18 @@ def cheap_scorers(
     found["int8"] = sb.scorers.Int8(sb.scorers.Forward(), check=None)
     if full:
         found["bf16"] = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
-    found["synced"] = sb.scorers.Synced(exact, every=8, check=None)
     if side >= 16:
         found["half-resolution"] = sb.scorers.LowResolution(exact, check=None)
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
         found["pipelined"] = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
-    if full:
-        found["compiled"] = sb.scorers.Compiled(exact, check=None)
-    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
-    found["compiled-bf16"] = sb.scorers.Compiled(low, check=None)
     return found
 
 
-def exact_scorer(precision: Precision) -> sb.scorers.Forward:
+def exact_scorer(precision: Precision) -> sb.scorers.AbstractScorer:
     """Return the scorer that does what a training's own forward pass does."""
-    return sb.scorers.Forward(autocast=precision.dtype)
-
-
-def default_scorers(side: int, device: torch.device, precision: Precision) -> tuple[str, ...]:
-    """Return the names of the scorers that are timed where none are named.
-
-    On a CPU compiling takes longer than all the rest, so it must be asked for.
-    """
-    names = cheap_scorers(side, device, precision)
-    return tuple(n for n in names if device.type == "cuda" or not n.startswith("compiled"))
+    exact, dtype = sb.scorers.Forward(), precision.dtype
+    return exact if dtype is None else sb.scorers.LowPrecision(exact, dtype, check=None)
 
 
 def strategies(rate: float, precision: Precision, timed: Collection[str]) -> dict[str, sb.Strategy]:
@@ -134,14 +121,10 @@ def strategies(rate: float, precision: Precision, timed: Collection[str]) -> dic
         "stale-sb": sb.stale_sb(rate, epochs=STALE, scorer=exact),
         "recorded-sb": sb.recorded_sb(rate),
     }
-    low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
-    for name, scorer in {
-        "int8": sb.scorers.Int8(sb.scorers.Forward(), check=None),
-        "compiled-bf16": sb.scorers.Compiled(low, check=None),
-    }.items():
-        if name in timed:
-            found[f"{name}-sb"] = sb.selective_backprop(rate, scorer=scorer)
-            found[f"{name}-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
+    if "int8" in timed:
+        scorer = sb.scorers.Int8(sb.scorers.Forward(), check=None)
+        found["int8-sb"] = sb.selective_backprop(rate, scorer=scorer)
+        found["int8-stale-sb"] = sb.stale_sb(rate, epochs=STALE, scorer=scorer)
     if "pipelined" in timed:
         scorer = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
         found["pipelined-sb"] = sb.selective_backprop(rate, scorer=scorer)

@@ -23,11 +23,9 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Scorers to time, separated by commas: forward, int8, bf16, synced, "
-            "half-resolution (of images of 16 pixels or more), pipelined (on a GPU), compiled, "
-            "compiled-bf16; for --precision bf16 fp32, and neither bf16 nor compiled, which "
-            "forward and compiled-bf16 are there. Default: all, but compiled ones only on a GPU, "
-            "since they take long to start.",
+            help="Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
+            "images of 16 pixels or more), pipelined (on a GPU); for --precision bf16 fp32 instead "
+            "of bf16, which forward is there. Default: all.",
         ),
     ] = None,
     seconds: Annotated[

@@ -253,22 +253,14 @@ def start_wrapped(
     wrap: Callable[[RunningScorer], RunningScorer],
     *,
     advice: str,
-    interval: int = 1,
-    model: Any = None,
 ) -> ApproximateScorer:
-    """Return a cheap scorer at work: `wrap` of its inner one, which is the exact one.
-
-    With `model`, another form of the one in training, the exact scorer is started beside it.
-    """
+    """Return a cheap scorer at work: `wrap` of its inner one, which is the exact one."""
 
     def begin(context: Context) -> Both:
-        if model is None:
-            exact = start_scorer(scorer.scorer, context)
-            return wrap(exact), exact
-        cheap = wrap(start_scorer(scorer.scorer, replace(context, model=model)))
-        return cheap, start_scorer(scorer.scorer, replace(context, checks=False))
+        exact = start_scorer(scorer.scorer, context)
+        return wrap(exact), exact
 
-    return start_checked(scorer, context, begin, advice=advice, interval=interval)
+    return start_checked(scorer, context, begin, advice=advice)
 
 
 def model_of(scorer: Any, context: Context) -> nn.Module:

@@ -27,22 +27,17 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     scorer_parts,
+    start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
 from selective_backprop.scorers.cheap._approximate import (
+    Both,
     Check,
     check_wrapper,
     model_of,
-    start_wrapped,
+    start_checked,
 )
-from selective_backprop.scorers.cheap._wrappers import (
-    Compiled,
-    cloned,
-    copy_model,
-    overwrite,
-    refuse_synced,
-    tensors_of,
-)
+from selective_backprop.scorers.cheap._model_copy import cloned, copy_model, overwrite, tensors_of
 
 HEADROOM = 1.1  # weights go on moving after a range was taken
 STEPS = 255  # of an unsigned byte
@@ -108,17 +103,11 @@ class Int8(AbstractScorer):
                 f"calibration_batches={self.calibration_batches} of every recalibrate_every="
                 f"{self.recalibrate_every} scored batches: there are no more than those"
             )
-        refuse_synced(self)
         for part in scorer_parts(self.scorer):
             if isinstance(part, Forward) and part.training:
                 raise ConfigurationError(
                     "Int8 makes BatchNorm a part of other layers, as it is in eval mode; write "
                     "Int8(Forward()) without training=True"
-                )
-            if isinstance(part, Compiled):
-                raise ConfigurationError(
-                    f"{part!r} would compile the copy anew whenever it is made; wrap what is "
-                    "inside it, such as Int8(Forward())"
                 )
 
     @property
@@ -132,7 +121,7 @@ class Int8(AbstractScorer):
         if device.type != "cpu":
             raise ConfigurationError(
                 f"Int8 computes on the CPU, and the model is on {device.type}; there, score with "
-                "Compiled(LowPrecision(Forward()))"
+                "LowPrecision(Forward())"
             )
         if not is_available():
             raise ConfigurationError(
@@ -141,13 +130,18 @@ class Int8(AbstractScorer):
             )
         with kept_random_streams(context.device):  # a trace runs the model's code
             twin = Int8Copy(model)
-        return start_wrapped(
+
+        def begin(context: Context) -> Both:
+            inner = start_scorer(self.scorer, replace(context, model=twin.model))
+            exact = start_scorer(self.scorer, replace(context, checks=False))
+            return _WithIntegers(inner, twin, self), exact
+
+        return start_checked(
             self,
             context,
-            lambda inner: _WithIntegers(inner, twin, self),
+            begin,
             advice="Take a smaller recalibrate_every=, more calibration_batches= or every=None",
             interval=int(self.recalibrate_every),
-            model=twin.model,
         )
 
 
@@ -424,7 +418,7 @@ class Int8Copy:
                 raise ConfigurationError(
                     f"{name or 'the model'} is a {type(module).__name__}, which has no int8 "
                     "form; Int8 is for convolutional and linear nets. Score with Forward() or "
-                    "Synced(Forward(), every=...)"
+                    "Pipelined(Forward(), every=...)"
                 )
         self.model = copy_model(model)
         graph = _traced(model)

@@ -25,11 +25,10 @@ from selective_backprop.scorers.cheap._approximate import (
     model_of,
     start_checked,
 )
-from selective_backprop.scorers.cheap._wrappers import (
+from selective_backprop.scorers.cheap._model_copy import (
     cloned,
     copy_model,
     overwrite,
-    refuse_synced,
     saved_copy,
     tensors_of,
     update,
@@ -59,8 +58,8 @@ class Pipelined(AbstractScorer):
     Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
     batches, beside two copies of the weights. A second stream takes two copies as well.
 
-    A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: take `Synced`
-    there.
+    A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: give it the
+    scorer inside.
 
     Args:
         scorer: scores with the copy. Of a cheap scorer, write
@@ -94,7 +93,6 @@ class Pipelined(AbstractScorer):
 
     def __post_init__(self) -> None:
         check_wrapper(self, other_model=True)
-        refuse_synced(self)
         settle(self, check_whole, "every", "threads")
         settle(self, check_whole, "ahead", optional=True)
         settle(self, check_device, "device")
@@ -127,7 +125,7 @@ class Pipelined(AbstractScorer):
         else:
             raise ConfigurationError(
                 f"Pipelined scores on the CPU for a training there, or on CUDA for one on CUDA; "
-                f"the model is on {home}, and {away} is to score. Take Synced instead"
+                f"the model is on {home}, and {away} is to score. Take {self.scorer!r} itself"
             )
 
         def begin(context: Context) -> Both:
@@ -246,7 +244,7 @@ def _check_untrained(losses: Any) -> None:
     if isinstance(loss_fn, nn.Module) and any(p.requires_grad for p in loss_fn.parameters()):
         raise ConfigurationError(
             f"the loss ({type(loss_fn).__name__}) has parameters that are trained, and what scores "
-            "would not see them change; make it a part of the model, or take Synced instead"
+            "would not see them change; make it a part of the model, or score without Pipelined"
         )
 
 

@@ -34,7 +34,7 @@ from selective_backprop._core.errors import (
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._wrappers import cloned, overwrite, tensors_of
+from selective_backprop.scorers.cheap._model_copy import cloned, overwrite, tensors_of
 
 ALIGNMENT = 64  # bytes, a cache line
 FORK = "fork"
@@ -350,7 +350,7 @@ class SecondProcess:
             how = self._ending() if gone else "was stopped when the exchange with it was broken off"
             self._lost = LoaderError(
                 f"the process that scores {how}, and candidates wait for their scores. Make the "
-                "loader anew, or score with Synced instead of Pipelined"
+                "loader anew, or score without Pipelined"
             )
             self._end()
             if gone:

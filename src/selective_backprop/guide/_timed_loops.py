@@ -13,9 +13,9 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.schedule import Schedule
+from selective_backprop.guide._scorers import exact_scorer
 from selective_backprop.guide._spending import Clock, Spent, timed
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers import Forward
 from selective_backprop.strategies import (
     Strategy,
     random_backprop,
@@ -27,7 +27,7 @@ MIN_BATCHES = 4  # an epoch of fewer batches does not show what its start takes
 AT_ONCE = Schedule()
 
 
-class Lap:
+class TimedLoop:
     """An endless loop, of which each call runs some more batches.
 
     The first batch of an epoch is not charged to a call, since it takes longer: the order is
@@ -94,7 +94,7 @@ class Lap:
         return batch
 
 
-class Laps:
+class TimedLoops:
     """The loops from which all strategies' epochs are computed.
 
     Args:
@@ -113,7 +113,7 @@ class Laps:
         """The stopwatch that is charged with what the loops take."""
         return self._stopwatch
 
-    def traditional(self) -> Lap:
+    def traditional(self) -> TimedLoop:
         """Return a loop that trains on every batch of the bare loader."""
 
         def epoch() -> Iterator[Any]:
@@ -129,37 +129,37 @@ class Laps:
                 yield batch
 
         length = self._subject.examples / self._subject.batch_size
-        return self._lap(epoch, self.step, length)
+        return self._loop(epoch, self.step, length)
 
-    def random(self) -> Lap:
+    def random(self) -> TimedLoop:
         """Return a loop that trains on a random share, drawn before loading."""
-        door = self._door(random_backprop(self._subject.rate, schedule=AT_ONCE))
-        return self._lap(lambda: door, self._weighted, self._length)
+        loader = self._loader(random_backprop(self._subject.rate, schedule=AT_ONCE))
+        return self._loop(lambda: loader, self._weighted, self._length)
 
-    def scored(self) -> Lap:
+    def scored(self) -> TimedLoop:
         """Return a loop that scores candidates by forward passes, then selects from them."""
-        exact = Forward(autocast=self._subject.autocast)
-        door = self._door(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
-        return self._lap(lambda: door, self._weighted, self._length)
+        exact = exact_scorer(self._subject.autocast)
+        loader = self._loader(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
+        return self._loop(lambda: loader, self._weighted, self._length)
 
-    def recalled(self) -> Lap:
+    def recalled(self) -> TimedLoop:
         """Return a loop that selects by remembered losses before loading, and records new ones."""
-        door = self._door(recorded_sb(self._subject.rate, schedule=AT_ONCE))
+        loader = self._loader(recorded_sb(self._subject.rate, schedule=AT_ONCE))
         count = self._subject.source.examples or 0
         every = Selection(torch.arange(count), torch.ones(count))
-        door.record(every, torch.rand(count))
+        loader.record(every, torch.rand(count))
 
         def train(item: tuple[Any, Selection]) -> None:
             batch, selection = item
-            self.step(batch, selection.weights, lambda losses: door.record(selection, losses))
+            self.step(batch, selection.weights, lambda losses: loader.record(selection, losses))
 
-        return self._lap(lambda: door, train, self._length)
+        return self._loop(lambda: loader, train, self._length)
 
-    def loading(self) -> Lap:
+    def loading(self) -> TimedLoop:
         """Return a loop that only takes batches from the user's workers, at their full speed."""
         stopwatch = Stopwatch(clock=time.perf_counter)
         length = self._subject.examples / self._subject.batch_size
-        return Lap(
+        return TimedLoop(
             lambda: self._subject.loader(workers=True),
             lambda batch: None,
             stopwatch,
@@ -171,7 +171,7 @@ class Laps:
         self,
         batch: Any,
         weights: Tensor | None = None,
-        told: Callable[[Tensor], None] | None = None,
+        record: Callable[[Tensor], None] | None = None,
     ) -> None:
         """Take one training step on the copy."""
         subject, stopwatch = self._subject, self._stopwatch
@@ -180,9 +180,9 @@ class Laps:
             losses = self._losses = subject.example_losses(batch)
             if weights is not None:
                 losses = losses * weights.to(losses.device)
-        if told is not None:
+        if record is not None:
             with stopwatch.phase("select"):
-                told(losses.detach())
+                record(losses.detach())
         with stopwatch.phase("backward"):
             losses.mean().backward()
         with stopwatch.phase("step"):
@@ -192,12 +192,12 @@ class Laps:
         batch, selection = item
         self.step(batch, selection.weights)
 
-    def _lap(
+    def _loop(
         self, epoch: Callable[[], Iterable[Any]], train: Callable[[Any], None], length: float
-    ) -> Lap:
-        return Lap(epoch, train, self._stopwatch, self._clock, length=length)
+    ) -> TimedLoop:
+        return TimedLoop(epoch, train, self._stopwatch, self._clock, length=length)
 
-    def _door(self, strategy: Strategy) -> SelectiveLoader:
+    def _loader(self, strategy: Strategy) -> SelectiveLoader:
         subject = self._subject
         return SelectiveLoader(
             subject.loader(),

@@ -1,11 +1,11 @@
-"""A lap takes real batches and leaves out what an epoch's start and cold caches take."""
+"""A timed loop takes real batches and leaves out what an epoch's start and cold caches take."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop.guide._laps import Lap
+from selective_backprop.guide._timed_loops import TimedLoop
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def lap(length: int, batches: int) -> tuple[Lap, list[int]]:
+def timed_loop(length: int, batches: int) -> tuple[TimedLoop, list[int]]:
     """Epochs of so many batches, of which the first takes 10 s and others 1, and steps of 2."""
     clock, trained = Clock(), []
 
@@ -29,11 +29,11 @@ def lap(length: int, batches: int) -> tuple[Lap, list[int]]:
         clock.now += 2.0
         trained.append(batch)
 
-    return Lap(epoch, train, Stopwatch(clock=clock), clock, length=length), trained
+    return TimedLoop(epoch, train, Stopwatch(clock=clock), clock, length=length), trained
 
 
 def test_an_epoch_s_first_batch_and_a_call_s_first_are_trained_on_but_not_charged():
-    one, trained = lap(6, 6)
+    one, trained = timed_loop(6, 6)
     for _ in range(4):
         spent = one(2)
         assert (spent.seconds, spent.steps) == (6.0, 2)
@@ -44,7 +44,7 @@ def test_an_epoch_s_first_batch_and_a_call_s_first_are_trained_on_but_not_charge
 
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_of_short_epochs_everything_is_charged(batches):
-    one, trained = lap(batches, batches)
+    one, trained = timed_loop(batches, batches)
     spent = [one(batches) for _ in range(3)]
     assert one.starts == []
     assert len(trained) == 3 * (batches + 1)
@@ -60,5 +60,5 @@ def test_epochs_without_a_batch_are_passed_over():
 
     trained: list[int] = []
     clock = Clock()
-    Lap(epoch, trained.append, Stopwatch(clock=clock), clock, length=1 / 3)(1)
+    TimedLoop(epoch, trained.append, Stopwatch(clock=clock), clock, length=1 / 3)(1)
     assert trained == [2, 5]

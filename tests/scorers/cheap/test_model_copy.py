@@ -1,0 +1,96 @@
+"""A copy of a model to score with: brought up to date in place, and never trained."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from fixture_doors import fixture_data, fresh_net, same_tensors
+from fixture_pipelined import losses, step
+from torch import nn
+
+import selective_backprop as sb
+from selective_backprop.scorers.cheap._model_copy import copy_model, tensors_of, update
+
+INPUTS = fixture_data().tensors[0][:16]
+
+
+def outputs(model: nn.Module) -> list[list[float]]:
+    """What a model makes of a batch, in the modes that it is in."""
+    return copy.deepcopy(model)(INPUTS).tolist()
+
+
+def test_it_takes_on_weights_buffers_and_modes_when_it_is_updated_and_only_then():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    twin = copy_model(model)
+    for module in (model[1], model):
+        before = outputs(twin)
+        step(model)
+        module.eval()
+        assert outputs(twin) == before
+        update(twin, model)
+        assert outputs(twin) == outputs(model)
+        assert [each.training for each in twin.modules()] == [m.training for m in model.modules()]
+
+
+def test_parameters_that_are_shared_are_shared_in_the_copy():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 3))
+    model[1].weight = model[0].weight
+    twin = copy_model(model)
+    step(model)
+    update(twin, model)
+    assert twin[1].weight is twin[0].weight
+    assert outputs(twin) == outputs(model)
+
+
+def test_a_model_of_no_parameters_is_copied():
+    model = nn.Identity()
+    update(copy_model(model), model)
+
+
+def test_neither_the_model_nor_its_gradients_are_touched_and_the_copy_asks_for_none():
+    model = fresh_net()
+    step(model)
+    state = copy.deepcopy(model.state_dict())
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    twin = copy_model(model)
+    update(twin, model)
+    assert not any(parameter.requires_grad for parameter in twin.parameters())
+    assert same_tensors(model.state_dict(), state)
+    assert all(map(torch.equal, (p.grad for p in model.parameters()), gradients))
+
+
+def test_an_update_allocates_no_tensors_anew():
+    model = fresh_net()
+    twin = copy_model(model)
+    places = [tensor.data_ptr() for tensor in tensors_of(twin).values()]
+    for _ in range(3):
+        step(model)
+        update(twin, model)
+    assert [tensor.data_ptr() for tensor in tensors_of(twin).values()] == places
+    assert not set(places) & {tensor.data_ptr() for tensor in tensors_of(model).values()}
+
+
+def test_a_compiled_model_is_copied_compiled():
+    model = fresh_net().eval()
+    compiled = torch.compile(model, backend="eager")
+    twin = copy_model(compiled)
+    step(model)
+    update(twin, compiled)
+    assert losses(twin, (INPUTS, torch.zeros(16, dtype=torch.long))).shape == (16,)
+    assert same_tensors(twin.state_dict(), compiled.state_dict())
+
+
+def test_a_model_whose_parts_changed_is_refused():
+    model = nn.Sequential(nn.Linear(2, 3))
+    twin = copy_model(model)
+    model[0] = nn.Linear(2, 5)
+    with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight of the model changed"):
+        update(twin, model)
+
+
+def test_a_model_that_cannot_be_copied_is_refused():
+    model = fresh_net()
+    model.lock = threading.Lock()
+    with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
+        copy_model(model)

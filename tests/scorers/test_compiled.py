@@ -1,0 +1,163 @@
+"""A model that the user compiled scores and trains as the one inside does."""
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+
+BATCH = fixture_data().tensors
+STRATEGY = sb.selective_backprop(1 / 2, warmup_epochs=0)
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled():
+    torch.compiler.reset()
+
+
+class Watched(nn.Module):
+    """A model that adds 1 where it is compiled and counts its calls; it fails where that is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = fresh_net()
+        self.register_buffer("calls", torch.zeros(()))
+        self.fails = False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        outputs = self.inner(inputs)
+        if self.fails:
+            raise ArithmeticError("the model failed")
+        return outputs + torch.compiler.is_compiling()
+
+
+def losses(model: nn.Module, batch: Any) -> Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def start(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:
+    return scorer.start(sb.scorers.Context(8, 16, model, losses, rate=1 / 2))
+
+
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+def unlike(model: nn.Module) -> nn.Module:
+    """Put a part of a model in another mode than the rest."""
+    model.layers[1].eval()
+    return model
+
+
+def modes(model: nn.Module) -> list[bool]:
+    return [module.training for module in model.modules()]
+
+
+def by_loader(model: nn.Module, net: nn.Module) -> list[Any]:
+    """What is selected, and the modes in which it is trained on."""
+    loader = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 5, sampler=NotedSampler(40)),
+        model,
+        nn.CrossEntropyLoss(),
+        STRATEGY,
+        with_selection=True,
+        generator=torch.Generator().manual_seed(0),
+        quiet=True,
+    )
+    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        for (inputs, targets), selection in loader:
+            found.append((selection.indices.tolist(), modes(net)))
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return found
+
+
+def by_step(model: nn.Module, net: nn.Module) -> list[Any]:
+    loss_fn = nn.CrossEntropyLoss(reduction="none")
+    generator = torch.Generator().manual_seed(0)
+    step = sb.SelectiveStep(model, loss_fn, STRATEGY, generator=generator)
+    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
+    torch.manual_seed(0)
+    for _ in range(6):
+        result = step(BATCH)
+        found.append((result.rows.tolist(), modes(net)))
+        optimizer.zero_grad()
+        result.loss.backward()
+        optimizer.step()
+    return found
+
+
+@pytest.mark.parametrize("train", [by_loader, by_step])
+def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_set(train):
+    model, other = unlike(fresh_net()), unlike(fresh_net())
+    expected = modes(model)
+    found = train(compiled(model), model)
+    assert found == train(other, other)
+    assert len(found) >= 6
+    assert all(each == expected for _, each in found)
+    assert same_tensors(model.state_dict(), other.state_dict())
+
+
+def test_the_selection_pass_is_compiled_once_for_batches_of_one_size():
+    model, counted = Watched().eval(), torch._dynamo.utils.counters["stats"]
+    running, exact = (
+        start(sb.scorers.Forward(), compiled(model)),
+        start(sb.scorers.Forward(), model),
+    )
+    before = counted["unique_graphs"]
+    for _ in range(4):
+        running.score(BATCH, None)
+        exact.score(BATCH, None)
+    assert counted["unique_graphs"] == before + 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_pass_leaves_the_model_as_it_was(fails):
+    model = Watched()
+    unlike(model.inner)
+    losses(model, BATCH).mean().backward()
+    model.fails = fails
+    state, before = copy.deepcopy(model.state_dict()), modes(model)
+    stream = torch.get_rng_state()
+    running = start(sb.scorers.Forward(), compiled(model))
+    for _ in range(3):
+        with pytest.raises(ArithmeticError) if fails else nullcontext():
+            running.score(BATCH, None)
+    assert same_tensors(model.state_dict(), state)
+    assert modes(model) == before
+    assert torch.equal(torch.get_rng_state(), stream)
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        sb.scorers.Forward(inference_mode=True),
+        sb.scorers.Forward("error-norm"),
+        sb.scorers.LowResolution(sb.scorers.Forward(), check=None),
+        sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None),
+    ],
+    ids=lambda scorer: type(scorer).__name__,
+)
+def test_every_way_to_score_takes_it(scorer):
+    net = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    batch = torch.randn(16, 1, 8, 8), torch.arange(16) % 3
+
+    def outputs(model: nn.Module, batch: Any) -> Any:
+        return model(batch[0]), batch[1]
+
+    found, expected = (
+        scorer.start(sb.scorers.Context(8, 16, model, losses, outputs)).score(batch, None)
+        for model in (compiled(net), net)
+    )
+    assert found.tolist() == expected.tolist()
