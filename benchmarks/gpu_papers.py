@@ -23,7 +23,7 @@ from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import PaperOrder, figures_at
 from reproductions.training import absent_data, is_done, name_of, train
 from selective_backprop.lab.records.schema import Point
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.threads import limit_threads
 
 
@@ -79,7 +79,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise OutOfTime
 
 
-def _tell(plan: Plan, point: Point | None) -> None:
+def _tell(plan: RunConfig, point: Point | None) -> None:
     if point is not None and point.progress == 1.0:
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
         print(f"{name_of(plan)}: done on {where}", flush=True)

@@ -26,21 +26,21 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.recipe import find_recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.strategies import Settings
+from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.resumable_run import (
     SECONDS,
     SHARE,
-    Keeping,
-    Sitting,
+    CheckpointPolicy,
+    ResumableRun,
     identity_of,
 )
 from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.stopping import Stop
 
 ARMS = ("traditional", "selective-backprop", "stale-sb", "recorded-sb", "infobatch")
@@ -68,10 +68,12 @@ def main() -> int:
     return int(not all(all(each["equal"].values()) for each in found))
 
 
-def plan_of(arm: str) -> Plan:
+def plan_of(arm: str) -> RunConfig:
     """Return what is trained."""
-    length = Length("epochs", EPOCHS)
-    return Plan(find_recipe("digits"), arm, Settings(warmup=1 / EPOCHS), 0, length, evaluations=6)
+    length = Budget("epochs", EPOCHS)
+    return RunConfig(
+        find_recipe("digits"), arm, StrategyOptions(warmup=1 / EPOCHS), 0, length, evaluations=6
+    )
 
 
 def train(arm: str, folder: Path, every: float, line: Connection) -> None:
@@ -80,7 +82,7 @@ def train(arm: str, folder: Path, every: float, line: Connection) -> None:
     data = datasets.load(plan.recipe.data, root=None, limit=plan.limit)
     header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
-    sitting = Sitting(run, header, identity_of(plan, data), Keeping(folder, every))
+    sitting = ResumableRun(run, header, identity_of(plan, data), CheckpointPolicy(folder, every))
     line.send(run.meter.updates)
     stop = Stop()
     while not run.finished:
@@ -161,7 +163,7 @@ def price(model: str) -> dict[str, Any]:
     header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     with TemporaryDirectory() as folder:
-        sitting = Sitting(run, header, identity_of(plan, data), Keeping(Path(folder)))
+        sitting = ResumableRun(run, header, identity_of(plan, data), CheckpointPolicy(Path(folder)))
         run.advance(lambda: run.meter.updates >= 3)
         seconds = []
         for _ in range(7):

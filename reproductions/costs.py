@@ -6,7 +6,7 @@ from datetime import datetime
 from statistics import median
 
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 # Seconds per 1,000 examples of a forward pass and of a training step, on one thread of an AMD
 # EPYC, torch 2.13, by net and by whether images are colour, of 32 pixels a side, or grey, of 28.
@@ -39,7 +39,7 @@ _PRUNED = {
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
 
 
-def passes(plan: Plan) -> tuple[float, float]:
+def passes(plan: RunConfig) -> tuple[float, float]:
     """Return how many passes over the data a run scores, and how many it trains on."""
     settings, length = plan.settings, plan.length.value
     if plan.arm in _PRUNED:
@@ -56,19 +56,19 @@ def passes(plan: Plan) -> tuple[float, float]:
     return scored, length * warmup + settings.rate * selective
 
 
-def cost(plan: Plan) -> float:
+def cost(plan: RunConfig) -> float:
     """Return what a run of so many epochs costs, in passes of traditional training."""
     scored, trained = passes(plan)
     return scored / 3 + trained
 
 
-def work(plan: Plan) -> float:
+def work(plan: RunConfig) -> float:
     """Return a run's size, by which it is compared with others of its kind."""
     examples = plan.limit or _EXAMPLES.get(plan.recipe.data, (1000, 0))[0]
     return examples * cost(plan)
 
 
-def seconds(plan: Plan) -> float | None:
+def seconds(plan: RunConfig) -> float | None:
     """Return how long a run takes on one thread of a CPU, with its evaluations and probes.
 
     Returns:
@@ -94,7 +94,7 @@ def seconds(plan: Plan) -> float | None:
 class Pace:
     """Estimates of seconds: from finished runs of the same net and data, else from `seconds`."""
 
-    def __init__(self, finished: Iterable[tuple[Plan, Run]]) -> None:
+    def __init__(self, finished: Iterable[tuple[RunConfig, Run]]) -> None:
         found: dict[tuple[str, str, str], list[float]] = {}
         for plan, run in finished:
             elapsed = elapsed_of(run)
@@ -102,7 +102,7 @@ class Pace:
                 found.setdefault(_kind(plan), []).append(elapsed / work(plan))
         self._paces = {kind: median(paces) for kind, paces in found.items()}
 
-    def seconds(self, plan: Plan) -> float | None:
+    def seconds(self, plan: RunConfig) -> float | None:
         """Return how long a run takes, or None where nothing is known of its kind."""
         pace = self._paces.get(_kind(plan))
         return seconds(plan) if pace is None else pace * work(plan)
@@ -123,5 +123,5 @@ def elapsed_of(run: Run) -> float:
     return (datetime.fromisoformat(end.get("ended", run.header.started)) - begun).total_seconds()
 
 
-def _kind(plan: Plan) -> tuple[str, str, str]:
+def _kind(plan: RunConfig) -> tuple[str, str, str]:
     return plan.recipe.model, plan.recipe.data, plan.device

@@ -15,7 +15,7 @@ from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import Style
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 _CLASSES = {"cifar100": 100}  # of data sets that have more than ten
 
@@ -67,7 +67,7 @@ class Entry:
     """One strategy in one setting, to be run with several seeds."""
 
     label: str  # what the figure calls it
-    plan: Plan  # what to run, with seed 0
+    plan: RunConfig  # what to run, with seed 0
     style: Style
     key: str  # what judges know it by: the same in every panel
 

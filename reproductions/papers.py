@@ -32,7 +32,7 @@ from reproductions.training import (
 from selective_backprop.lab.analysis.verdict import tally
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner.progress import spell
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
@@ -85,7 +85,7 @@ class Needs:
         """Add a job, or its probes to the run that is there already, and return its file."""
         file = file_of(job)
         there = self._jobs.setdefault(file, job)
-        if isinstance(there, Plan) and isinstance(job, Plan):
+        if isinstance(there, RunConfig) and isinstance(job, RunConfig):
             probes = tuple(dict.fromkeys((*there.probes, *job.probes)))
             self._jobs[file] = replace(there, probes=probes)
         return file
@@ -99,7 +99,7 @@ def committed(folder: Path) -> PaperOrder:
     return PaperOrder(scale=scale, seeds=seeds, device="cpu", out=folder, **told)
 
 
-def plans_of(entry: Entry, seeds: int, device: str) -> list[Plan]:
+def plans_of(entry: Entry, seeds: int, device: str) -> list[RunConfig]:
     """Return the runs of one entry, a seed each."""
     return [replace(entry.plan, seed=seed, device=device) for seed in range(seeds)]
 

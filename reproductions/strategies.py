@@ -8,12 +8,12 @@ import selective_backprop as sb
 from reproductions.costs import cost
 from reproductions.figures import Entry, Setting
 from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.report.styles import Style, strategy_colours
-from selective_backprop.lab.strategies import Settings
+from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.callbacks import Probe
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 STALE = 3
 # Kath18 as the paper ran it: by loss, unweighted, from when its variance says so.
@@ -38,16 +38,16 @@ def plan(
     stale: int = STALE,
     noise: float = 0.0,
     recipe: Recipe | None = None,
-) -> Plan:
+) -> RunConfig:
     """Return one strategy's run in a setting, as the paper ran it.
 
     Candidates are drawn each on its own coin, and everything trains for the same epochs, at a
     learning rate that follows them.
     """
-    return Plan(
+    return RunConfig(
         recipe=recipe or setting.recipe,
         arm=arm,
-        settings=Settings(
+        settings=StrategyOptions(
             rate=setting.rate if rate is None else rate,
             draw=sb.selectors.Draw.BERNOULLI,
             warmup=setting.warmup,
@@ -55,7 +55,7 @@ def plan(
             stale=max(2, stale),
         ),
         seed=0,
-        length=Length("epochs", float(setting.recipe.epochs)),
+        length=Budget("epochs", float(setting.recipe.epochs)),
         evaluations=setting.evaluations,
         limit=setting.limit,
         noise=noise,
@@ -73,7 +73,7 @@ def entry(key: str, setting: Setting, **options: Any) -> Entry:
 def shortened(setting: Setting) -> Entry:
     """Return traditional training of SB's cost, its schedule shortened to that."""
     budget = round(cost(plan(setting, "selective-backprop")), 2)
-    it = replace(plan(setting, BASELINE), length=Length("cost", budget))
+    it = replace(plan(setting, BASELINE), length=Budget("cost", budget))
     return styled("Traditional, shortened", "shortened", it, dash="dash")
 
 
@@ -98,7 +98,7 @@ def variants(entries: Sequence[tuple[str, Entry]]) -> tuple[Entry, ...]:
     )
 
 
-def styled(label: str, key: str, it: Plan, *, dash: str = "solid") -> Entry:
+def styled(label: str, key: str, it: RunConfig, *, dash: str = "solid") -> Entry:
     """Return an entry in the colour of its strategy."""
     arm = "kath18" if it.arm.startswith("kath18") else it.arm
     colour, width = strategy_colours([arm])[arm], 2.4 if arm == BASELINE else 2.0

@@ -16,10 +16,10 @@ from selective_backprop.lab.records.schema import read_run
 from selective_backprop.lab.runner.grid import Watch, run_grid
 from selective_backprop.lab.runner.progress import RunProgress, spell
 from selective_backprop.lab.runner.run_store import RunStore
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 TIMING = 30.0  # seconds that the timing of steps takes, about
-Job = Plan | StepTiming
+Job = RunConfig | StepTiming
 """What is computed once, into a record of its own, and shared by all that need it."""
 
 
@@ -50,7 +50,7 @@ def train(
     Raises:
         SelectiveBackpropError: what a run raised.
     """
-    plans = [job for job in waiting if isinstance(job, Plan)]
+    plans = [job for job in waiting if isinstance(job, RunConfig)]
     run_grid(
         plans,
         store,
@@ -65,7 +65,7 @@ def train(
             job.measure(store.folder, root=store.root, command=store.command)
 
 
-def name_of(plan: Plan) -> str:
+def name_of(plan: RunConfig) -> str:
     """Return data, net, strategy and seed of a run."""
     return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
 
@@ -98,7 +98,7 @@ def train_missing(
         parts.append(f"{len(waiting)} to do, about {time}")
     console.print(", ".join(parts), soft_wrap=True)
     if waiting:
-        plans = [job for job in waiting if isinstance(job, Plan)]
+        plans = [job for job in waiting if isinstance(job, RunConfig)]
         with RunProgress(console, plans, weight=work, name=name_of) as progress:
             store, jobs, threads = order.store(folder), order.jobs, order.threads
             train(waiting, store, jobs=jobs, threads=threads, watch=progress)
@@ -137,13 +137,15 @@ def data_of(job: Job) -> str:
 
 def pace_of(done: Iterable[Job], folder: Path) -> Pace:
     """Return how fast the runs on record were."""
-    runs = (job for job in done if isinstance(job, Plan))
+    runs = (job for job in done if isinstance(job, RunConfig))
     return Pace((plan, read_run(file_of(plan, folder))) for plan in runs)
 
 
 def time_left(waiting: Iterable[Job], pace: Pace, jobs: int) -> float | None:
     """Return the seconds that jobs take, so many at a time; None where that of one is unknown."""
-    return total([pace.seconds(job) if isinstance(job, Plan) else TIMING for job in waiting], jobs)
+    return total(
+        [pace.seconds(job) if isinstance(job, RunConfig) else TIMING for job in waiting], jobs
+    )
 
 
 def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:

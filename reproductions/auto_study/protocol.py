@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.recipe import RECIPES, Recipe
-from selective_backprop.lab.strategies import Settings
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.strategies import StrategyOptions
+from selective_backprop.lab.training.run_config import RunConfig
 
 OURS = "auto"
 RANDOM = "random-backprop"
@@ -33,7 +33,7 @@ ARMS = (
 )
 MORE = 1.25  # times the shortest budget, for traditional training alone
 FLIPPED = 0.2
-SETTINGS = Settings(rate=0.5)
+SETTINGS = StrategyOptions(rate=0.5)
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Benchmark:
         """What traditional training is also run at, to be held against the lowest budget."""
         return MORE * self.budgets[0]
 
-    def plan(self, arm: str, budget: float, seed: int, device: str) -> Plan:
+    def plan(self, arm: str, budget: float, seed: int, device: str) -> RunConfig:
         """Return one run."""
-        return Plan(
+        return RunConfig(
             recipe=self.recipe,
             arm=arm,
             settings=SETTINGS,
             seed=seed,
-            length=Length("cost", budget),
+            length=Budget("cost", budget),
             evaluations=3,
             limit=self.limit,
             device=device,
@@ -78,7 +78,7 @@ class Stage:
         """Return so many seeds."""
         return range(self.first_seed, self.first_seed + count)
 
-    def plans_on(self, benchmark: Benchmark, seeds: int, device: str) -> list[Plan]:
+    def plans_on(self, benchmark: Benchmark, seeds: int, device: str) -> list[RunConfig]:
         """Return all runs on a benchmark, those of a seed beside each other."""
         runs = [(arm, budget) for budget in benchmark.budgets for arm in ARMS]
         runs.append((BASELINE, benchmark.more))

@@ -11,7 +11,7 @@ from reproductions.training import Order, absent_data, file_of, is_done, train_m
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.verdict import GOALS, tally
 from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 RUNS = "runs"
 
@@ -43,7 +43,7 @@ def run_study(console: Console, stage: Stage, order: Order) -> None:
     console.print(f"Open {order.out / 'index.md'}; figures lie beside it.", soft_wrap=True)
 
 
-def plans_of(stage: Stage, seeds: int, device: str) -> dict[Benchmark, list[Plan]]:
+def plans_of(stage: Stage, seeds: int, device: str) -> dict[Benchmark, list[RunConfig]]:
     """Return the runs of a stage."""
     return {each: stage.plans_on(each, seeds, device) for each in stage.benchmarks}
 
@@ -58,7 +58,7 @@ def read_sections(stage: Stage, folder: Path) -> list[Section]:
     return _sections(plans_of(stage, seeds, "cpu"), folder / RUNS)
 
 
-def _sections(plans: dict[Benchmark, list[Plan]], folder: Path) -> list[Section]:
+def _sections(plans: dict[Benchmark, list[RunConfig]], folder: Path) -> list[Section]:
     sections = []
     for benchmark, each in plans.items():
         runs = tuple(read_run(file_of(plan, folder)) for plan in each if is_done(plan, folder))

@@ -17,7 +17,7 @@ from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
 from reproductions.probes import El2nRanks, Selections
 from reproductions.strategies import probed
 from selective_backprop.lab.analysis.tables import percent
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 _DASHES = {"random": "dot", "sb": "solid", "el2n": "dash", "diet": "longdash"}
 
@@ -73,12 +73,12 @@ def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
     )
 
 
-def _pruning(setting: Setting, arm: str, *, keep: float, rate: float | None = None) -> Plan:
+def _pruning(setting: Setting, arm: str, *, keep: float, rate: float | None = None) -> RunConfig:
     plan = strategies.plan(setting, arm, rate=rate)
     return replace(plan, settings=replace(plan.settings, keep=keep))
 
 
-def _entry(label: str, key: str, plan: Plan) -> Entry:
+def _entry(label: str, key: str, plan: RunConfig) -> Entry:
     return strategies.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
 
 

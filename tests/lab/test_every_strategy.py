@@ -19,7 +19,7 @@ from fixture_lab import (
 )
 
 import selective_backprop as sb
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 from selective_backprop.lab.training.run import TrainingRun
 
 # A third of three epochs is one, four batches, and two of each half of the data.
@@ -44,7 +44,7 @@ def spent(run):
     return PREPARED.get(run.plan.arm, 0.0) + passes / (3 * EXAMPLES)
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", STRATEGIES)
 def test_the_record_of_every_arm_is_whole_and_says_what_the_run_alone_says(tmp_path, arm):
     plan = fixture_plan(arm, **SETTINGS)
     [record] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
@@ -65,7 +65,7 @@ def test_the_record_of_every_arm_is_whole_and_says_what_the_run_alone_says(tmp_p
     assert not same_tensors(started.model.state_dict(), run.model.state_dict())
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", STRATEGIES)
 def test_the_cost_of_every_arm_is_what_its_counters_come_to(arm):
     run = trained(arm)
     last = run.points[-1]
@@ -76,7 +76,7 @@ def test_the_cost_of_every_arm_is_what_its_counters_come_to(arm):
     assert (run.meter.price.score == 1.0) == (arm != "proxy-sb")
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", STRATEGIES)
 def test_preparing_takes_seconds_of_its_own_and_all_phases_make_up_the_seconds(arm):
     for point in trained(arm).points:
         assert sum(point.phases.values()) == pytest.approx(point.seconds, abs=1e-6)
@@ -107,7 +107,7 @@ def test_a_pruned_arm_meets_what_is_kept_and_nothing_else(arm):
     assert run.points[-1].epoch == 1.5
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", STRATEGIES)
 def test_a_budget_ends_every_arm_within_a_batch_and_a_window_of_scoring(arm):
     rate, budget = 1 / 2, 5.0
     run = trained(arm, cost=budget, keep=0.9, young=1 / 10, evaluations=2)
@@ -125,7 +125,7 @@ def test_a_budget_of_seconds_is_refused_where_models_train_for_a_share_of_the_ep
     for arm in PREPARED:
         with pytest.raises(sb.ConfigurationError, match=rf"^{arm} trains .* a budget of cost$"):
             fixture_plan(arm, seconds=5.0)
-    for arm in ARMS.keys() - PREPARED.keys():
+    for arm in STRATEGIES.keys() - PREPARED.keys():
         assert fixture_plan(arm, seconds=5.0)
 
 

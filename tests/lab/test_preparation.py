@@ -12,11 +12,11 @@ from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.preparation import (
-    Task,
+    TrainingSetup,
     forward_operations,
-    proxy_outfit,
-    pruned_outfit,
-    reference_outfit,
+    prepare_proxy,
+    prepare_pruned,
+    prepare_reference,
 )
 
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ PLAIN = {"augmentation": Augmentation()}
 
 def task(*, epochs=2.0, seed=0, data=None, **plan):
     recipe = fixture_plan(**plan).recipe
-    return Task(recipe, few_digits() if data is None else data, seed, epochs, CPU)
+    return TrainingSetup(recipe, few_digits() if data is None else data, seed, epochs, CPU)
 
 
 class Memory(nn.Module):
@@ -60,7 +60,7 @@ def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(m
         return models[-1]
 
     model = name_model(monkeypatch, "memory", memory)
-    outfit = reference_outfit(task(model=model, recipe=PLAIN), share=1 / 2)
+    outfit = prepare_reference(task(model=model, recipe=PLAIN), share=1 / 2)
     unseen = cross_entropy(
         plain_images(data).flatten(1)[:, 24:34], data.train_labels, reduction="none"
     )
@@ -73,7 +73,7 @@ def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(m
 
 def test_which_half_an_example_is_in_follows_the_seed():
     one, again, other = (
-        reference_outfit(task(seed=seed, model="tiny_cnn"), share=1 / 2) for seed in (0, 0, 1)
+        prepare_reference(task(seed=seed, model="tiny_cnn"), share=1 / 2) for seed in (0, 0, 1)
     )
     assert one.reference == again.reference != other.reference
 
@@ -81,12 +81,12 @@ def test_which_half_an_example_is_in_follows_the_seed():
 # Two epochs; of the halves, each of two batches, a quarter of a run is one batch of 64.
 @pytest.mark.parametrize(("share", "passes"), [(1 / 2, 1.0), (1 / 4, 1 / 2), (1e-6, 1 / 2)])
 def test_a_reference_costs_what_both_halves_trained_and_a_look_at_everything(share, passes):
-    assert reference_outfit(task(), share=share).cost == pytest.approx(passes + 1 / 3)
+    assert prepare_reference(task(), share=share).cost == pytest.approx(passes + 1 / 3)
 
 
 @pytest.mark.parametrize("keep", [0.8, 0.9, 1.0])
 def test_pruning_keeps_the_share_that_scores_highest(keep):
-    outfit = pruned_outfit(task(), keep=keep, models=2, share=1 / 2)
+    outfit = prepare_pruned(task(), keep=keep, models=2, share=1 / 2)
     subset = outfit.subset
     assert len(subset) == round(keep * EXAMPLES)
     kept = subset.scores[subset.mask()]
@@ -100,7 +100,7 @@ def test_pruning_keeps_the_share_that_scores_highest(keep):
 def test_pruning_costs_what_the_young_models_trained_and_a_look_by_each(
     models, share, gradients, look
 ):
-    outfit = pruned_outfit(task(), keep=0.9, models=models, share=share, gradients=gradients)
+    outfit = prepare_pruned(task(), keep=0.9, models=models, share=share, gradients=gradients)
     assert outfit.cost == pytest.approx(models * (2 * share + look))
     assert outfit.cost == outfit.subset.cost
     assert ("GraNd" if gradients else "EL2N") in outfit.subset.source
@@ -120,7 +120,7 @@ def test_young_models_are_trained_and_differ_from_one_another_and_from_the_run_s
 
 def test_el2n_scores_fall_as_the_young_models_learn():
     young, old = (
-        pruned_outfit(task(epochs=epochs), keep=1.0, models=1, share=1 / 2).subset.scores.mean()
+        prepare_pruned(task(epochs=epochs), keep=1.0, models=1, share=1 / 2).subset.scores.mean()
         for epochs in (1.0, 30.0)
     )
     assert old < 0.6 * young
@@ -159,14 +159,14 @@ def test_a_proxy_is_priced_at_its_operations_over_the_model_s():
     tiny, small = (by_hand(width, 1, 10, 8) for width in (8, 32))
     for name, operations in (("tiny_cnn", tiny), ("small_cnn", small)):
         assert forward_operations(make_model(name, data, seed=0), data) == operations
-    price = proxy_outfit(task(model="small_cnn")).price
+    price = prepare_proxy(task(model="small_cnn")).price
     assert price.score == pytest.approx(tiny / small)
     assert price.learn == pytest.approx(3 * tiny / small)
     assert price.score < 0.1
 
 
 def test_a_proxy_begins_anew_each_time_with_the_recipe_s_optimiser_at_a_fifth_of_its_rate():
-    outfit = proxy_outfit(task(recipe={"learning_rate": 0.5, "momentum": 0.3}))
+    outfit = prepare_proxy(task(recipe={"learning_rate": 0.5, "momentum": 0.3}))
     one, other = outfit.make_proxy(), outfit.make_proxy()
     assert one is not other
     assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
@@ -178,4 +178,4 @@ def test_a_proxy_begins_anew_each_time_with_the_recipe_s_optimiser_at_a_fifth_of
 def test_what_a_class_loses_by_pruning_is_warned_of():
     data = few_digits()
     with pytest.warns(sb.SelectionWarning, match="is kept"):
-        pruned_outfit(task(data=data), keep=0.01, models=1, share=1 / 2)
+        prepare_pruned(task(data=data), keep=0.01, models=1, share=1 / 2)

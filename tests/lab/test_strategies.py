@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.lab.preparation import Outfit
+from selective_backprop.lab.preparation import Preparation
 from selective_backprop.lab.strategies import (
     ALIASES,
-    ARMS,
-    DEFAULT_ARMS,
-    Settings,
-    find_arm,
-    parse_arms,
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    StrategyOptions,
+    find_strategy,
+    parse_strategies,
 )
 
-CHOSEN = Settings(rate=1 / 4, draw=sb.selectors.Draw.BERNOULLI, warmup=0.3, history=77)
-FITTED = Outfit(
+CHOSEN = StrategyOptions(rate=1 / 4, draw=sb.selectors.Draw.BERNOULLI, warmup=0.3, history=77)
+FITTED = Preparation(
     subset=sb.Subset(torch.arange(3), 8),
     reference=sb.scorers.ReferenceLosses(torch.ones(8)),
     make_proxy=lambda: nn.Linear(2, 2),
@@ -32,34 +32,34 @@ OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", 
 
 
 def strategy(name, chosen=CHOSEN):
-    return find_arm(name).make(chosen, FITTED)
+    return find_strategy(name).make(chosen, FITTED)
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_an_arm_is_called_after_its_strategy(name):
     assert name.startswith(strategy(name).name)
     if name in PRUNED:
         assert strategy(name).name == name
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_what_pruning_leaves_is_what_the_pruned_arms_train_on_and_no_other(name):
     assert strategy(name).subset == (FITTED.subset if name in PRUNED else None)
 
 
 def test_random_k_is_another_name_of_an_arm_that_is_run_once():
     assert ALIASES == {"random-k": "random-scored"}
-    assert find_arm("random-k") is find_arm("random-scored")
-    assert parse_arms("random-k,top-k,random-scored") == ("random-scored", "top-k")
-    exact = Settings(draw=sb.selectors.Draw.EXACT)
+    assert find_strategy("random-k") is find_strategy("random-scored")
+    assert parse_strategies("random-k,top-k,random-scored") == ("random-scored", "top-k")
+    exact = StrategyOptions(draw=sb.selectors.Draw.EXACT)
     alike = replace(sb.random_k(exact.rate), name="random-scored")
     assert strategy("random-scored", exact) == alike
 
 
 def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
     controls = {"traditional", "random-backprop", "random-scored"}
-    assert set(DEFAULT_ARMS) == controls | {"selective-backprop", "auto"}
-    assert DEFAULT_ARMS[0] == "traditional"
+    assert set(DEFAULT_STRATEGIES) == controls | {"selective-backprop", "auto"}
+    assert DEFAULT_STRATEGIES[0] == "traditional"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_arm_scores_and_selects_as_its_settings_say(name, scorer, selector):
     assert (made.scorer, made.selector) == (scorer, selector)
 
 
-@pytest.mark.parametrize("name", [name for name in ARMS if name not in OWN_SCHEDULE])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in OWN_SCHEDULE])
 def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_else_does(name):
     expected = sb.Schedule(warmup_epochs=0, start=0.0 if name in UNWARMED else 0.3)
     assert strategy(name).schedule == expected
@@ -140,7 +140,7 @@ def test_auto_can_be_tried_for_an_epoch_in_which_it_knows_nothing_yet():
 @example(math.nextafter(1.0, 2.0))
 def test_a_rate_out_of_range_is_refused_whatever_the_arm(rate):
     with pytest.raises(sb.ConfigurationError, match=r"^rate=.*\(0, 1\]"):
-        Settings(rate=rate)
+        StrategyOptions(rate=rate)
 
 
 @given(st.floats(allow_nan=True).filter(lambda warmup: not 0.0 <= warmup < 1.0))
@@ -148,7 +148,7 @@ def test_a_rate_out_of_range_is_refused_whatever_the_arm(rate):
 @example(math.nextafter(0.0, -1.0))
 def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
     with pytest.raises(sb.ConfigurationError, match=r"^warmup=.*\[0, 1\)"):
-        Settings(warmup=warmup)
+        StrategyOptions(warmup=warmup)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
 )
 def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):
     with pytest.raises(sb.ConfigurationError, match=said):
-        Settings(**{name: wrong})
+        StrategyOptions(**{name: wrong})
 
 
 @given(
@@ -175,22 +175,22 @@ def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, s
 )
 @settings(max_examples=20)
 def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
-    chosen = Settings(rate=rate, warmup=warmup)
+    chosen = StrategyOptions(rate=rate, warmup=warmup)
     if math.isinf(1.0 / rate):
         return  # the smallest floats have no selectivity
-    assert all(strategy(name, chosen) for name in ARMS)
+    assert all(strategy(name, chosen) for name in STRATEGIES)
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than_a_batch(name):
     if name in ("kath18", "kath18-loss", "kath18-loss-gated"):
         with pytest.raises(sb.ConfigurationError, match=r"presample=1\.0"):
             fixture_plan(name, rate=1.0)
     else:
-        assert strategy(name, Settings(rate=1.0))
+        assert strategy(name, StrategyOptions(rate=1.0))
 
 
-BY_LOSS = {name for name in ARMS if name not in UNWARMED | OWN_SCHEDULE}
+BY_LOSS = {name for name in STRATEGIES if name not in UNWARMED | OWN_SCHEDULE}
 STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp", "predicted-sb-crossing"}
 RANKED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
 DRAWN = RANKED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}
@@ -213,28 +213,28 @@ RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
 def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
     name, value, concerned
 ):
-    one, other = Settings(), Settings(**{name: value})
+    one, other = StrategyOptions(), StrategyOptions(**{name: value})
     named = {
         arm
-        for arm in ARMS
+        for arm in STRATEGIES
         if replace(fixture_plan(arm), settings=one).record_name
         != replace(fixture_plan(arm), settings=other).record_name
     }
     assert named == concerned
-    made = {arm for arm in ARMS if repr(strategy(arm, one)) != repr(strategy(arm, other))}
+    made = {arm for arm in STRATEGIES if repr(strategy(arm, one)) != repr(strategy(arm, other))}
     if name not in {"keep", "models", "young"}:  # which show in what is prepared
         assert made == concerned
 
 
 def test_every_setting_is_looked_at_above():
     looked_at = {"rate", "draw", "warmup", "history", "stale", "keep", "models", "young"}
-    assert {each.name for each in fields(Settings)} == looked_at
+    assert {each.name for each in fields(StrategyOptions)} == looked_at
 
 
 def test_an_unknown_arm_is_refused_with_the_names_of_those_there_are():
     with pytest.raises(sb.ConfigurationError, match="'selective'") as refusal:
-        find_arm("selective")
-    assert all(name in str(refusal.value) for name in ARMS)
+        find_strategy("selective")
+    assert all(name in str(refusal.value) for name in STRATEGIES)
 
 
 @pytest.mark.parametrize(
@@ -243,19 +243,19 @@ def test_an_unknown_arm_is_refused_with_the_names_of_those_there_are():
         ("traditional", ("traditional",)),
         ("top-k,traditional", ("top-k", "traditional")),
         (" top-k , ,traditional,top-k,", ("top-k", "traditional")),
-        (" all ", tuple(ARMS)),
+        (" all ", tuple(STRATEGIES)),
     ],
 )
 def test_a_list_of_arms_is_read_in_its_order_without_repetition(text, arms):
-    assert parse_arms(text) == arms
+    assert parse_strategies(text) == arms
 
 
 @pytest.mark.parametrize("text", ["", " ", ",,"])
 def test_a_list_that_names_no_arm_is_refused(text):
     with pytest.raises(sb.ConfigurationError, match="no strategy is named"):
-        parse_arms(text)
+        parse_strategies(text)
 
 
 def test_a_list_with_one_unknown_arm_is_refused_by_that_name():
     with pytest.raises(sb.ConfigurationError, match="'topk'"):
-        parse_arms("traditional,topk,all")
+        parse_strategies("traditional,topk,all")

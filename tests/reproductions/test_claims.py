@@ -12,13 +12,13 @@ from reproductions.claims import (
 )
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 
 HOLDS, FAILS, OPEN = Verdict
 
 
 def arm(runs):
-    return RunGroup(name="any", label="any", length=Length("epochs", 10.0), runs=tuple(runs))
+    return RunGroup(name="any", label="any", length=Budget("epochs", 10.0), runs=tuple(runs))
 
 
 def test_who_has_less_area_under_the_curve_learns_sooner():

@@ -13,7 +13,7 @@ from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, Needs
 from reproductions.strategies import entry, everyone, shortened
 from reproductions.training import data_of, time_left
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 SETTING = fixture_setting(epochs=4, limit=256)
 TRADITIONAL, SELECTIVE = (entry(key, SETTING).plan for key in ("traditional", "sb"))
@@ -57,7 +57,7 @@ def test_the_full_scale_has_a_run_for_everything():
     needs = Needs(FIGURES.values(), SCALES[ScaleName.FULL], seeds=1, device="cpu")
     found = needs.of(FIGURES.values())
     assert set(map(data_of, found)) == {"cifar10", "cifar100", "svhn-extra", "mnist"}
-    assert all(costs.work(job) > 0 for job in found if isinstance(job, Plan))
+    assert all(costs.work(job) > 0 for job in found if isinstance(job, RunConfig))
 
 
 def lasting(seconds, **end):

@@ -16,7 +16,7 @@ from reproductions.training import file_of
 from selective_backprop.lab.analysis.verdict import CLAIMS
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
 pytestmark = pytest.mark.filterwarnings("ignore:no example of class")
@@ -83,7 +83,7 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     _, _, order = made
     partly = fixture_order(tmp_path, seeds=1, trains=False)
     shutil.copytree(order.folder, partly.folder)
-    jobs = [job for job in partly.jobs_of(named("all")) if isinstance(job, Plan)]
+    jobs = [job for job in partly.jobs_of(named("all")) if isinstance(job, RunConfig)]
     (kath18,) = [
         job for job in partly.jobs_of(named("fig-7")) if getattr(job, "arm", "")[:6] == "kath18"
     ]
@@ -113,7 +113,7 @@ def test_a_run_that_several_figures_share_is_trained_once(made):
 
 def plans(*names, others=()):
     found = Needs([*named(*names), *others], SCALE, seeds=1, device="cpu").of(named(*names))
-    return {file_of(job).name: job for job in found if isinstance(job, Plan)}
+    return {file_of(job).name: job for job in found if isinstance(job, RunConfig)}
 
 
 def test_a_shared_run_has_the_probes_of_all_who_may_need_it():

@@ -16,7 +16,7 @@ from reproductions.jiang2019.times import (
 )
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 
 SETTING = fixture_setting()
 
@@ -88,7 +88,7 @@ HOLDS, FAILS, OPEN = Verdict
 
 
 def arm(*runs):
-    return RunGroup(name="any", label="any", length=Length("epochs", 10.0), runs=runs)
+    return RunGroup(name="any", label="any", length=Budget("epochs", 10.0), runs=runs)
 
 
 def at(seconds, seeds=3):

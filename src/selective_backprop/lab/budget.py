@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, order=True)
-class Length:
+class Budget:
     """How long a run is meant to be: by epochs, or by a budget of cost or of seconds."""
 
     unit: str  # "epochs", "cost" (in passes of traditional training) or "seconds"

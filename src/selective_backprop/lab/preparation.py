@@ -22,7 +22,7 @@ _SUBSET = ("indices", "examples", "scores", "source", "cost")
 
 
 @dataclass(frozen=True)
-class Outfit:
+class Preparation:
     """What a strategy is made from besides its settings.
 
     Attributes:
@@ -54,7 +54,7 @@ class Outfit:
         }
 
     @classmethod
-    def unpack(cls, packed: dict[str, Any]) -> "Outfit":
+    def unpack(cls, packed: dict[str, Any]) -> "Preparation":
         """Return what `pack()` was called on."""
         subset, reference = packed["subset"], packed["reference"]
         if subset is not None:
@@ -69,7 +69,7 @@ class Outfit:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingSetup:
     """The training that an arm is outfitted for.
 
     Attributes:
@@ -123,7 +123,7 @@ class Task:
                 optimizer.step()
         return examples / len(self.data.train_labels)
 
-    def within(self, rows: Tensor) -> "Task":
+    def within(self, rows: Tensor) -> "TrainingSetup":
         """Return the same task on some of the training examples; statistics stay those of all."""
         data = self.data
         images, labels = data.train_images[rows], data.train_labels[rows]
@@ -132,7 +132,9 @@ class Task:
         return replace(self, data=part)
 
 
-def young_scores(task: Task, *, models: int, share: float, gradients: bool) -> sb.ExampleScores:
+def young_scores(
+    task: TrainingSetup, *, models: int, share: float, gradients: bool
+) -> sb.ExampleScores:
     """Return EL2N or GraNd scores from models that are trained for a share of the run each."""
     loader = make_loader(task.data, batch_size=500, seed=0, shuffle=False)
     seeds = iter(range(models))
@@ -148,13 +150,13 @@ def young_scores(task: Task, *, models: int, share: float, gradients: bool) -> s
     return sb.grand_scores(loader, make, train, models=models, loss_fn=nn.CrossEntropyLoss())
 
 
-def pruned_outfit(
-    task: Task, *, keep: float, models: int, share: float, gradients: bool = False
-) -> Outfit:
+def prepare_pruned(
+    task: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
+) -> Preparation:
     """Prune the data set by scores of young models."""
     scores = young_scores(task, models=models, share=share, gradients=gradients)
     subset = sb.prune(scores, keep, labels=task.data.train_labels)
-    return Outfit(subset=subset, cost=subset.cost)
+    return Preparation(subset=subset, cost=subset.cost)
 
 
 @torch.no_grad()
@@ -170,7 +172,7 @@ def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> T
     return torch.cat(losses)
 
 
-def reference_outfit(task: Task, *, share: float) -> Outfit:
+def prepare_reference(task: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data.
 
     Each half trains a model like the run's for a share of the run's epochs, over its half.
@@ -182,10 +184,10 @@ def reference_outfit(task: Task, *, share: float) -> Outfit:
         model = task.model(number)
         cost += task.within(mine).train(model, number, epochs=share * task.epochs) / 2
         losses[other] = example_losses(model, task.within(other).data, task.device)
-    return Outfit(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
+    return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 
-def proxy_outfit(task: Task) -> Outfit:
+def prepare_proxy(task: TrainingSetup) -> Preparation:
     """Let a tiny net score, trained at a fifth of the recipe's highest learning rate throughout."""
 
     def make() -> nn.Module:
@@ -197,7 +199,7 @@ def proxy_outfit(task: Task) -> Outfit:
         )
 
     ratio = forward_operations(make(), task.data) / forward_operations(task.model(0), task.data)
-    return Outfit(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
+    return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 
 def forward_operations(model: nn.Module, data: ImageData) -> int:

@@ -5,16 +5,16 @@ from dataclasses import dataclass, fields, replace
 
 import selective_backprop as sb
 from selective_backprop.lab.preparation import (
-    Outfit,
-    Task,
-    proxy_outfit,
-    pruned_outfit,
-    reference_outfit,
+    Preparation,
+    TrainingSetup,
+    prepare_proxy,
+    prepare_pruned,
+    prepare_reference,
 )
 
 
 @dataclass(frozen=True)
-class Settings:
+class StrategyOptions:
     """What the arms of one comparison have in common.
 
     Attributes:
@@ -73,21 +73,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Arm:
+class StrategySpec:
     """A strategy by its name in the lab: how it is made, and what it needs before it can train.
 
     Attributes:
         make: returns the strategy.
-        options: the fields of `Settings` that make a difference to it.
+        options: the fields of `StrategyOptions` that make a difference to it.
         outfit: makes what it needs, and says what that cost; None where it needs nothing.
         young: whether other models train for a share of the run's epochs before it.
         revision: counts the changes of what the name stands for, so that a record of before one
             is not taken for a run of today.
     """
 
-    make: Callable[[Settings, Outfit], sb.Strategy]
+    make: Callable[[StrategyOptions, Preparation], sb.Strategy]
     options: tuple[str, ...] = ()
-    outfit: Callable[[Task, Settings], Outfit] | None = None
+    outfit: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
     young: bool = False
     revision: int = 1
 
@@ -97,11 +97,11 @@ _REMEMBERED = (*_RANKED, "stale")
 _PRUNED = ("keep", "models", "young")
 
 
-def _simple(make: Callable[[Settings], sb.Strategy], *options: str) -> Arm:
-    return Arm(lambda settings, outfit: make(settings), options)
+def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> StrategySpec:
+    return StrategySpec(lambda settings, outfit: make(settings), options)
 
 
-def _sb(settings: Settings) -> sb.Strategy:
+def _sb(settings: StrategyOptions) -> sb.Strategy:
     return sb.selective_backprop(
         settings.rate,
         draw=settings.draw,
@@ -111,15 +111,15 @@ def _sb(settings: Settings) -> sb.Strategy:
     )
 
 
-def _auto(settings: Settings) -> sb.Strategy:
+def _auto(settings: StrategyOptions) -> sb.Strategy:
     # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
     return sb.auto() if settings.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
 
 
-def _remembering(make: Callable[..., sb.Strategy], **more: object) -> Arm:
+def _remembering(make: Callable[..., sb.Strategy], **more: object) -> StrategySpec:
     """Return an arm that uses a score for several epochs."""
 
-    def strategy(settings: Settings) -> sb.Strategy:
+    def strategy(settings: StrategyOptions) -> sb.Strategy:
         return make(
             settings.rate,
             epochs=settings.stale,
@@ -132,7 +132,7 @@ def _remembering(make: Callable[..., sb.Strategy], **more: object) -> Arm:
     return _simple(strategy, *_REMEMBERED)
 
 
-def _crossing(settings: Settings) -> sb.Strategy:
+def _crossing(settings: StrategyOptions) -> sb.Strategy:
     return sb.predicted_sb(
         settings.rate,
         predictor=sb.scorers.Crossing(settings.rate),
@@ -144,15 +144,18 @@ def _crossing(settings: Settings) -> sb.Strategy:
 
 
 def _pruned(
-    name: str, make: Callable[[Settings], sb.Strategy], *options: str, gradients: bool = False
-) -> Arm:
+    name: str,
+    make: Callable[[StrategyOptions], sb.Strategy],
+    *options: str,
+    gradients: bool = False,
+) -> StrategySpec:
     """Return an arm that trains on what pruning leaves."""
 
-    def strategy(settings: Settings, outfit: Outfit) -> sb.Strategy:
+    def strategy(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
         return replace(make(settings), name=name, subset=outfit.subset)
 
-    def outfit(task: Task, settings: Settings) -> Outfit:
-        return pruned_outfit(
+    def outfit(task: TrainingSetup, settings: StrategyOptions) -> Preparation:
+        return prepare_pruned(
             task,
             keep=settings.keep,
             models=settings.models,
@@ -160,15 +163,15 @@ def _pruned(
             gradients=gradients,
         )
 
-    return Arm(strategy, (*options, *_PRUNED), outfit, young=True)
+    return StrategySpec(strategy, (*options, *_PRUNED), outfit, young=True)
 
 
-def _rho_loss(settings: Settings, outfit: Outfit) -> sb.Strategy:
+def _rho_loss(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
     assert outfit.reference is not None
     return sb.rho_loss(outfit.reference, settings.rate, schedule=settings.schedule)
 
 
-def _proxy(settings: Settings, outfit: Outfit) -> sb.Strategy:
+def _proxy(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
     assert outfit.make_proxy is not None
     assert outfit.make_optimizer is not None
     return sb.proxy_sb(
@@ -181,11 +184,11 @@ def _proxy(settings: Settings, outfit: Outfit) -> sb.Strategy:
     )
 
 
-def _random(settings: Settings) -> sb.Strategy:
+def _random(settings: StrategyOptions) -> sb.Strategy:
     return sb.random_backprop(settings.rate, draw=settings.draw)
 
 
-ARMS: Mapping[str, Arm] = {
+STRATEGIES: Mapping[str, StrategySpec] = {
     "traditional": _simple(lambda _: sb.traditional()),
     "random-backprop": _simple(_random, "rate", "draw"),
     "random-scored": _simple(lambda s: sb.random_scored(s.rate, draw=s.draw), "rate", "draw"),
@@ -201,7 +204,7 @@ ARMS: Mapping[str, Arm] = {
         "draw",
         "warmup",
     ),
-    "proxy-sb": Arm(_proxy, _RANKED, lambda task, _: proxy_outfit(task)),
+    "proxy-sb": StrategySpec(_proxy, _RANKED, lambda task, _: prepare_proxy(task)),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),
     "el2n-random": _pruned("el2n-random", _random, "rate", "draw"),
@@ -219,10 +222,10 @@ ARMS: Mapping[str, Arm] = {
     "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
-    "rho-loss": Arm(
+    "rho-loss": StrategySpec(
         _rho_loss,
         ("rate", "warmup", "young"),
-        lambda task, s: reference_outfit(task, share=s.young),
+        lambda task, s: prepare_reference(task, share=s.young),
         young=True,
     ),
     "infobatch": _simple(lambda _: sb.infobatch()),
@@ -234,53 +237,61 @@ ARMS: Mapping[str, Arm] = {
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
 """Other names of the same arm, which is run once."""
 
-DEFAULT_ARMS = ("traditional", "random-backprop", "random-scored", "selective-backprop", "auto")
+DEFAULT_STRATEGIES = (
+    "traditional",
+    "random-backprop",
+    "random-scored",
+    "selective-backprop",
+    "auto",
+)
 
 
-def find_arm(name: str) -> Arm:
+def find_strategy(name: str) -> StrategySpec:
     """Return the arm of a name.
 
     Raises:
         ConfigurationError: if there is none.
     """
     name = ALIASES.get(name, name)
-    if name not in ARMS:
-        raise sb.ConfigurationError(f"there is no strategy {name!r}; there are {', '.join(ARMS)}")
-    return ARMS[name]
+    if name not in STRATEGIES:
+        raise sb.ConfigurationError(
+            f"there is no strategy {name!r}; there are {', '.join(STRATEGIES)}"
+        )
+    return STRATEGIES[name]
 
 
-def options_of(name: str, settings: Settings) -> dict[str, object]:
+def options_of(name: str, settings: StrategyOptions) -> dict[str, object]:
     """Return the options of an arm that differ from the defaults, as a record keeps them."""
-    usual = Settings()
+    usual = StrategyOptions()
     return {
         option: getattr(settings, option)
-        for option in find_arm(name).options
+        for option in find_strategy(name).options
         if getattr(settings, option) != getattr(usual, option)
     }
 
 
-def unused(name: str, settings: Settings, usual: Settings) -> list[str]:
+def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
     """Return what of the settings is not as usual and makes no difference to an arm."""
-    used = find_arm(name).options
+    used = find_strategy(name).options
     return [
         field.name
-        for field in fields(Settings)
+        for field in fields(StrategyOptions)
         if getattr(settings, field.name) != getattr(usual, field.name) and field.name not in used
     ]
 
 
-def parse_arms(names: str) -> tuple[str, ...]:
+def parse_strategies(names: str) -> tuple[str, ...]:
     """Return the arms of a comma-separated list, or all of them for `all`.
 
     Raises:
         ConfigurationError: if one of them does not exist, or none is named.
     """
     if names.strip() == "all":
-        return tuple(ARMS)
+        return tuple(STRATEGIES)
     given = (name.strip() for name in names.split(",") if name.strip())
     chosen = tuple(dict.fromkeys(ALIASES.get(name, name) for name in given))
     if not chosen:
-        raise sb.ConfigurationError(f"no strategy is named; there are {', '.join(ARMS)}")
+        raise sb.ConfigurationError(f"no strategy is named; there are {', '.join(STRATEGIES)}")
     for name in chosen:
-        find_arm(name)
+        find_strategy(name)
     return chosen

@@ -10,7 +10,7 @@ from fixture_command import run_command
 from fixture_lab import few_digits
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.noise import UniformFlip
@@ -18,7 +18,7 @@ from selective_backprop.lab.recipe import RECIPES, Rates
 from selective_backprop.lab.records.example_history import examples_path
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner import grid, run_store
-from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS, Settings
+from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run import TrainingRun
 
@@ -177,15 +177,15 @@ def test_budgets_make_rows_of_their_own(tmp_path, undrawn):
 def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
     made = plans("compare")
     assert [(plan.seed, plan.arm) for plan in made] == [
-        (seed, arm) for seed in range(3) for arm in DEFAULT_ARMS
+        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES
     ]
     (recipe,) = {plan.recipe for plan in made}
     assert recipe == RECIPES["digits"]
-    assert {plan.length for plan in made} == {Length("cost", 20.0)}
-    assert {plan.settings for plan in made} == {Settings(rate=1 / 3, warmup=1 / 10)}
+    assert {plan.length for plan in made} == {Budget("cost", 20.0)}
+    assert {plan.settings for plan in made} == {StrategyOptions(rate=1 / 3, warmup=1 / 10)}
     (alone,) = plans("train")
-    assert (alone.arm, alone.seed, alone.length) == ("auto", 0, Length("epochs", 20.0))
-    assert alone.settings == Settings(rate=1 / 3, warmup=1 / 20)
+    assert (alone.arm, alone.seed, alone.length) == ("auto", 0, Budget("epochs", 20.0))
+    assert alone.settings == StrategyOptions(rate=1 / 3, warmup=1 / 20)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_compare_and_train_have_the_options_of_training_in_common(plans):
     )
     (one,) = plans(f"compare {options} --strategies auto --seeds 1")
     assert [one] == plans(f"train {options}")
-    assert one.length == Length("epochs", 5.0)
+    assert one.length == Budget("epochs", 5.0)
 
 
 def test_with_noise_every_arm_trains_on_the_same_flipped_labels(
@@ -288,10 +288,12 @@ def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):
     line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0"
     made = [(plan.arm, plan.seed, plan.length) for plan in plans(line)]
-    lengths = [Length("cost", 1.0), Length("cost", 2.0)]
-    assert made == [(arm, seed, length) for seed in (0, 1) for length in lengths for arm in ARMS]
+    lengths = [Budget("cost", 1.0), Budget("cost", 2.0)]
+    assert made == [
+        (arm, seed, length) for seed in (0, 1) for length in lengths for arm in STRATEGIES
+    ]
     made = plans("compare --strategies top-k --budget 2 --budget 2s --seeds 1")
-    assert [plan.length for plan in made] == [Length("cost", 2.0), Length("seconds", 2.0)]
+    assert [plan.length for plan in made] == [Budget("cost", 2.0), Budget("seconds", 2.0)]
 
 
 def test_train_takes_one_strategy_and_seed_and_compare_several_seeds_at_a_time(ordered):

@@ -9,7 +9,7 @@ from selective_backprop.lab.cli.options import parse_budget
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import RECIPES
 from selective_backprop.lab.runner import run_store
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 
 BUDGET = "write a positive number of traditional epochs, such as 10, or of seconds, such as 60s"
 
@@ -79,14 +79,14 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, options, said):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("compare --strategies best", ["no strategy 'best'", *ARMS]),
+        ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
         ("compare --rate 0", ["rate=0.0", "(0, 1]"]),
         ("compare --data mnist", ["mnist is read from disk", "--root"]),
         ("compare --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
         ("compare --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds"]),
-        ("compare --strategies ,", ["no strategy is named", *ARMS]),
+        ("compare --strategies ,", ["no strategy is named", *STRATEGIES]),
         ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
-        ("train --strategy best", ["no strategy 'best'", *ARMS]),
+        ("train --strategy best", ["no strategy 'best'", *STRATEGIES]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("train --strategy all", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),

@@ -12,7 +12,7 @@ from selective_backprop.lab.report.styles import (
     span,
     styles,
 )
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 
 
 def look(*names):
@@ -31,10 +31,10 @@ def test_arms_are_told_apart_by_colour():
 
 
 def test_every_arm_there_is_has_a_colour_of_its_own():
-    alone = {name: look(name)[name].colour for name in ARMS}
-    together = {name: style.colour for name, style in look(*ARMS).items()}
+    alone = {name: look(name)[name].colour for name in STRATEGIES}
+    together = {name: style.colour for name, style in look(*STRATEGIES).items()}
     assert alone.items() <= {**together}.items()
-    assert len(set(together.values())) == len(ARMS)
+    assert len(set(together.values())) == len(STRATEGIES)
 
 
 def test_more_arms_than_colours_are_drawn_all_the_same():

@@ -7,7 +7,7 @@ from fixture_runs import fixture_point
 from rich.console import Console
 
 from selective_backprop.lab.runner.progress import RunProgress, spell
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 
 
 class Screen:
@@ -144,7 +144,7 @@ def test_runs_can_be_called_by_another_name_and_lines_are_never_broken(pipe):
 @pytest.mark.parametrize("width", [80, 120])
 def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
     screen = Screen(terminal=True, width=width)
-    plans = [fixture_plan(name, evaluations=2) for name in ("low-k", max(ARMS, key=len))]
+    plans = [fixture_plan(name, evaluations=2) for name in ("low-k", max(STRATEGIES, key=len))]
     points = [(plans[0], HALF), (plans[0], WHOLE), (plans[1], HALF)]
     watch(screen, plans, points)
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in screen.lines]

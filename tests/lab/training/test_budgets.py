@@ -22,7 +22,7 @@ from torch import nn
 import selective_backprop as sb
 from selective_backprop.lab import meter as metering
 from selective_backprop.lab.recipe import Rates, Recipe
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 from selective_backprop.lab.training import run as runs
 from selective_backprop.lab.training.run import TrainingRun
 
@@ -42,7 +42,7 @@ def learning_rates(monkeypatch):
 
 
 # What is prepared costs more than the smallest of these; see test_every_arm.
-@pytest.mark.parametrize("arm", [name for name, arm in ARMS.items() if arm.outfit is None])
+@pytest.mark.parametrize("arm", [name for name, arm in STRATEGIES.items() if arm.outfit is None])
 @pytest.mark.filterwarnings("ignore:epoch . yielded no training batch")  # where few are expired
 @given(budget=st.floats(0.05, 2.0), rate=st.sampled_from([1 / 4, 1 / 3, 1 / 2, 0.99]))
 @settings(max_examples=4)

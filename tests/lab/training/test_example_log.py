@@ -10,7 +10,7 @@ from reference_audit import doubt, mean_doubt
 from reproductions.probes import Selections, unpack
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.training import example_log as following
-from selective_backprop.lab.training.example_log import LEVELS, Follower
+from selective_backprop.lab.training.example_log import LEVELS, ExampleLog
 from selective_backprop.lab.training.run import TrainingRun
 
 CLASSES = 4
@@ -31,7 +31,7 @@ def sights(count=40, examples=12, seed=0):
 
 
 def follow(labels, batches, *, settle_each=False, epochs=10.0):
-    follower = Follower(labels, epochs=epochs)
+    follower = ExampleLog(labels, epochs=epochs)
     for epoch, trained, indices, logits in batches:
         follower.begin(epoch)
         if trained and logits is not None:
@@ -100,7 +100,7 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
 
 
 def test_an_example_that_was_never_seen_says_so():
-    follower = Follower(torch.zeros(3, dtype=torch.int64), epochs=1.0)
+    follower = ExampleLog(torch.zeros(3, dtype=torch.int64), epochs=1.0)
     follower.begin(0)
     follower.train(torch.tensor([1]), torch.zeros(1, 2))
     follower.evaluate(1.0)
@@ -125,7 +125,7 @@ def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
 
 def test_the_spread_of_losses_is_that_of_what_was_last_seen_of_each_example():
     labels = torch.arange(12) % CLASSES
-    follower = Follower(labels, epochs=4.0)
+    follower = ExampleLog(labels, epochs=4.0)
     for part in (sights()[:20], sights()[20:]):
         for epoch, _, indices, logits in part:
             follower.begin(epoch)
@@ -149,7 +149,7 @@ def test_of_a_long_run_fewer_lives_are_followed_and_the_same_in_every_run(monkey
     monkeypatch.setattr(following, "_FEWEST", 2)
     labels = torch.zeros(100, dtype=torch.int64)
     short, long, endless = (
-        Follower(labels, epochs=epochs) for epochs in (10.0, 100.0, float("inf"))
+        ExampleLog(labels, epochs=epochs) for epochs in (10.0, 100.0, float("inf"))
     )
     assert [len(each.followed) for each in (short, long, endless)] == [60, 6, 2]
     assert short.followed[:6].tolist() == long.followed.tolist()
@@ -158,7 +158,7 @@ def test_of_a_long_run_fewer_lives_are_followed_and_the_same_in_every_run(monkey
 
 def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     monkeypatch.setattr(following, "_HELD", 100)
-    follower = Follower(torch.zeros(10, dtype=torch.int64), epochs=1.0)
+    follower = ExampleLog(torch.zeros(10, dtype=torch.int64), epochs=1.0)
     for _ in range(4):
         assert not follower.is_full
         follower.train(torch.arange(5), torch.zeros(5, 5))

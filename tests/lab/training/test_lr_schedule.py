@@ -8,7 +8,7 @@ from fixture_lab import Clock, carry_out, few_digits, fixture_plan, name_watched
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.recipe import Rates
 from selective_backprop.lab.training.lr_schedule import Follows, followed, remark
 
@@ -151,6 +151,6 @@ def test_a_record_says_what_the_learning_rate_followed():
 
 
 def test_only_what_may_leave_a_schedule_unfinished_is_remarked_on():
-    length = Length("cost", 2.0)
+    length = Budget("cost", 2.0)
     remarked = {follows for follows in Follows if remark(followed(follows, length))}
     assert remarked == {Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES}

@@ -208,6 +208,6 @@ def test_a_clock_that_jumps_changes_no_time_that_is_kept(tmp_path, monkeypatch):
 
 
 def test_every_clock_that_times_a_run_never_goes_backwards():
-    assert sittings.Keeping(Path()).clock is time.monotonic
+    assert sittings.CheckpointPolicy(Path()).clock is time.monotonic
     assert time.get_clock_info("perf_counter").monotonic
     assert os.name == "nt" or time.get_clock_info("process_time").monotonic

@@ -11,7 +11,7 @@ from fixture_lab import few_digits, fixture_plan, same_runs
 
 import selective_backprop as sb
 from reproductions.probes import El2nRanks, GradientAgreement, LossRanks, Selections
-from selective_backprop.lab.strategies import ARMS
+from selective_backprop.lab.strategies import STRATEGIES
 from selective_backprop.lab.training.run import TrainingRun
 
 
@@ -109,7 +109,7 @@ def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
     def refuse(task, settings):
         raise AssertionError("prepared again")
 
-    monkeypatch.setitem(ARMS, arm, replace(ARMS[arm], outfit=refuse))
+    monkeypatch.setitem(STRATEGIES, arm, replace(STRATEGIES[arm], outfit=refuse))
     resumed = gone_on(plan, data, states[-1])
     assert same_runs(resumed, whole)
     assert resumed.meter.prepared == whole.meter.prepared > 0.0

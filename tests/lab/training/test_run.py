@@ -24,7 +24,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.loader import ImageDataset
-from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS
+from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run import TrainingRun, evaluate
 
@@ -70,7 +70,7 @@ def test_a_run_does_not_depend_on_where_the_global_random_streams_are():
         assert same_runs(first, carry_out(plan))
 
 
-@pytest.mark.parametrize("arm", DEFAULT_ARMS)
+@pytest.mark.parametrize("arm", DEFAULT_STRATEGIES)
 def test_the_same_seed_is_the_same_run_and_another_seed_another(arm):
     first, again, other = (carry_out(fixture_plan(arm, seed=seed)) for seed in (3, 3, 4))
     assert same_runs(first, again)
@@ -176,7 +176,7 @@ def test_with_coins_the_meters_agree_with_one_another(arm):
     assert 0.3 * EXAMPLES < last.trained < 0.8 * 4 * EXAMPLES
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", STRATEGIES)
 def test_every_point_is_consistent_and_counts_from_the_start(arm):
     # half of the data is one window, so that every epoch of what pruning leaves has its third
     run = carry_out(fixture_plan(arm, evaluations=3, keep=1 / 2, young=1 / 3))
@@ -199,7 +199,9 @@ def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(m
     check = sb.scorers.Check(3, least=0)
     rounded = sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
     cheap = sb.Strategy("cheap", rounded, sb.selectors.Percentile(1.0))
-    monkeypatch.setitem(ARMS, "cheap", replace(ARMS["traditional"], make=lambda *_: cheap))
+    monkeypatch.setitem(
+        STRATEGIES, "cheap", replace(STRATEGIES["traditional"], make=lambda *_: cheap)
+    )
     run = carry_out(fixture_plan("cheap"))
     last, stats = run.points[-1], run.loader.stats
     assert (stats.scored, stats.checked) == (3 * EXAMPLES, 3 * 64)

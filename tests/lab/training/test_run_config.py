@@ -6,15 +6,17 @@ import pytest
 from fixture_lab import fixture_plan
 from fixture_records import RECORDS
 
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.strategies import ARMS, Settings
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.strategies import STRATEGIES, StrategyOptions
+from selective_backprop.lab.training.run_config import RunConfig
 
 
 def as_by_default(arm="auto"):
-    return Plan(find_recipe("digits"), arm, Settings(), seed=3, length=Length("cost", 8.0))
+    return RunConfig(
+        find_recipe("digits"), arm, StrategyOptions(), seed=3, length=Budget("cost", 8.0)
+    )
 
 
 def test_what_is_as_by_default_is_not_named():
@@ -27,7 +29,10 @@ def test_what_is_as_by_default_is_not_named():
 
 def test_what_was_chosen_is_named():
     plan = replace(
-        as_by_default("stale-sb"), limit=100, noise=0.2, settings=Settings(rate=0.5, keep=0.5)
+        as_by_default("stale-sb"),
+        limit=100,
+        noise=0.2,
+        settings=StrategyOptions(rate=0.5, keep=0.5),
     )
     identity = plan.identity()
     assert identity["strategy"] == {"name": "stale-sb", "rate": 0.5}
@@ -49,7 +54,7 @@ def test_an_option_that_is_added_leaves_the_runs_of_before_as_they_are(monkeypat
 
 def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch):
     before = fixture_plan("auto").record_name
-    monkeypatch.setitem(ARMS, "auto", replace(ARMS["auto"], revision=2))
+    monkeypatch.setitem(STRATEGIES, "auto", replace(STRATEGIES["auto"], revision=2))
     assert fixture_plan("auto").record_name != before
 
 
@@ -60,6 +65,6 @@ def test_committed_runs_are_found_by_what_their_command_asked_for():
         for seed in range(3):
             for cost in (8.0, 16.0):
                 plan = replace(
-                    as_by_default(arm), seed=seed, length=Length("cost", cost), evaluations=16
+                    as_by_default(arm), seed=seed, length=Budget("cost", cost), evaluations=16
                 )
                 assert runs[plan.record_name].header.identity == plan.identity()

@@ -14,7 +14,7 @@ from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
 from selective_backprop.lab.analysis.summary import WORTH, GroupRow, Summary, worth_words
 from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 
 _SAME_COST = 0.03  # share by which costs may differ and still count as equal
 _CONTROLS = ("random-scored", "random-backprop")  # the one that pays for scoring first
@@ -137,7 +137,7 @@ def _upshot(matches: Sequence[Match]) -> Finding:
     )
 
 
-def _of_length(length: Length, matches: Sequence[Match]) -> Finding:
+def _of_length(length: Budget, matches: Sequence[Match]) -> Finding:
     phrases = {
         "lower": "a lower final error than traditional",
         "higher": "a higher final error than traditional",

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.records.schema import Run
 
 BASELINE = "traditional"
@@ -29,7 +29,7 @@ class RunGroup:
 
     name: str
     label: str  # the name, and the length where the comparison has several
-    length: Length
+    length: Budget
     runs: tuple[Run, ...]  # finished; only these count
     unfinished: tuple[Run, ...] = ()
 
@@ -68,7 +68,7 @@ class Comparison:
         return len({group.name for group in self.groups}) > CROWD
 
     @property
-    def lengths(self) -> tuple[Length, ...]:
+    def lengths(self) -> tuple[Budget, ...]:
         """The lengths that occur, in the order of the groups."""
         return tuple(dict.fromkeys(group.length for group in self.groups))
 
@@ -106,7 +106,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
     for key in ("data", "limit", "noise", "model"):
         _refuse_mixture(runs, key)
     lengths = sorted({length_of(run) for run in runs}, reverse=True)
-    found: dict[tuple[Length, str], list[Run]] = {}
+    found: dict[tuple[Budget, str], list[Run]] = {}
     for run in runs:
         found.setdefault((length_of(run), run.header.arm), []).append(run)
     groups = tuple(
@@ -148,7 +148,7 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
-def length_of(run: Run) -> Length:
+def length_of(run: Run) -> Budget:
     """Return how long a run was meant to be.
 
     Raises:
@@ -163,14 +163,14 @@ def length_of(run: Run) -> Length:
             f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "
             "with budget_unit 'cost' or 'seconds'."
         )
-    return Length(unit, float(value))
+    return Budget(unit, float(value))
 
 
 def _rank(name: str) -> tuple[int, str]:
     return (_CONTROLS.index(name) if name in _CONTROLS else len(_CONTROLS), name)
 
 
-def _group(name: str, length: Length, runs: list[Run], *, several: bool) -> RunGroup:
+def _group(name: str, length: Budget, runs: list[Run], *, several: bool) -> RunGroup:
     runs = sorted(runs, key=lambda run: run.header.seed)
     for earlier, later in pairwise(runs):
         if earlier.header.seed == later.header.seed:

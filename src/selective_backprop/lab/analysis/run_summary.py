@@ -12,7 +12,7 @@ from selective_backprop.lab.analysis.grouping import (
     differences,
     flat,
 )
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.training.lr_schedule import remark
 
@@ -161,7 +161,7 @@ def _spoken(key: str) -> str:
     return key.removeprefix("recipe.").replace("_", " ").replace(".", " ")
 
 
-def _lengths(lengths: Sequence[Length]) -> str:
+def _lengths(lengths: Sequence[Budget]) -> str:
     words = []
     for unit in dict.fromkeys(length.unit for length in lengths):
         same = [length for length in lengths if length.unit == unit]

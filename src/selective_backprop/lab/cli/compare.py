@@ -11,7 +11,7 @@ from selective_backprop.lab.cli.command_line import console
 from selective_backprop.lab.cli.options import Seeds, TrainingOptions
 from selective_backprop.lab.cli.train import train_all
 from selective_backprop.lab.cli.write import show_all
-from selective_backprop.lab.strategies import ARMS, DEFAULT_ARMS, parse_arms
+from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
 
 
 def compare(
@@ -20,9 +20,9 @@ def compare(
         str,
         typer.Option(
             metavar="NAMES",
-            help=f"Strategies to compare, separated by commas: {', '.join(ARMS)}; or all.",
+            help=f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all.",
         ),
-    ] = ",".join(DEFAULT_ARMS),
+    ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
     budget: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ def compare(
     had begun, from their last checkpoints.
     """
     lengths = training.lengths(budget or [], otherwise="cost")
-    plans = training.plans(parse_arms(strategies), range(seeds), lengths)
+    plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
     store = training.store(out)
     try:
         runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)

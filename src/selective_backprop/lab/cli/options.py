@@ -17,14 +17,14 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.workload import bench_recipe
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop.lab.runner.run_store import RunStore
-from selective_backprop.lab.strategies import Settings
+from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.threads import limit_threads
 
 
@@ -70,7 +70,7 @@ def parse_rate(text: str | float) -> float:
         raise typer.BadParameter(f"{text} is no number such as 1/3 or 0.25") from error
 
 
-def parse_budget(text: str) -> Length:
+def parse_budget(text: str) -> Budget:
     """Return the length that a budget stands for: `10` is cost, `60s` is seconds.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_budget(text: str) -> Length:
             f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
             "seconds, such as 60s"
         )
-    return Length(unit, value)
+    return Budget(unit, value)
 
 
 def parse_interval(text: str | float) -> float:
@@ -313,7 +313,7 @@ class TrainingOptions:
             precision=self.precision,
         )
 
-    def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Length]:
+    def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Budget]:
         """Return the lengths of the runs.
 
         Args:
@@ -325,15 +325,15 @@ class TrainingOptions:
         """
         if not budgets:
             if self.epochs is not None:
-                return [Length("epochs", float(self.epochs))]
-            return [Length(otherwise, float(self.recipe.epochs))]
+                return [Budget("epochs", float(self.epochs))]
+            return [Budget(otherwise, float(self.recipe.epochs))]
         if self.epochs is not None:
             raise sb.ConfigurationError("give --epochs or --budget, not both")
         return list(dict.fromkeys(parse_budget(budget) for budget in budgets))
 
-    def settings(self, length: Length) -> Settings:
+    def settings(self, length: Budget) -> StrategyOptions:
         """Return what the strategies of runs of a length have in common."""
-        return Settings(
+        return StrategyOptions(
             rate=self.rate,
             draw=self.draw,
             warmup=usual_warmup(length) if self.warmup is None else self.warmup,
@@ -342,13 +342,13 @@ class TrainingOptions:
         )
 
     def plans(
-        self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Length]
-    ) -> list[Plan]:
+        self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Budget]
+    ) -> list[RunConfig]:
         """Return a run for each seed, length and strategy; operations take so many threads."""
         recipe, device = self.recipe, find_device(self.device)
         limit_threads(self.threads)
         return [
-            Plan(
+            RunConfig(
                 recipe=recipe,
                 arm=strategy,
                 settings=self.settings(length),
@@ -370,7 +370,7 @@ class TrainingOptions:
         return RunStore(out, self.root, command_line(), self.checkpoint_every)
 
 
-def usual_warmup(length: Length) -> float:
+def usual_warmup(length: Budget) -> float:
     """Return the share of a run that is trained on everything where none is given."""
     return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
 

@@ -14,14 +14,14 @@ from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.runner.grid import run_grid
 from selective_backprop.lab.runner.progress import RunProgress, seconds_of
 from selective_backprop.lab.runner.run_store import RunStore
-from selective_backprop.lab.strategies import ARMS, Settings, parse_arms, unused
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.strategies import STRATEGIES, StrategyOptions, parse_strategies, unused
+from selective_backprop.lab.training.run_config import RunConfig
 
 
 def train(
     training: TrainingOptions,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(ARMS)}.")
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(STRATEGIES)}.")
     ] = "auto",
     seed: Annotated[
         int,
@@ -55,14 +55,14 @@ def train(
 
     Ctrl-C and SIGTERM end it with a checkpoint, from which --resume goes on.
     """
-    arms = parse_arms(strategy)
+    arms = parse_strategies(strategy)
     if len(arms) > 1:
         raise sb.ConfigurationError(
             f"--strategy {strategy}: train runs one strategy; compare runs several"
         )
     lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
     (plan,) = training.plans(arms, [seed], lengths)
-    usual = Settings(warmup=usual_warmup(plan.length))
+    usual = StrategyOptions(warmup=usual_warmup(plan.length))
     for name in unused(plan.arm, plan.settings, usual):
         errors.print(f"--{name} makes no difference to {plan.arm}")
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
@@ -76,7 +76,7 @@ def train(
     )
 
 
-def train_all(plans: Sequence[Plan], store: RunStore, **options: Any) -> list[Run]:
+def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
     """Run a grid, as `run_grid` does, and show how far it is."""
     store.data(plans[0])  # missing data are told of before a folder is made
     make_folder(store.folder)

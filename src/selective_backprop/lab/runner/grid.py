@@ -13,12 +13,16 @@ from selective_backprop.lab.records.schema import Point, Run
 from selective_backprop.lab.runner.run_store import RunStore
 from selective_backprop.lab.runner.worker_pool import run_jobs
 from selective_backprop.lab.training.failing import in_words
-from selective_backprop.lab.training.resumable_run import Keeping, Sitting, identity_of
+from selective_backprop.lab.training.resumable_run import (
+    CheckpointPolicy,
+    ResumableRun,
+    identity_of,
+)
 from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.stopping import asked_to_stop
 
-Watch = Callable[[Plan, Point | None], None]
+Watch = Callable[[RunConfig, Point | None], None]
 """Told of each evaluation, those included that an interrupted run had come to before it goes on;
 and of None for a run whose finished record is there already."""
 
@@ -26,7 +30,7 @@ _ADVICE = "Lower the learning rate: --lr of train and compare."
 
 
 def run_grid(
-    plans: Sequence[Plan],
+    plans: Sequence[RunConfig],
     store: RunStore,
     *,
     watch: Watch = lambda plan, point: None,
@@ -65,7 +69,7 @@ def run_grid(
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
-    missing: list[Plan] = []
+    missing: list[RunConfig] = []
     for plan in plans:
         if not replace and store.has_finished(plan):
             watch(plan, None)
@@ -91,9 +95,9 @@ def run_grid(
     return [store.read(plan) for plan in plans]
 
 
-def _groups(plans: Iterable[Plan]) -> list[list[Plan]]:
+def _groups(plans: Iterable[RunConfig]) -> list[list[RunConfig]]:
     """Return the plans that are to take turns: one data set, one seed, one length."""
-    found: dict[object, list[Plan]] = {}
+    found: dict[object, list[RunConfig]] = {}
     for plan in plans:
         key = plan.recipe.data, plan.limit, plan.noise, plan.seed, plan.length
         found.setdefault(key, []).append(plan)
@@ -108,7 +112,7 @@ _News = tuple[int, Point] | str
 class _Group:
     """Runs that take turns in one process, each with a record of its own."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[RunConfig, ...]
     store: RunStore
     log_examples: bool
     replace: bool
@@ -125,13 +129,13 @@ class _Group:
         data = self.store.data(self.plans[0])
         # All are built before anything is written, so that what cannot be built leaves no record.
         runs = [TrainingRun(plan, data, follows=self.log_examples) for plan in self.plans]
-        keeping = Keeping(self.store.folder, self.store.every, self.resume, self.replace)
+        keeping = CheckpointPolicy(self.store.folder, self.store.every, self.resume, self.replace)
         numbers = {plan: number for number, plan in enumerate(self.plans)}
         with ExitStack() as stack, asked_to_stop() as stop:
-            unfinished: list[Sitting] = []
+            unfinished: list[ResumableRun] = []
             for run in runs:
                 identity = identity_of(run.plan, data)
-                unfinished.append(Sitting(run, self.store.header(run.plan), identity, keeping))
+                unfinished.append(ResumableRun(run, self.store.header(run.plan), identity, keeping))
                 stack.callback(unfinished[-1].close)
                 for point in run.points:
                     tell((numbers[run.plan], point))
@@ -157,7 +161,7 @@ class _Group:
 
 
 @contextmanager
-def _saved_on_error(sittings: Sequence[Sitting]) -> Generator[None]:
+def _saved_on_error(sittings: Sequence[ResumableRun]) -> Generator[None]:
     try:
         yield
     except Exception:
@@ -165,6 +169,6 @@ def _saved_on_error(sittings: Sequence[Sitting]) -> Generator[None]:
         raise
 
 
-def _save(sittings: Iterable[Sitting]) -> None:
+def _save(sittings: Iterable[ResumableRun]) -> None:
     for sitting in sittings:
         sitting.save()

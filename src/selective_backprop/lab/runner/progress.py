@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from selective_backprop.lab.records.schema import Point
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 QUIET = 30.0  # seconds between two plain lines of runs that are not at their end, at least
 
@@ -33,10 +33,10 @@ class RunProgress:
     def __init__(
         self,
         console: Console,
-        plans: Sequence[Plan],
+        plans: Sequence[RunConfig],
         *,
-        weight: Callable[[Plan], float] | None = None,
-        name: Callable[[Plan], str] | None = None,
+        weight: Callable[[RunConfig], float] | None = None,
+        name: Callable[[RunConfig], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._clock = console, clock
@@ -44,8 +44,8 @@ class RunProgress:
         several = len({plan.length for plan in plans}) > 1
         self._name = name or (lambda plan: _usual_name(plan, with_length=several))
         self._runs, self._ended = len(plans), 0
-        self._evaluated: Counter[Plan] = Counter()
-        self._under_way: dict[Plan, TaskID] = {}
+        self._evaluated: Counter[RunConfig] = Counter()
+        self._under_way: dict[RunConfig, TaskID] = {}
         self._begun = self._printed = clock()
         self._bars = Progress(
             TextColumn(
@@ -61,7 +61,7 @@ class RunProgress:
         total = sum(self._weight(plan) for plan in plans)
         self._all = self._bars.add_task("all", total=total, news="")
 
-    def __call__(self, plan: Plan, point: Point | None) -> None:
+    def __call__(self, plan: RunConfig, point: Point | None) -> None:
         """Take in an evaluation, or None for a run that is recorded already."""
         name = self._name(plan)
         if point is None:
@@ -92,7 +92,7 @@ class RunProgress:
         total = self._bars.tasks[0].total or 0.0
         self._bars.update(self._all, total=total - weight)
 
-    def _show(self, plan: Plan, name: str, point: Point) -> None:
+    def _show(self, plan: RunConfig, name: str, point: Point) -> None:
         words = _describe(plan, point)
         if self._evaluated[plan] == plan.evaluations:
             self._ended += 1
@@ -120,7 +120,7 @@ class RunProgress:
         self._bars.stop()
 
 
-def seconds_of(plan: Plan, point: Point) -> str:
+def seconds_of(plan: RunConfig, point: Point) -> str:
     """Return a run's seconds in words: of CPU time on a CPU, whose cores do other work as well."""
     if plan.device == "cpu":
         return f"{point.cpu_seconds:.1f} CPU s"
@@ -137,11 +137,11 @@ def spell(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
-def _usual_name(plan: Plan, *, with_length: bool) -> str:
+def _usual_name(plan: RunConfig, *, with_length: bool) -> str:
     return f"{plan.arm}, seed {plan.seed}" + (f", {plan.length.words}" if with_length else "")
 
 
-def _describe(plan: Plan, point: Point) -> str:
+def _describe(plan: RunConfig, point: Point) -> str:
     """Return the error and the cost of a run so far, and what it saves."""
     rate = point.trained / point.candidates if point.candidates else None
     # Held against training on every example for as many epochs; a run of a given cost has no such

@@ -11,7 +11,7 @@ from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.nets.fingerprint import fingerprint, refuse_changed
 from selective_backprop.lab.records.pack import PACK
 from selective_backprop.lab.records.schema import Header, Run, is_recorded, pack_finished, read_run
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class RunStore:
     command: str = ""
     every: float | None = None
 
-    def data(self, plan: Plan) -> ImageData:
+    def data(self, plan: RunConfig) -> ImageData:
         """Return what a plan trains on, its labels flipped as it says."""
         return UniformFlip(plan.noise)(load_data(plan.recipe.data, self.root, plan.limit))
 
-    def path(self, plan: Plan) -> Path:
+    def path(self, plan: RunConfig) -> Path:
         """Return the file of a plan's record."""
         return self.folder / plan.record_name
 
-    def header(self, plan: Plan) -> Header:
+    def header(self, plan: RunConfig) -> Header:
         """Return what the record of a run that starts now begins with."""
         return plan.header(self.command)
 
-    def read(self, plan: Plan) -> Run:
+    def read(self, plan: RunConfig) -> Run:
         """Return a plan's record, finished or not.
 
         Raises:
@@ -50,7 +50,7 @@ class RunStore:
         """
         return read_run(self.path(plan))
 
-    def has_finished(self, plan: Plan) -> bool:
+    def has_finished(self, plan: RunConfig) -> bool:
         """Return whether a plan's record is finished, and holds what its probes saw.
 
         Raises:

@@ -24,7 +24,7 @@ _LONGEST = 1000  # epochs that a life may have
 
 
 @dataclass(frozen=True)
-class Sight:
+class ForwardRecord:
     """One batch that was passed forward."""
 
     epoch: int
@@ -33,7 +33,7 @@ class Sight:
     logits: Tensor | None  # None where another model was asked
 
 
-class Follower:
+class ExampleLog:
     """Keeps what the passes of a run show of each training example.
 
     Args:
@@ -75,7 +75,7 @@ class Follower:
         self._place[self.followed] = np.arange(len(self.followed))
         self._lives: dict[int, _EpochOfLives] = {}
         self._cdf: list[tuple[float, int, np.ndarray]] = []
-        self._sights: list[Sight] = []
+        self._sights: list[ForwardRecord] = []
         self._held = 0
         self.epoch = 0
 
@@ -189,10 +189,10 @@ class Follower:
 
     def _see(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
         logits = None if logits is None else logits.detach()
-        self._sights.append(Sight(self.epoch, trained, indices, logits))
+        self._sights.append(ForwardRecord(self.epoch, trained, indices, logits))
         self._held += len(indices) if logits is None else logits.numel()
 
-    def _read(self, sights: list[Sight]) -> None:
+    def _read(self, sights: list[ForwardRecord]) -> None:
         """Take losses and predictions from logits, in the order in which they were seen."""
         logits = torch.cat([each.logits for each in sights if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in sights])

@@ -6,14 +6,14 @@ from jaxtyping import Int64
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.thumbnails import portraits
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.training.example_log import Follower
+from selective_backprop.lab.training.example_log import ExampleLog
 
 EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
 _SAME_FOR_ALL = 32  # lives that every run of a data set has
 _OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
 
 
-def history_of(follower: Follower, data: ImageData, *, passes: float) -> ExampleHistory:
+def history_of(follower: ExampleLog, data: ImageData, *, passes: float) -> ExampleHistory:
     """Return what became of a run's examples.
 
     Args:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 
 
 class Follows(StrEnum):
@@ -44,7 +44,7 @@ _WORDS = {
 _THE_RUN = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
 
 
-def check_pace(follows: Follows, length: Length) -> None:
+def check_pace(follows: Follows, length: Budget) -> None:
     """Refuse a learning rate that follows what a run of this length does not know the end of.
 
     Raises:
@@ -65,7 +65,7 @@ def check_pace(follows: Follows, length: Length) -> None:
     )
 
 
-def followed(follows: Follows, length: Length) -> str:
+def followed(follows: Follows, length: Budget) -> str:
     """Return what the learning rate follows, in the words of a record.
 
     Two choices that come to the same for this length have the same words.

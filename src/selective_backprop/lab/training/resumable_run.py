@@ -19,7 +19,7 @@ from selective_backprop.lab.records.schema import Header, Point, record_path
 from selective_backprop.lab.records.writer import RunWriter, is_finished
 from selective_backprop.lab.training.checkpoint import Checkpoints
 from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.stopping import Stop
 
 SECONDS = 30.0  # of training between two checkpoints, at least
@@ -28,7 +28,7 @@ _FULL = ("ENOSPC", "EDQUOT")
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointPolicy:
     """Where a run is kept while it happens, and how often.
 
     Attributes:
@@ -47,7 +47,7 @@ class Keeping:
     clock: Callable[[], float] = time.monotonic
 
 
-class Sitting:
+class ResumableRun:
     """A run that is recorded and kept while it happens, up to its end or an interruption.
 
     Args:
@@ -62,7 +62,7 @@ class Sitting:
     """
 
     def __init__(
-        self, run: TrainingRun, header: Header, identity: dict[str, Any], keeping: Keeping
+        self, run: TrainingRun, header: Header, identity: dict[str, Any], keeping: CheckpointPolicy
     ) -> None:
         self.run = run
         self._keeping, self._model_file = keeping, header.model_file
@@ -167,7 +167,7 @@ class Sitting:
             self._elapsed, self._since = self._elapsed + now - self._since, now
 
 
-def identity_of(plan: Plan, data: ImageData) -> dict[str, Any]:
+def identity_of(plan: RunConfig, data: ImageData) -> dict[str, Any]:
     """Return what a checkpoint must be of to go on with a plan, in plain words and numbers."""
     found = versions()
     return {

@@ -13,16 +13,16 @@ import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.meter import Meter
-from selective_backprop.lab.preparation import Outfit, Task
+from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Observation, Point, read_observation, read_point
-from selective_backprop.lab.strategies import find_arm
+from selective_backprop.lab.strategies import find_strategy
 from selective_backprop.lab.training.callbacks import Scene
-from selective_backprop.lab.training.example_log import Follower
+from selective_backprop.lab.training.example_log import ExampleLog
 from selective_backprop.lab.training.example_summary import history_of
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.rng import Streams
-from selective_backprop.lab.training.run_config import Plan
+from selective_backprop.lab.training.run_config import RunConfig
 
 
 class TrainingRun:
@@ -37,7 +37,7 @@ class TrainingRun:
         follows: whether it is kept what becomes of each training example.
     """
 
-    def __init__(self, plan: Plan, data: ImageData, *, follows: bool = False) -> None:
+    def __init__(self, plan: RunConfig, data: ImageData, *, follows: bool = False) -> None:
         self.plan = plan
         self._device = torch.device(plan.device)
         recipe = plan.recipe
@@ -48,9 +48,9 @@ class TrainingRun:
         self.meter = Meter(len(data.train_labels), self._device)
         self._data = data
         self._follower = _follow(plan, data) if follows else None
-        self._arm = find_arm(plan.arm)
+        self._arm = find_strategy(plan.arm)
         # What takes no preparing is refused here, before any arm of a comparison has trained.
-        self._outfit: Outfit | None = Outfit() if self._arm.outfit is None else None
+        self._outfit: Preparation | None = Preparation() if self._arm.outfit is None else None
         self._loader = None if self._outfit is None else self._wrap(self._outfit)
         self._test = make_test_loader(data, batch_size=1000)
         self._streams = Streams(plan.seed, self._device)
@@ -178,7 +178,7 @@ class TrainingRun:
         try:
             if self._loader is None:
                 packed = state["outfit"]
-                outfit = self._prepare() if packed is None else Outfit.unpack(packed)
+                outfit = self._prepare() if packed is None else Preparation.unpack(packed)
                 self._loader = self._wrap(outfit)
                 self._outfit = outfit
             before = copy.deepcopy(self.state_dict())
@@ -230,7 +230,7 @@ class TrainingRun:
             self._loader = self._wrap(self._outfit)
         return self._loader
 
-    def _wrap(self, outfit: Outfit) -> sb.SelectiveLoader:
+    def _wrap(self, outfit: Preparation) -> sb.SelectiveLoader:
         plan, recipe = self.plan, self.plan.recipe
         strategy = self._arm.make(plan.settings, outfit)
         needs = strategy.needs
@@ -268,11 +268,11 @@ class TrainingRun:
             self._follower.score(indices, logits if model is self.model else None)
         return logits, targets
 
-    def _prepare(self) -> Outfit:
+    def _prepare(self) -> Preparation:
         """Prepare what the arm needs, on the arm's own bill."""
         plan, prepare = self.plan, self._arm.outfit
         assert prepare is not None
-        task = Task(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
+        task = TrainingSetup(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
             outfit = prepare(task, plan.settings)
         self.meter.prepared, self.meter.price = outfit.cost, outfit.price
@@ -407,14 +407,14 @@ def _read_stats(name: str, found: dict[str, Any]) -> sb.Stats:
     return stats
 
 
-def _follow(plan: Plan, data: ImageData) -> Follower:
+def _follow(plan: RunConfig, data: ImageData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
     at_most = {
         "epochs": plan.length.value,
         "cost": plan.length.value / plan.settings.rate,
         "seconds": math.inf,
     }
-    return Follower(data.train_labels, epochs=at_most[plan.length.unit])
+    return ExampleLog(data.train_labels, epochs=at_most[plan.length.unit])
 
 
 @torch.no_grad()

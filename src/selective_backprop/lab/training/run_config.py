@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Length
+from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.nets.fingerprint import fingerprint
-from selective_backprop.lab.preparation import Outfit
+from selective_backprop.lab.preparation import Preparation
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.identity import VERSION, differing, record_name
 from selective_backprop.lab.records.schema import Header
-from selective_backprop.lab.strategies import Settings, find_arm, options_of
+from selective_backprop.lab.strategies import StrategyOptions, find_strategy, options_of
 from selective_backprop.lab.training.callbacks import Probe
 from selective_backprop.lab.training.lr_schedule import Follows, check_pace, followed
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunConfig:
     """Everything that decides how a run goes, and so everything its record must say.
 
     Attributes:
@@ -37,9 +37,9 @@ class Plan:
 
     recipe: Recipe
     arm: str
-    settings: Settings
+    settings: StrategyOptions
     seed: int
-    length: Length
+    length: Budget
     evaluations: int = 20
     limit: int | None = None
     device: str = "cpu"
@@ -58,9 +58,11 @@ class Plan:
             raise sb.ConfigurationError(
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
-        arm = find_arm(self.arm)
+        arm = find_strategy(self.arm)
         if arm.outfit is None:
-            arm.make(self.settings, Outfit())  # refuses now what it would refuse when it trains
+            arm.make(
+                self.settings, Preparation()
+            )  # refuses now what it would refuse when it trains
         UniformFlip(self.noise)
         check_pace(self.lr_follows, self.length)
         if arm.young and self.length.unit == "seconds":
@@ -72,7 +74,7 @@ class Plan:
     def config(self) -> dict[str, Any]:
         """Return the run as its record describes it, defaults and all."""
         recipe, length = self.recipe.config(), self.length
-        options = {name: getattr(self.settings, name) for name in find_arm(self.arm).options}
+        options = {name: getattr(self.settings, name) for name in find_strategy(self.arm).options}
         return {
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
@@ -94,7 +96,7 @@ class Plan:
     def identity(self) -> dict[str, Any]:
         """Return what the run is known by: what was chosen, without what is as by default."""
         recipe, length = self.recipe, self.length
-        revision = find_arm(self.arm).revision
+        revision = find_strategy(self.arm).revision
         return {
             "version": VERSION,
             "data": recipe.data,
