@@ -51,10 +51,13 @@ def test_every_page_is_reached_from_the_index():
     assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
 
 
-@pytest.mark.parametrize("module", CORE)
-def test_every_example_in_a_docstring_runs(module):
-    outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
-    assert outcome.failed == 0
+def test_every_example_in_a_docstring_runs():
+    tried = failed = 0
+    for module in CORE:
+        outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+        tried, failed = tried + outcome.attempted, failed + outcome.failed
+    assert tried > 20
+    assert failed == 0  # doctest has printed which
 
 
 def test_the_first_five_minutes_run(capsys):

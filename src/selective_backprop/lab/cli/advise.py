@@ -5,6 +5,7 @@ from typing import Annotated
 
 import torch
 import typer
+from rich.text import Text
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.bench import run_advice, write_record
@@ -52,7 +53,8 @@ def advise(
         limit=limit,
     )
     for part in show_advice(recipe, advice):
-        console.print(part, crop=False)  # a line of code that is cut is none
+        # A line of code that is broken is no code.
+        console.print(part, soft_wrap=isinstance(part, Text))
     record = measuring.json
     if record is None:
         return
