@@ -11,7 +11,8 @@ from sphinx.environment import BuildEnvironment
 
 import selective_backprop as sb
 
-sys.path.insert(0, str(Path(__file__).parent))  # for pictures and trials, beside this file
+FOLDER = Path(__file__).parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]  # for pictures and trials, and for reproductions
 
 project = "selective-backprop"
 author = "The selective-backprop authors"

@@ -1,6 +1,6 @@
 """Write the tables of the README and the documentation from the committed records.
 
-    python docs/evidence.py
+    PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`, `<!-- audit FILE -->` or

@@ -44,13 +44,12 @@ class StepTiming:
     device: str = "cpu"
 
     def config(self) -> dict[str, Any]:
-        """Return what decides the numbers, besides the machine."""
+        """Return what was timed; on what machine is told by the record's provenance."""
         return {
             "data": self.recipe.data,
             "model": self.recipe.model,
             "batch_size": self.recipe.batch_size,
             "device": self.device,
-            "threads": torch.get_num_threads(),
         }
 
     def file(self, folder: Path) -> Path:
