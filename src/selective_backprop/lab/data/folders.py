@@ -59,30 +59,22 @@ def find_file(folder: Path, *names: str) -> Path:
 
 
 @contextmanager
-def writing_out(out: Path) -> Generator[None]:
-    """Turn an error of writing, in the body, into a message about `--out`.
-
-    Raises:
-        ConfigurationError: if something cannot be written.
-    """
+def writing_out(out: Path, option: str = "--out") -> Generator[None]:
+    """Turn an error of writing, in the body, into a `ConfigurationError` that names the option."""
     try:
         yield
     except OSError as error:
         name = Path(error.filename2 or error.filename or out).name
         raise sb.ConfigurationError(
-            f"--out {out}: cannot be written ({name}: {error.strerror or error}); name another"
+            f"{option} {out}: cannot be written ({name}: {error.strerror or error}); name another"
         ) from error
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder that `--out` names, if it is not there.
-
-    Raises:
-        ConfigurationError: if it cannot be made.
-    """
+def make_folder(out: Path, option: str = "--out") -> None:
+    """Make the folder that an option names, if it is not there, or raise `ConfigurationError`."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise sb.ConfigurationError(
-            f"--out {out}: cannot be made a folder ({error.strerror}); name another"
+            f"{option} {out}: cannot be made a folder ({error.strerror}); name another"
         ) from error
