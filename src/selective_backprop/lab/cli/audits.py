@@ -3,12 +3,13 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import mode
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import survey_data
@@ -19,19 +20,12 @@ from selective_backprop.lab.records.schema import Run
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What runs of the same data say of its examples together.
+    """What runs of the same data say of its examples together."""
 
-    Attributes:
-        suspects: the examples, ranked.
-        runs: that saw them, with what became of each example in each of them, aligned.
-        histories: see `runs`; at least one.
-        problems: what could not be used, and what to do about it, a sentence each.
-    """
-
-    suspects: sb.guide.Suspects
-    runs: tuple[Run, ...]
-    histories: tuple[ExampleHistory, ...]
-    problems: tuple[str, ...]
+    suspects: sb.guide.Suspects  # the examples, ranked
+    runs: tuple[Run, ...]  # at least one
+    histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
+    problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -49,54 +43,45 @@ class Audit:
         first = self.histories[0]
         return None if first.label_clean is None else first.label != first.label_clean
 
-    @property
-    def final_loss(self) -> sb.guide.Suspects:
-        """The same examples, ranked by the loss last seen, in the mean over runs."""
-        return self._by("loss_last")
+    def mean(self, field: str) -> Float64[np.ndarray, " example"]:
+        """Return the mean over runs of a field of their histories; NaN where it never was."""
+        values = np.array([getattr(each, field) for each in self.histories], np.float64)
+        seen = (~np.isnan(values)).sum(0)
+        return np.where(seen > 0, np.nansum(values, 0) / np.maximum(1, seen), np.nan)
 
-    @property
-    def mean_loss(self) -> sb.guide.Suspects:
-        """The same examples, ranked by the mean of all losses seen."""
-        return self._by("loss_mean")
+    def ranked_by(self, field: str) -> sb.guide.Suspects:
+        """Rank the same examples by the mean of a loss alone."""
+        return sb.guide.audit(self.mean(field))
 
-    @property
-    def losses(self) -> Float64[np.ndarray, " example"]:
-        """The mean of all losses seen of each example; NaN where none was."""
-        return self._mean("loss_mean")
-
-    @property
-    def times_trained(self) -> Int64[np.ndarray, " example"]:
-        """How often each example was trained on, in all runs together."""
-        return np.array([each.selected for each in self.histories], np.int64).sum(0)
-
-    def exhibits(
-        self, wanted: Int64[np.ndarray, " rank"]
-    ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-        """Return the pictures and the texts that were recorded, of those examples that are wanted.
-
-        Both by the examples' indices.
-        """
-        pictures: dict[int, np.ndarray] = {}
-        texts: dict[int, str] = {}
-        among = set(wanted.tolist())
-        for history in self.histories:
-            indices = history.portrait_index.tolist()
-            for found, shown in (
-                (pictures, history.portrait_image),
-                (texts, history.portrait_text),
-            ):
-                if shown is not None:
-                    pairs = zip(indices, shown, strict=True)
-                    found.update({index: each for index, each in pairs if index in among})
-        return pictures, texts
-
-    def _by(self, name: str) -> sb.guide.Suspects:
-        return sb.guide.audit(self._mean(name))
-
-    def _mean(self, name: str) -> Float64[np.ndarray, " example"]:
-        losses = np.array([getattr(each, name) for each in self.histories], np.float64)
-        seen = (~np.isnan(losses)).sum(0)
-        return np.where(seen > 0, np.nansum(losses, 0) / np.maximum(1, seen), np.nan)
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return the most suspicious examples, as they are shown."""
+        found, names = self.suspects, self.class_names
+        assert found.labels is not None
+        assert found.predictions is not None
+        assert found.confidences is not None
+        columns = zip(
+            found.indices.tolist(),
+            found.suspicion,
+            found.looks,
+            found.labels,
+            found.predictions,
+            found.confidences,
+            strict=True,
+        )
+        return [
+            {
+                "rank": rank,
+                "index": index,
+                "suspicion": f"{suspicion:.3f}",
+                "looks": looks,
+                "label": names[label],
+                "prediction": "–" if prediction < 0 else names[prediction],
+                "confidence": "–" if np.isnan(confidence) else f"{confidence:.0%}",
+            }
+            for rank, (index, suspicion, looks, label, prediction, confidence) in enumerate(
+                islice(columns, count), 1
+            )
+        ]
 
 
 def audit_runs(places: Sequence[Path]) -> Audit:
@@ -144,11 +129,6 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
         predictions=predictions,
         confidences=confidences,
     )
-
-
-def predicted(number: int, class_names: Sequence[str]) -> str:
-    """Return the name of a class; a dash for −1, where there was no prediction."""
-    return "–" if number < 0 else class_names[number]
 
 
 def _of_usual_labels(
