@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from selective_backprop.lab.data.digits import read_digits
+from selective_backprop.lab.data.datasets import read_digits
 
 
 def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():

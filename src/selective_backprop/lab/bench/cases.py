@@ -28,17 +28,11 @@ _ADVICE = (
 
 @dataclass
 class Cases:
-    """What is timed, by name, and what became of scorers.
+    """What is timed, by name, and what became of scorers."""
 
-    Attributes:
-        arms: each returns what it took, under one name or several.
-        agreements: how far the scores of each scorer that can be timed here agree with exact ones.
-        remarks: what was said of a scorer, or why it is missing.
-    """
-
-    arms: dict[str, Arm] = field(default_factory=dict)
-    agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)
-    remarks: dict[str, str] = field(default_factory=dict)
+    arms: dict[str, Arm] = field(default_factory=dict)  # each returns what one or several took
+    agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)  # with exact scores
+    remarks: dict[str, str] = field(default_factory=dict)  # on a scorer, or why it is missing
 
 
 def gather(
@@ -48,16 +42,11 @@ def gather(
     *,
     unwatched: bool | None = None,
 ) -> Cases:
-    """Return all that is timed, ready to run.
+    """Return all that is timed, ready to run, with the scorers that are named.
 
-    Args:
-        workload: what on.
-        scorers: names in `cheap_scorers`.
-        clock: returns seconds; None for this process's CPU seconds on a CPU, and for the wall's
-            on a GPU.
-        unwatched: whether steps and epochs are also timed as wholes, from one synchronisation to
-            the next; None for on a GPU, where synchronising at every phase would keep what runs
-            beside the training from doing so.
+    The clock is this process's CPU seconds on a CPU, and the wall's on a GPU. Where `unwatched`, as
+    on a GPU, steps and epochs are also timed as wholes: synchronising at every phase would keep
+    what runs beside the training from doing so.
     """
     on_gpu = workload.device.type == "cuda"
     clock = clock or (time.perf_counter if on_gpu else time.process_time)

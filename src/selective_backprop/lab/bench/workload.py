@@ -27,21 +27,13 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A model that was trained briefly, and the images that it is trained on.
+    """A model that was trained briefly, and the images that it is trained on."""
 
-    Attributes:
-        recipe: of the training, without its learning-rate schedule.
-        data: as many training images as an epoch has, in whole windows; on a GPU they lie there.
-        rate: share of them that selection keeps.
-        device: where the model is.
-        model: to be copied, and left alone.
-    """
-
-    recipe: Recipe
-    data: ImageData
-    rate: float
+    recipe: Recipe  # without its learning-rate schedule
+    data: ImageData  # as many training images as an epoch has; on a GPU they lie there
+    rate: float  # share of them that selection keeps
     device: torch.device
-    model: nn.Module
+    model: nn.Module  # to be copied, and left alone
 
     @property
     def precision(self) -> Precision:
@@ -73,12 +65,7 @@ class Workload:
 def make_workload(
     recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
 ) -> Workload:
-    """Load or make images, and train a model on them for a moment.
-
-    Raises:
-        ConfigurationError: if the model cannot be made, the shape or the rate is impossible, or the
-            data set too small for a window.
-    """
+    """Load or make images, and train a model on them for a moment."""
     window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
     if is_shape(recipe.data):
         data = made_up(recipe.data, windows * window)
@@ -128,11 +115,7 @@ class TimedModel:
 
 
 def window_of(batch_size: int, rate: float) -> int:
-    """Return how many candidates a full training batch is drawn from.
-
-    Raises:
-        ConfigurationError: if the rate is not in (0, 1].
-    """
+    """Return how many candidates a full training batch is drawn from."""
     if not 0.0 < rate <= 1.0:
         raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
     return max(batch_size, round(batch_size / rate))
@@ -144,11 +127,7 @@ def is_shape(data: str) -> bool:
 
 
 def bench_recipe(data: str) -> Recipe:
-    """Return the recipe of a data set, or one for images of a shape.
-
-    Raises:
-        ConfigurationError: if it is neither.
-    """
+    """Return the recipe of a data set, or one for images of a shape."""
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
     if data not in RECIPES and not data.startswith(HUB):
@@ -160,11 +139,7 @@ def bench_recipe(data: str) -> Recipe:
 
 
 def made_up(shape: str, count: int) -> ImageData:
-    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class.
-
-    Raises:
-        ConfigurationError: if the images are not square, or have no pixels or classes.
-    """
+    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class."""
     found = _SHAPE.fullmatch(shape)
     channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
     classes = int(found[4] or 10) if found else 0

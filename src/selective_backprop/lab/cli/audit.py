@@ -41,8 +41,8 @@ small { opacity: .7; }
 <h1>Examples that look mislabelled</h1>
 <p>The {{ items | length }} most suspicious of {{ "{:,}".format(examples) }} training examples that
 have a picture or a text here; suspects.csv lists {{ "{:,}".format(listed) }}. The label comes
-first, then what the model believed instead, and the suspicion, from −1 to 1. Hard but rightly labelled examples are among them: look
-before you relabel or remove.</p>
+first, then what the model believed instead, and the suspicion, from −1 to 1. Hard but rightly
+labelled examples are among them: look before you relabel or remove.</p>
 <ol>
 {%- for item in items %}
 <li>

@@ -1,5 +1,6 @@
 """Auditing runs: which of the examples they trained on look mislabelled, by what they recorded."""
 
+import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from jaxtyping import Float64
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import survey_data
-from selective_backprop.lab.cli.command_line import anew, going_on, logs_examples
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 
@@ -87,8 +87,8 @@ class Audit:
 def audit_runs(places: Sequence[Path]) -> Audit:
     """Audit runs that trained on the same data, together.
 
-    Places are folders of records, or single records. Of runs of different data, those of the data
-    that most of them share are audited. What cannot be used is left out and said.
+    Of runs of different data, those of the data that most of them share are audited. What cannot
+    be used is left out and said.
 
     Raises:
         RecordError: if no run is left.
@@ -147,15 +147,27 @@ def _of_usual_labels(
 
 
 def _why_none(run: Run) -> str:
+    """Say why nothing is known of a run's examples, and which command would record it."""
     command = run.header.command
-    if not logs_examples(command):
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it cannot have been typed
+        words = []
+    asked = words[1] if len(words) > 1 else ""
+    if asked not in {"train", "compare"}:
         return (
             f"{run.name}: only train and compare record what becomes of examples, and it is a run "
             f"of: {command}"
         )
-    if not run.finished:
-        return (
-            f"{run.name}: the run did not end, and what became of its examples is written when it "
-            f"does. To go on with it: {going_on(command)}"
+    if run.finished:
+        why, option = "nothing can be read of its examples. To train it anew", "--again"
+    else:
+        why = (
+            "the run did not end, and what became of its examples is written when it does. To go "
+            "on with it"
         )
-    return f"{run.name}: nothing can be read of its examples. To train it anew: {anew(command)}"
+        option = "--resume" if asked == "train" else ""
+        words = [word for word in words if word != "--again"]  # which begins anew
+    if option and option not in words:
+        words.append(option)
+    return f"{run.name}: {why}: {shlex.join(words)}"

@@ -21,27 +21,24 @@ from selective_backprop.lab.report.figures import draw_comparison
 from selective_backprop.lab.report.report import write_report
 
 
-def show_all(console: Console, found: Survey, out: Path) -> None:
-    """Print the table, and write it, the figure and the page into a folder."""
-    summary = summarise(found.runs, axis=_axis(found))
-    make_folder(out)
+def show(console: Console, found: Survey, out: Path) -> None:
+    """Print the table of some runs, and draw the rest: a page alone, or all into a folder."""
+    on_cpu = all(run.header.device == "cpu" for run in found.runs)
+    axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
+    alone = out.suffix.lower() in {".html", ".htm"}
+    page = out if alone else out / "report.html"
+    summary = summarise(found.runs, axis=axis)
+    make_folder(page.parent)
     console.print(comparison_table(summary))
     with writing_out(out):
-        (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-        draw_comparison(found.runs, out / "comparison.png", axis=_axis(found))
-        _write_page(found, out / "report.html")
-    console.print(
-        f"Open {out / 'report.html'}; table.md and comparison.png lie beside it.", soft_wrap=True
-    )
-
-
-def show_page(console: Console, found: Survey, page: Path) -> None:
-    """Print the table, and write the page alone."""
-    make_folder(page.parent)
-    console.print(comparison_table(summarise(found.runs, axis=_axis(found))))
-    with writing_out(page):
-        _write_page(found, page)
-    console.print(f"Open {page}.", soft_wrap=True)
+        if not alone:
+            (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
+            draw_comparison(found.runs, out / "comparison.png", axis=axis)
+        write_report(
+            found.runs, page, histories=found.histories, problems=found.problems, axis=axis
+        )
+    beside = "." if alone else "; table.md and comparison.png lie beside it."
+    console.print(f"Open {page}{beside}", soft_wrap=True)
 
 
 def check_record(path: Path | None) -> None:
@@ -75,18 +72,6 @@ def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
 def folder_of(place: Path) -> Path:
     """Return the folder that a place is, or that a record lies in."""
     return place if place.is_dir() else place.parent
-
-
-def _axis(found: Survey) -> Axis:
-    """Return what time is measured in: CPU seconds on a CPU, which does other work too."""
-    on_cpu = all(run.header.device == "cpu" for run in found.runs)
-    return "cpu_seconds" if on_cpu else "seconds"
-
-
-def _write_page(found: Survey, page: Path) -> None:
-    write_report(
-        found.runs, page, histories=found.histories, problems=found.problems, axis=_axis(found)
-    )
 
 
 def _finite(value: Any) -> Any:

@@ -70,8 +70,7 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     """Return a data set of CIFAR's, found in the publisher's folder or the one that holds it.
 
     Raises:
-        DataError: if a file is missing, damaged, not what the layout says, or a pickle that asks
-            for anything beyond plain containers and arrays of bytes.
+        DataError: if a file is missing, damaged, or not what the layout says.
     """
     folder = find_folder(
         root,
@@ -142,8 +141,7 @@ def unpickle(path: Path) -> dict[Any, Any]:
     """Return the dict in a pickle, and call nothing that it names.
 
     Raises:
-        DataError: if the file is damaged, holds something else, or asks for anything beyond plain
-            containers and arrays.
+        DataError: if the file is damaged, or holds more than plain containers and arrays.
     """
     file = BytesIO(path.read_bytes())
     try:

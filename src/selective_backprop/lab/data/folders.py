@@ -20,10 +20,7 @@ def find_folder(
 ) -> Path:
     """Return the first of the `folders` under `root` that holds any of the `files`.
 
-    `name` is the data set and `source` the publisher's address, both for the message.
-
-    Raises:
-        DataError: if no folder was named, it does not exist, or holds none of the files.
+    `name` is the data set and `source` the publisher's address, both for the `DataError`.
     """
     wanted = " or ".join(files)
     what_to_do = (
@@ -44,11 +41,7 @@ def find_folder(
 
 
 def find_file(folder: Path, *names: str) -> Path:
-    """Return the first file of a folder that is there, where other files of its set are.
-
-    Raises:
-        DataError: if none is there.
-    """
+    """Return the first file of a folder that is there, where other files of its set are."""
     for name in names:
         if (folder / name).is_file():
             return folder / name

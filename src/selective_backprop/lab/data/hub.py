@@ -13,8 +13,7 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop.lab.data.splits import Splits
 
-HUB = "hub:"
-"""What a name begins with that means a data set of the hub."""
+HUB = "hub:"  # what a name begins with that means a data set of the hub
 
 # To what a picture of each kind is turned; none of them loses anything but a palette.
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
@@ -23,10 +22,8 @@ _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
 def read_hub_splits(name: str, root: Path | None) -> Splits:
     """Return a data set of the hub, all of it in memory.
 
-    Of its columns, the one of pictures and the one of classes are taken; of several of classes the
-    one with most classes. It is tested on its test split, or its validation split where it has
-    none. Images have one channel if the first is grey, else three. What is fetched is kept by the
-    package, in `root` or a folder of its own, and read from there the next time.
+    Of its columns, the one of pictures and the one of most classes are taken. It is tested on its
+    test split, or its validation split where it has none.
 
     Raises:
         ConfigurationError: if the package is not installed, or no name follows the colon.

@@ -52,11 +52,7 @@ FASHION_MNIST = IdxLayout(
 
 
 def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
-    """Return a data set kept in four IDX files, in their folder or one that holds that folder.
-
-    Raises:
-        DataError: if a file is missing, damaged, or not what the layout says.
-    """
+    """Return a data set kept in four IDX files, in their folder or one that holds that folder."""
     first = "train-images-idx3-ubyte"
     folder = find_folder(
         root,
@@ -98,11 +94,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
     """Return the bytes of one IDX file, which must have exactly this shape.
 
-    The file is compressed if its name ends in .gz. No more is read than the shape asks for,
-    whatever the file claims.
-
-    Raises:
-        DataError: if the file cannot be read, or its magic number, dimensions or length differ.
+    The file is compressed if its name ends in .gz. No more is read than the shape asks for.
     """
     magic = bytes((0, 0, 8, len(shape)))  # 8 stands for unsigned bytes
     start = len(magic) + 4 * len(shape)

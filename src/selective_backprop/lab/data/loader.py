@@ -19,14 +19,8 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
     Batches are made on the images' device, channels last: convolutions are fastest so.
 
-    Args:
-        images: grey levels 0 to 255. Held, not copied.
-        labels: class numbers from 0, on the same device.
-        mean: per channel, of levels divided by 255.
-        std: per channel, of the same; not 0.
-        augmentation: what to do to each image; None for nothing.
-        seed: what the augmentation depends on besides epoch and index.
-        with_indices: whether a batch is `(images, labels, indices)`, the last on the CPU.
+    `images` are held, not copied; `mean` and `std` are of their levels divided by 255. With
+    `with_indices` a batch is `(images, labels, indices)`, the last on the CPU.
     """
 
     def __init__(
@@ -123,13 +117,7 @@ def make_loader(
     moved. Call `loader.dataset.set_epoch(epoch)` before each pass: without it, every pass has
     the order and the augmentation of epoch 0.
 
-    Args:
-        data: the data set.
-        batch_size: examples in a batch.
-        seed: of the run.
-        augmentation: what to do to each image; None for nothing.
-        shuffle: whether each epoch has an order of its own; otherwise the data set's order.
-        with_indices: whether batches are `(images, labels, indices)`.
+    Without `shuffle` they come in the data set's order.
     """
     dataset = ImageDataset(
         data.train_images,

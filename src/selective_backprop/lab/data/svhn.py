@@ -38,9 +38,6 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
 
     Class numbers are the digits, where the files have 10 for a 0. The 604,388 images to train on
     of `svhn-extra` are 1.9 GB, and reading them takes twice that.
-
-    Raises:
-        DataError: if a file is missing, damaged, or not what the layout says.
     """
     folder = find_folder(
         root,
