@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import selective_backprop as sb
 from selective_backprop.guide._scoring import ScoringGround
 from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
 from selective_backprop.lab.bench.workload import TimedModel, Workload
-from selective_backprop.lab.data.loader import ImageDataset, make_loader
+from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.failing import in_words
 
@@ -57,13 +58,7 @@ def gather(
     found.arms[STEP] = make.steps()
     known = cheap_scorers(workload.data.image_size, workload.device, workload.precision)
     for name in scorers:
-        ground = make.ground()
-        tried = ground.try_out(known[name])
-        if tried.remark is not None:
-            found.remarks[name] = tried.remark
-        if tried.running is not None and tried.agreement is not None:
-            found.agreements[name] = tried.agreement
-            found.arms[f"scorer {name}"] = make.scoring(name, ground, tried.running)
+        make.scoring(name, known[name], found)
     for name, strategy in strategies(workload.rate, workload.precision, found.agreements).items():
         with _named(name):
             found.arms[name] = make.epochs(name, strategy)
@@ -183,10 +178,10 @@ class _Maker:
 
         return run
 
-    def ground(self) -> ScoringGround:
-        """Return what a scorer is tried on: a copy of the model, and all candidates."""
+    def scoring(self, name: str, scorer: sb.scorers.AbstractScorer, found: Cases) -> None:
+        """Add a scorer's pass over all candidates, as after a step that has changed the weights."""
         workload = self._workload
-        return ScoringGround(
+        ground = ScoringGround(
             model=self._copy()[0].model,
             losses=_losses,
             batches=self._batches,
@@ -196,11 +191,13 @@ class _Maker:
             examples=workload.examples,
             device=workload.device,
         )
-
-    def scoring(self, name: str, ground: ScoringGround, running: sb.scorers.RunningScorer) -> Arm:
-        """A scorer's pass over all candidates, as after a step that has changed the weights."""
-        run = ground.arm(running, sb.Stopwatch(self._workload.device, clock=self._clock))
-        return lambda: {f"scorer {name}": run()}
+        tried = ground.try_out(scorer)
+        if tried.remark is not None:
+            found.remarks[name] = tried.remark
+        if tried.running is not None and tried.agreement is not None:
+            found.agreements[name] = tried.agreement
+            run = ground.arm(tried.running, sb.Stopwatch(workload.device, clock=self._clock))
+            found.arms[f"scorer {name}"] = lambda: {f"scorer {name}": run()}
 
     def epochs(self, name: str, strategy: sb.Strategy) -> Arm:
         """An epoch of a strategy, or the epochs from one selection pass to the next."""
@@ -227,10 +224,9 @@ class _Maker:
 
         def train() -> None:
             dataset: Any = loader.dataset
-            if isinstance(dataset, ImageDataset):
-                dataset.set_epoch(dataset.epoch + 1)
+            dataset.set_epoch(dataset.epoch + 1)
             for (images, labels), selection in door:
-                told = _recording(door, selection) if recorded else None
+                told = partial(door.record, selection) if recorded else None
                 copied.step(images, labels, selection.weights.to(labels.device), told)
 
         def epoch() -> Spent:
@@ -258,10 +254,6 @@ def _by_kind(name: str, epochs: list[Spent]) -> Mapping[str, Spent]:
         f"{name} recalled": [each for each in epochs if not each.scored],
     }
     return {kind: mean_of(some) for kind, some in kinds.items() if some}
-
-
-def _recording(door: sb.SelectiveLoader, selection: sb.Selection) -> Callable[[Tensor], None]:
-    return lambda losses: door.record(selection, losses)
 
 
 def _losses(model: nn.Module, batch: Any) -> Tensor:

@@ -67,10 +67,9 @@ def make_workload(
 ) -> Workload:
     """Load or make images, and train a model on them for a moment."""
     window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
-    if is_shape(recipe.data):
-        data = made_up(recipe.data, windows * window)
-    else:
-        data = _whole_windows(datasets.load(recipe.data, root=root), window, windows, recipe)
+    data = find_images(recipe.data, root, made=windows * window)
+    if not is_shape(recipe.data):
+        data = _whole_windows(data, window, windows, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
     if device.type == "cuda":
         # What is measured is selection: one process that loads would keep a GPU waiting.
@@ -88,7 +87,7 @@ class TimedModel:
 
     def __init__(self, workload: Workload, stopwatch: sb.Stopwatch) -> None:
         self.model = copy.deepcopy(workload.model).train()
-        self._autocast = lambda: workload.precision.autocast(workload.device)
+        self._workload = workload
         self._optimizer = workload.recipe.make_optimizer(self.model.parameters())
         self._stopwatch = stopwatch
 
@@ -102,7 +101,7 @@ class TimedModel:
         """Take one training step; `told` is called with the rows' losses."""
         with self._stopwatch.phase("forward"):
             self._optimizer.zero_grad()
-            with self._autocast():
+            with self._workload.precision.autocast(self._workload.device):
                 losses = functional.cross_entropy(self.model(images), labels, reduction="none")
             loss = (losses if weights is None else losses * weights).mean()
         if told is not None:
@@ -136,6 +135,13 @@ def bench_recipe(data: str) -> Recipe:
             "Face hub; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         )
     return find_recipe(data)
+
+
+def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> ImageData:
+    """Load images by name, or make as many as the limit or `made` says."""
+    if is_shape(data):
+        return made_up(data, made if limit is None else limit)
+    return datasets.load(data, root=root, limit=limit)
 
 
 def made_up(shape: str, count: int) -> ImageData:

@@ -9,11 +9,10 @@ from rich.text import Text
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.tables import show_advice
-from selective_backprop.lab.bench.workload import is_shape, made_up
+from selective_backprop.lab.bench.workload import find_images
 from selective_backprop.lab.cli.command_line import console, find_device
 from selective_backprop.lab.cli.options import Limit, MeasuringOptions, given
 from selective_backprop.lab.cli.write import check_record, save_record
-from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.training.threads import limit_threads
@@ -51,10 +50,7 @@ def advise(
     check_record(measuring.json)
     recipe = given(measuring.recipe, epochs=epochs)
     device = torch.device(find_device(measuring.device))
-    if is_shape(recipe.data):
-        data = made_up(recipe.data, MADE_UP if limit is None else limit)
-    else:
-        data = datasets.load(recipe.data, root=measuring.root, limit=limit)
+    data = find_images(recipe.data, measuring.root, made=MADE_UP, limit=limit)
     model = recipe.precision.wrap(make_model(recipe.model, data, seed=0)).to(device)
     loader = make_loader(
         data, batch_size=recipe.batch_size, seed=0, augmentation=recipe.augmentation

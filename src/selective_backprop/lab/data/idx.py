@@ -53,28 +53,22 @@ FASHION_MNIST = IdxLayout(
 
 def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
     """Return a data set kept in four IDX files, in their folder or one that holds that folder."""
-    first = "train-images-idx3-ubyte"
-    folder = find_folder(
-        root,
-        name=layout.name,
-        folders=layout.folders,
-        files=(first, f"{first}.gz"),
-        source=layout.source,
-    )
+    first, folders = "train-images-idx3-ubyte", layout.folders
+    files, image = (first, f"{first}.gz"), (layout.side, layout.side)
+    folder = find_folder(root, name=layout.name, folders=folders, files=files, source=layout.source)
 
-    def images(stem: str, count: int) -> UInt8[Tensor, "example 1 height width"]:
-        path = find_file(folder, stem, f"{stem}.gz")
-        return read_idx(path, (count, layout.side, layout.side)).unsqueeze(1)
-
-    def labels(stem: str, count: int) -> Int64[Tensor, " example"]:
-        path = find_file(folder, stem, f"{stem}.gz")
-        found = read_idx(path, (count,)).to(torch.int64)
+    def read(part: str, count: int) -> tuple[UInt8[Tensor, "..."], Int64[Tensor, " example"]]:
+        images, labels = (
+            find_file(folder, f"{part}-{stem}-ubyte", f"{part}-{stem}-ubyte.gz")
+            for stem in ("images-idx3", "labels-idx1")
+        )
+        found = read_idx(labels, (count,)).to(torch.int64)
         highest, last = int(found.max()), len(layout.class_names) - 1
         if highest > last:
-            raise damaged(path, f"holds the label {highest}, but they are from 0 to {last}")
-        return found
+            raise damaged(labels, f"holds the label {highest}, but they are from 0 to {last}")
+        return read_idx(images, (count, *image)).unsqueeze(1), found
 
-    train_labels = labels("train-labels-idx1-ubyte", layout.train)
+    train_images, train_labels = read("train", layout.train)
     begins = tuple(train_labels[: len(layout.first_labels)].tolist())
     for other in (MNIST, FASHION_MNIST):
         if other.name != layout.name and begins == other.first_labels:
@@ -82,13 +76,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
                 f"{folder} holds the labels of {other.name}, but {layout.name} was asked for, "
                 f"whose files have the same names. Pass its own folder with --root"
             )
-    return Splits(
-        train_images=images(first, layout.train),
-        train_labels=train_labels,
-        test_images=images("t10k-images-idx3-ubyte", layout.test),
-        test_labels=labels("t10k-labels-idx1-ubyte", layout.test),
-        class_names=layout.class_names,
-    )
+    return Splits(train_images, train_labels, *read("t10k", layout.test), layout.class_names)
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
