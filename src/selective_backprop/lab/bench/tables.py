@@ -10,7 +10,7 @@ from rich.text import Text
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Median
 from selective_backprop.lab.analysis.tables import Table
-from selective_backprop.lab.bench.harness import BASELINE, LEAST, Findings
+from selective_backprop.lab.bench.harness import LEAST, Findings
 from selective_backprop.lab.bench.workload import is_shape
 from selective_backprop.lab.recipe import Recipe
 
@@ -40,16 +40,8 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
     yield Table(
         ("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
         [
-            (
-                name,
-                f"{scorer.cost.median:.3f}",
-                _interval(scorer.cost),
-                f"{scorer.of_full.median:.3f}",
-                _interval(scorer.of_full),
-                f"{scorer.correlation:.3f}",
-                f"{scorer.overlap:.1%}",
-            )
-            for name, scorer in findings.scorers.items()
+            (name, *_both(s.cost), *_both(s.of_full), f"{s.correlation:.3f}", f"{s.overlap:.1%}")
+            for name, s in findings.scorers.items()
         ],
         title="Scoring, in eval forwards over the same candidates",
         notes=[
@@ -66,14 +58,12 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
         [
             (
                 name,
-                f"{strategy.relative.median:.3f}",
-                "–" if name == BASELINE else _interval(strategy.relative),
-                f"{1 / strategy.relative.median:.2f}×",
-                f"{strategy.limit.median:.3f}",
-                f"{strategy.over_limit.median:.3f}",
-                _interval(strategy.over_limit),
+                *_both(s.relative),
+                f"{1 / s.relative.median:.2f}×",
+                f"{s.limit.median:.3f}",
+                *_both(s.over_limit),
             )
-            for name, strategy in findings.strategies.items()
+            for name, s in findings.strategies.items()
         ],
         title="An epoch, relative to traditional training's",
         notes=[
@@ -95,12 +85,11 @@ def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table
             [
                 (
                     name,
-                    f"{scorer.cost.median:.2f}",
-                    _interval(scorer.cost),
-                    "–" if math.isnan(scorer.correlation) else f"{scorer.correlation:.3f}",
-                    "–" if math.isnan(scorer.overlap) else f"{scorer.overlap:.0%}",
+                    *_both(s.cost, 2),
+                    "–" if math.isnan(s.correlation) else f"{s.correlation:.3f}",
+                    "–" if math.isnan(s.overlap) else f"{s.overlap:.0%}",
                 )
-                for name, scorer in advice.scorers.items()
+                for name, s in advice.scorers.items()
             ],
             title="Cheap scorers",
             notes=["Cost: in exact scoring. Overlap: of the highest share that is selected."],
@@ -112,8 +101,7 @@ def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table
             (
                 name,
                 f"{each.seconds.median:.3g}",
-                f"{each.relative.median:.2f}",
-                _interval(each.relative),
+                *_both(each.relative, 2),
                 "–" if each.training is None else f"{each.training:.2f}",
                 "yes" if each.varies else "",
             )
@@ -182,5 +170,6 @@ def _share(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(100)
 
 
-def _interval(ratio: Median) -> str:
-    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+def _both(ratio: Median, digits: int = 3) -> tuple[str, str]:
+    """Return a ratio's median and its interval."""
+    return f"{ratio.median:.{digits}f}", f"{ratio.low:.2f}–{ratio.high:.2f}"

@@ -4,7 +4,6 @@ import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import mode
 from typing import Any
@@ -59,28 +58,17 @@ class Audit:
         assert found.labels is not None
         assert found.predictions is not None
         assert found.confidences is not None
-        columns = zip(
-            found.indices.tolist(),
-            found.suspicion,
-            found.looks,
-            found.labels,
-            found.predictions,
-            found.confidences,
-            strict=True,
-        )
         return [
             {
-                "rank": rank,
-                "index": index,
-                "suspicion": f"{suspicion:.3f}",
-                "looks": looks,
-                "label": names[label],
-                "prediction": "–" if prediction < 0 else names[prediction],
-                "confidence": "–" if np.isnan(confidence) else f"{confidence:.0%}",
+                "rank": i + 1,
+                "index": int(found.indices[i]),
+                "suspicion": f"{found.suspicion[i]:.3f}",
+                "looks": int(found.looks[i]),
+                "label": names[found.labels[i]],
+                "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
+                "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
             }
-            for rank, (index, suspicion, looks, label, prediction, confidence) in enumerate(
-                islice(columns, count), 1
-            )
+            for i in range(min(count, len(found)))
         ]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 HUB = "hub:"  # what a name begins with that means a data set of the hub
 
@@ -91,9 +91,7 @@ def _column(split: Any, kind: type, content: str, name: str) -> str:
     return best[0]
 
 
-def _read(
-    split: Any, pictures: str, classes: str, count: int, name: str
-) -> tuple[UInt8[Tensor, "example channel side side"], Int64[Tensor, " example"]]:
+def _read(split: Any, pictures: str, classes: str, count: int, name: str) -> Part:
     labels = torch.empty(len(split), dtype=torch.int64)
     images: UInt8[Tensor, "example side side channel"] | None = None
     for row, example in enumerate(split.select_columns([pictures, classes])):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
     files, image = (first, f"{first}.gz"), (layout.side, layout.side)
     folder = find_folder(root, name=layout.name, folders=folders, files=files, source=layout.source)
 
-    def read(part: str, count: int) -> tuple[UInt8[Tensor, "..."], Int64[Tensor, " example"]]:
+    def read(part: str, count: int) -> Part:
         images, labels = (
             find_file(folder, f"{part}-{stem}-ubyte", f"{part}-{stem}-ubyte.gz")
             for stem in ("images-idx3", "labels-idx1")

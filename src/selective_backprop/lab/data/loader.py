@@ -128,14 +128,8 @@ def make_loader(
         seed=seed,
         with_indices=with_indices,
     )
-    return DataLoader(
-        dataset,
-        batch_size=batch_size,
-        sampler=EpochSampler(dataset, seed=seed) if shuffle else None,
-        collate_fn=collate,  # ty: ignore[invalid-argument-type]
-        # A loader draws a seed for workers in each pass: from here, or else the global stream.
-        generator=torch.Generator().manual_seed(key_of(seed)),
-    )
+    sampler = EpochSampler(dataset, seed=seed) if shuffle else None
+    return _loader(dataset, batch_size, sampler, key_of(seed))
 
 
 def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
@@ -144,9 +138,17 @@ def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
     They are normalised by the training images' statistics, and come channels last.
     """
     dataset = ImageDataset(data.test_images, data.test_labels, mean=data.mean, std=data.std)
+    return _loader(dataset, batch_size, None, 0)
+
+
+def _loader(
+    dataset: ImageDataset, batch_size: int, sampler: EpochSampler | None, seed: int
+) -> DataLoader[Any]:
     return DataLoader(
         dataset,
         batch_size=batch_size,
+        sampler=sampler,
         collate_fn=collate,  # ty: ignore[invalid-argument-type]
-        generator=torch.Generator().manual_seed(0),
+        # A loader draws a seed for workers in each pass: from here, or else the global stream.
+        generator=torch.Generator().manual_seed(seed),
     )

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
 from scipy.io import loadmat
-from torch import Tensor
 
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
 _HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a compressed one
@@ -51,9 +49,7 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
     return Splits(train_images, train_labels, *_read(*test), tuple("0123456789"))
 
 
-def _read(
-    path: Path, count: int
-) -> tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]:
+def _read(path: Path, count: int) -> Part:
     if not _is_compressed(path):
         # Without the publisher's compression there is no checksum, and damage crashes SciPy.
         raise damaged(path, "holds variables that are not compressed, or is damaged")
