@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-
 from selective_backprop.lab.bench.bench import run_bench, write_record
+
 from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.recipe import Precision

@@ -110,11 +110,6 @@ def test_shapes_that_no_net_takes_are_refused(shape):
         made_up(shape, 4)
 
 
-def test_neither_a_name_nor_a_shape_is_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"--data 3x8: there are digits.*3x32x32"):
-        bench_recipe("3x8")
-
-
 @pytest.mark.parametrize("rate", [0.0, 1.5])
 def test_rates_out_of_range_are_refused(rate):
     with pytest.raises(sb.ConfigurationError, match="a share in"):

@@ -85,7 +85,7 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
     assert "51 labels were flipped on purpose (19.9%)" in outcome.text
     audit = audit_runs([noisy])
     assert audit.suspects.cuts(audit.wrong, (0.1,))[0].precision == 1.0
-    for ranking in (audit.suspects, audit.final_loss):
+    for ranking in (audit.suspects, audit.ranked_by("loss_last")):
         (cut,) = ranking.cuts(audit.wrong, (0.2,))
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
@@ -330,6 +330,5 @@ def test_cuts_of_mean_loss_leave_out_what_was_never_seen(tmp_path):
     losses[11] = np.nan
     record(tmp_path, history=fixture_history(loss_mean=losses, loss_last=losses))
     audit = audit_runs([tmp_path])
-    assert audit.mean_loss.indices.tolist() == list(range(10, -1, -1))
+    assert audit.ranked_by("loss_mean").indices.tolist() == list(range(10, -1, -1))
     assert audit.wrong is None
-    assert isinstance(audit.final_loss, sb.guide.Suspects)

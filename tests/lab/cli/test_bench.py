@@ -51,6 +51,8 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     assert set(record["scorers"]) == {"forward", "fp32", "int8"}
     assert record["config"]["precision"] == "bf16"
     assert record["rounds"] == 2
+    assert {"code_version", "versions", "hardware", "written"} <= record.keys()
+    assert [file.name for file in (folder / "all").iterdir()] == ["a.json"]
     assert outcome.text.endswith("Written: bench.png, all/a.json.")
 
 
@@ -78,7 +80,7 @@ def test_what_cannot_be_measured_is_refused(options, message, tmp_path):
         ("--out .", "--out .: the name of a figure is needed"),
         ("--out folder.png", "--out folder.png: the name of a figure is needed"),
         ("--json folder.png", "--json folder.png: is a folder"),
-        ("--json taken/a.json", "taken/a.json: cannot be written"),
+        ("--json taken/a.json", "--json taken: cannot be made a folder"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(
@@ -86,7 +88,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
 ):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr("selective_backprop.lab.cli.bench.run_bench", None)
+    monkeypatch.setattr("selective_backprop.lab.cli.bench.make_workload", None)
     outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text
@@ -101,5 +103,5 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
     options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)
     assert outcome.status == 2
-    assert "cannot be written (no space left on device)" in outcome.text
+    assert "cannot be written (bench.png: no space left on device)" in outcome.text
     assert json.loads((tmp_path / "a.json").read_text())["rounds"] == 1

@@ -29,71 +29,53 @@ def refusal(line, folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--data imagenet", ["no data set 'imagenet'", *RECIPES]),
-        ("--model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
-        ("--model no_such_module:net", ["'no_such_module:net' cannot be imported"]),
-        ("--model torch:no_such_net", ["no_such_net in torch is None"]),
-        ("--rate 0", ["rate=0.0", "(0, 1]", "1/3 keeps a third"]),
-        ("--rate 1.5", ["rate=1.5", "(0, 1]"]),
-        ("--rate=-1/3", ["rate=-0.33", "(0, 1]"]),
-        ("--warmup 1.5", ["warmup=1.5", "[0, 1)"]),
-        ("--warmup 1", ["warmup=1.0", "[0, 1)"]),
-        ("--warmup=-0.1", ["warmup=-0.1", "[0, 1)"]),
-        ("--stale 1", ["stale=1", "a whole number is needed, at least 2"]),
-        ("--keep 0", ["keep=0.0", "(0, 1]"]),
-        ("--keep 1.2", ["keep=1.2", "that pruning leaves", "(0, 1]"]),
-        ("--budget nonsense", ["--budget nonsense", BUDGET]),
-        ("--budget 0", ["--budget 0:", BUDGET]),
-        ("--budget=-3", ["--budget -3:", BUDGET]),
-        ("--budget 0s", ["--budget 0s:", BUDGET]),
-        ("--epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
-        ("--lr=-0.1", ["learning_rate=-0.1", "must be positive"]),
-        ("--lr 0", ["learning_rate=0.0", "must be positive"]),
-        ("--lr nan", ["learning_rate=nan", "must be positive"]),
-        ("--batch-size 0", ["batch_size=0", "must be positive"]),
-        ("--noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
-        ("--noise=-0.1", ["noise of rate=-0.1", "[0, 1)"]),
-        ("--lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20"]),
-        ("--lr-follows seconds --budget 3", ["needs a budget in seconds", "--lr-follows run"]),
-        ("--lr-follows updates --budget 3s", ["--lr-follows updates needs a length in epochs"]),
-        ("--limit 3", ["limit is 3", "between 10", "1437"]),
-        ("--limit 9999", ["limit is 9999", "between 10", "1437"]),
-        ("--device cuda", ["--device cuda: torch", "finds cpu here"]),
-        ("--device tpu", ["--device tpu: torch", "finds cpu here"]),
-        ("--device meta", ["--device meta: torch", "finds cpu here"]),
-        ("--data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
-        ("--data cifar10", ["cifar10 is read from disk", "batches.meta", "--root"]),
-        ("--data mnist --root nowhere", ["nowhere is not a folder", "train-images-idx3-ubyte"]),
-        ("--data fashion-mnist --root .", ["train-images-idx3-ubyte", "in none of", "--root"]),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path, options, said):
-    err = refusal(f"train {options}", tmp_path)
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert not [word for word in said if word not in err]
-
-
-@pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("train --data imagenet", ["no data set 'imagenet'", *RECIPES]),
+        ("train --model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
+        ("train --model no_such_module:net", ["'no_such_module:net' cannot be imported"]),
+        ("train --model torch:no_such_net", ["no_such_net in torch is None"]),
+        ("train --rate 0", ["rate=0.0", "(0, 1]", "1/3 keeps a third"]),
+        ("train --warmup 1.5", ["warmup=1.5", "[0, 1)"]),
+        ("train --stale 1", ["stale=1", "a whole number is needed, at least 2"]),
+        ("train --keep 0", ["keep=0.0", "(0, 1]"]),
+        ("train --budget nonsense", ["--budget nonsense", BUDGET]),
+        ("train --budget=-3", ["--budget -3:", BUDGET]),
+        ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
+        ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
+        ("train --batch-size 0", ["batch_size=0", "must be positive"]),
+        ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
+        ("train --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20"]),
+        (
+            "train --lr-follows seconds --budget 3",
+            ["needs a budget in seconds", "--lr-follows run"],
+        ),
+        (
+            "train --lr-follows updates --budget 3s",
+            ["--lr-follows updates needs a length in epochs"],
+        ),
+        ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
+        ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
+        ("train --device tpu", ["--device tpu: torch", "finds cpu here"]),
+        ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
+        (
+            "train --data mnist --root nowhere",
+            ["nowhere is not a folder", "train-images-idx3-ubyte"],
+        ),
+        (
+            "train --data fashion-mnist --root .",
+            ["train-images-idx3-ubyte", "in none of", "--root"],
+        ),
         ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
-        ("compare --rate 0", ["rate=0.0", "(0, 1]"]),
-        ("compare --data mnist", ["mnist is read from disk", "--root"]),
-        ("compare --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
-        ("compare --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds"]),
         ("compare --strategies ,", ["no strategy is named", *STRATEGIES]),
         ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
         ("train --strategy best", ["no strategy 'best'", *STRATEGIES]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
-        ("train --strategy all", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
         ("report .", ["there is no record to show in .", "compare and train write them"]),
     ],
 )
-def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):
     err = refusal(line, tmp_path)
     assert err.startswith("error: ")
     assert err.count("\n") == 1
@@ -104,8 +86,6 @@ def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
     ("line", "said"),
     [
         ("compare --epochs 0", "--epochs"),
-        ("compare --epochs=-1", "--epochs"),
-        ("compare --epochs 2.5", "--epochs"),
         ("compare --seeds 0", "--seeds"),
         ("compare --evaluations 0", "--evaluations"),
         ("compare --threads 0", "--threads"),
@@ -114,11 +94,8 @@ def test_what_one_command_cannot_do_is_said_in_one_line(tmp_path, line, said):
         ("compare --lr-follows best", "--lr-follows"),
         ("compare --lr fast", "--lr"),
         ("compare --noise loud", "loud is no number such as 1/3 or 0.25"),
-        ("compare --keep most", "most is no number such as 1/3 or 0.25"),
-        ("compare --warmup nan", "nan is no number such as 1/3 or 0.25"),
         ("compare --stale 2.5", "--stale"),
         ("compare --rate half", "half is no number such as 1/3 or 0.25"),
-        ("compare --rate 1/0", "1/0 is no number such as 1/3 or 0.25"),
         ("compare --rate nan", "nan is no number such as 1/3 or 0.25"),
         ("compare --colour", "--colour"),
         ("compare digits", "digits"),

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import selective_backprop as sb
 from selective_backprop.guide._scoring import ScoringGround
 from selective_backprop.guide._spending import Arm, Clock, Spent, mean_of, timed
 from selective_backprop.lab.bench.workload import TimedModel, Workload
-from selective_backprop.lab.data.loader import ImageDataset, make_loader
+from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.training.failing import in_words
 
@@ -28,17 +29,11 @@ _ADVICE = (
 
 @dataclass
 class Cases:
-    """What is timed, by name, and what became of scorers.
+    """What is timed, by name, and what became of scorers."""
 
-    Attributes:
-        arms: each returns what it took, under one name or several.
-        agreements: how far the scores of each scorer that can be timed here agree with exact ones.
-        remarks: what was said of a scorer, or why it is missing.
-    """
-
-    arms: dict[str, Arm] = field(default_factory=dict)
-    agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)
-    remarks: dict[str, str] = field(default_factory=dict)
+    arms: dict[str, Arm] = field(default_factory=dict)  # each returns what one or several took
+    agreements: dict[str, sb.scorers.Agreement] = field(default_factory=dict)  # with exact scores
+    remarks: dict[str, str] = field(default_factory=dict)  # on a scorer, or why it is missing
 
 
 def gather(
@@ -48,16 +43,11 @@ def gather(
     *,
     unwatched: bool | None = None,
 ) -> Cases:
-    """Return all that is timed, ready to run.
+    """Return all that is timed, ready to run, with the scorers that are named.
 
-    Args:
-        workload: what on.
-        scorers: names in `cheap_scorers`.
-        clock: returns seconds; None for this process's CPU seconds on a CPU, and for the wall's
-            on a GPU.
-        unwatched: whether steps and epochs are also timed as wholes, from one synchronisation to
-            the next; None for on a GPU, where synchronising at every phase would keep what runs
-            beside the training from doing so.
+    The clock is this process's CPU seconds on a CPU, and the wall's on a GPU. Where `unwatched`, as
+    on a GPU, steps and epochs are also timed as wholes: synchronising at every phase would keep
+    what runs beside the training from doing so.
     """
     on_gpu = workload.device.type == "cuda"
     clock = clock or (time.perf_counter if on_gpu else time.process_time)
@@ -68,13 +58,7 @@ def gather(
     found.arms[STEP] = make.steps()
     known = cheap_scorers(workload.data.image_size, workload.device, workload.precision)
     for name in scorers:
-        ground = make.ground()
-        tried = ground.try_out(known[name])
-        if tried.remark is not None:
-            found.remarks[name] = tried.remark
-        if tried.running is not None and tried.agreement is not None:
-            found.agreements[name] = tried.agreement
-            found.arms[f"scorer {name}"] = make.scoring(name, ground, tried.running)
+        make.scoring(name, known[name], found)
     for name, strategy in strategies(workload.rate, workload.precision, found.agreements).items():
         with _named(name):
             found.arms[name] = make.epochs(name, strategy)
@@ -194,10 +178,10 @@ class _Maker:
 
         return run
 
-    def ground(self) -> ScoringGround:
-        """Return what a scorer is tried on: a copy of the model, and all candidates."""
+    def scoring(self, name: str, scorer: sb.scorers.AbstractScorer, found: Cases) -> None:
+        """Add a scorer's pass over all candidates, as after a step that has changed the weights."""
         workload = self._workload
-        return ScoringGround(
+        ground = ScoringGround(
             model=self._copy()[0].model,
             losses=_losses,
             batches=self._batches,
@@ -207,11 +191,13 @@ class _Maker:
             examples=workload.examples,
             device=workload.device,
         )
-
-    def scoring(self, name: str, ground: ScoringGround, running: sb.scorers.RunningScorer) -> Arm:
-        """A scorer's pass over all candidates, as after a step that has changed the weights."""
-        run = ground.arm(running, sb.Stopwatch(self._workload.device, clock=self._clock))
-        return lambda: {f"scorer {name}": run()}
+        tried = ground.try_out(scorer)
+        if tried.remark is not None:
+            found.remarks[name] = tried.remark
+        if tried.running is not None and tried.agreement is not None:
+            found.agreements[name] = tried.agreement
+            run = ground.arm(tried.running, sb.Stopwatch(workload.device, clock=self._clock))
+            found.arms[f"scorer {name}"] = lambda: {f"scorer {name}": run()}
 
     def epochs(self, name: str, strategy: sb.Strategy) -> Arm:
         """An epoch of a strategy, or the epochs from one selection pass to the next."""
@@ -238,10 +224,9 @@ class _Maker:
 
         def train() -> None:
             dataset: Any = loader.dataset
-            if isinstance(dataset, ImageDataset):
-                dataset.set_epoch(dataset.epoch + 1)
+            dataset.set_epoch(dataset.epoch + 1)
             for (images, labels), selection in door:
-                told = _recording(door, selection) if recorded else None
+                told = partial(door.record, selection) if recorded else None
                 copied.step(images, labels, selection.weights.to(labels.device), told)
 
         def epoch() -> Spent:
@@ -269,10 +254,6 @@ def _by_kind(name: str, epochs: list[Spent]) -> Mapping[str, Spent]:
         f"{name} recalled": [each for each in epochs if not each.scored],
     }
     return {kind: mean_of(some) for kind, some in kinds.items() if some}
-
-
-def _recording(door: sb.SelectiveLoader, selection: sb.Selection) -> Callable[[Tensor], None]:
-    return lambda losses: door.record(selection, losses)
 
 
 def _losses(model: nn.Module, batch: Any) -> Tensor:

@@ -5,7 +5,6 @@ The panels follow Jiang et al. 2019, arXiv:1910.00762, figures 10 and 18.
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -13,27 +12,13 @@ from matplotlib.figure import Figure
 
 from selective_backprop.lab.bench.harness import Findings, StrategyCost
 from selective_backprop.lab.bench.tables import describe
-from selective_backprop.lab.report.panels import FULL, INK, entitle
+from selective_backprop.lab.report.panels import FULL, INK, SETTINGS, entitle
 from selective_backprop.lab.report.styles import PHASE_COLOURS, PHASES
-
-_SETTINGS: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.edgecolor": "#888888",
-    "text.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.parse_math": False,  # a name with dollar signs is a name
-}
 
 
 def draw_bench(findings: Findings, path: Path) -> None:
-    """Draw stacked bars per strategy, relative to traditional, and the parts of a step.
-
-    Args:
-        findings: what to draw.
-        path: the image, in the format that its suffix says.
-    """
-    with matplotlib.rc_context(_SETTINGS):
+    """Draw stacked bars per strategy, relative to traditional, and the parts of a step."""
+    with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(FULL, 1.9 + 0.34 * len(findings.strategies)), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(2.1, 1))
         _draw_strategies(left, findings)

@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
@@ -20,62 +20,40 @@ Round = Mapping[str, Spent]
 
 @dataclass(frozen=True)
 class ScorerCost:
-    """What a scorer costs and what it is worth.
+    """What a scorer costs, and how well its scores agree with exact ones."""
 
-    Attributes:
-        cost: of scoring, in eval forwards over the same candidates, in the training's precision.
-        of_full: of scoring, in eval forwards over the same candidates in full precision.
-        correlation: Spearman's, with exact scores.
-        overlap: share of the candidates with the highest exact scores that it finds.
-    """
-
-    cost: Median
-    of_full: Median
-    correlation: float
-    overlap: float
+    cost: Median  # in eval forwards over the same candidates, in the training's precision
+    of_full: Median  # in eval forwards in full precision
+    correlation: float  # Spearman's
+    overlap: float  # share of the candidates with the highest exact scores that it finds
 
 
 @dataclass(frozen=True)
 class StrategyCost:
-    """What an epoch of a strategy costs.
+    """What an epoch of a strategy costs, relative to traditional training's.
 
-    Attributes:
-        relative: to traditional training's epoch.
-        limit: what it cannot go below, relative to traditional training's epoch: the forward
-            passes over what it scores, ordinary steps on what it keeps, and its own loading.
-        over_limit: its epoch, relative to that limit.
-        phases: of an epoch, relative to the whole of traditional training's; they add up to
-            about `relative`, and to more where looking at phases makes a GPU wait.
+    The limit is what it cannot go below: the forward passes over what it scores, ordinary steps on
+    what it keeps, and its own loading. The phases add up to about `relative`, and to more where
+    timing each of them makes a GPU wait.
     """
 
     relative: Median
     limit: Median
-    over_limit: Median
+    over_limit: Median  # relative to the limit
     phases: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All that `bench` found out.
+    """All that `bench` found out."""
 
-    Attributes:
-        config: what was measured, and how.
-        rounds: how many there were.
-        step: milliseconds of each phase per 1,000 examples: `eval forward`, and `forward`,
-            `backward` and `step` of training.
-        backward: a backward pass, in training forwards.
-        scorers: by name.
-        strategies: by name.
-        remarks: what has to be said of a scorer, or why it is missing.
-    """
-
-    config: Mapping[str, Any]
+    config: Mapping[str, Any]  # what was measured, and how
     rounds: int
-    step: Mapping[str, float]
-    backward: Median
+    step: Mapping[str, float]  # milliseconds of each phase per 1,000 examples
+    backward: Median  # a backward pass, in training forwards
     scorers: Mapping[str, ScorerCost]
     strategies: Mapping[str, StrategyCost]
-    remarks: Mapping[str, str]
+    remarks: Mapping[str, str]  # on a scorer, or why it is missing
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> "Findings":
@@ -92,10 +70,6 @@ class Findings:
             found[name] = {each: kind(**medians(costs)) for each, costs in found[name].items()}
         return cls(**found)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return what a record holds of the findings, in plain containers."""
-        return asdict(self)
-
 
 def run_rounds(
     arms: Mapping[str, Arm],
@@ -106,11 +80,8 @@ def run_rounds(
 ) -> list[Round]:
     """Run all arms in interleaved rounds, until the ratios are known or the time is up.
 
-    Args:
-        arms: what to run.
-        seconds: of wall time, after which no further round begins once there are `LEAST`.
-        tell: told of the rounds so far.
-        now: returns wall seconds.
+    No further round begins after so many wall `seconds`, once there are `LEAST`. After each,
+    `tell` is called with the rounds so far.
     """
     rounds: list[Round] = []
     begun = now()

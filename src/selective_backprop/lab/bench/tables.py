@@ -4,15 +4,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Median
-from selective_backprop.lab.bench.harness import BASELINE, LEAST, Findings
+from selective_backprop.lab.analysis.tables import Table
+from selective_backprop.lab.bench.harness import LEAST, Findings
 from selective_backprop.lab.bench.workload import is_shape
 from selective_backprop.lab.recipe import Recipe
 
@@ -36,84 +34,86 @@ def describe(findings: Findings) -> Iterator[str]:
     )
 
 
-def show_findings(findings: Findings) -> Iterator[RenderableType]:
+def show_findings(findings: Findings) -> Iterator[str | Table]:
     """Return what `bench` says: what was measured, the scorers and the strategies."""
     yield from describe(findings)
-    table = _table(
-        "Scoring, in eval forwards over the same candidates",
-        "Cost: of a forward in "
-        f"{findings.config['precision']}, as training has it; of fp32: of one in full precision. "
-        "95 %: the median's interval. Correlation of ranks with scores in full precision; overlap "
-        "of the highest share that is selected. Taken from a model that was trained for a moment.",
-        *("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
+    yield Table(
+        ("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
+        [
+            (name, *_both(s.cost), *_both(s.of_full), f"{s.correlation:.3f}", f"{s.overlap:.1%}")
+            for name, s in findings.scorers.items()
+        ],
+        title="Scoring, in eval forwards over the same candidates",
+        notes=[
+            f"Cost: of a forward in {findings.config['precision']}, as training has it; of fp32: "
+            "of one in full precision. 95 %: the median's interval. Correlation of ranks with "
+            "scores in full precision; overlap of the highest share that is selected. Taken from a "
+            "model that was trained for a moment."
+        ],
     )
-    for name, scorer in findings.scorers.items():
-        table.add_row(
-            name,
-            f"{scorer.cost.median:.3f}",
-            _interval(scorer.cost),
-            f"{scorer.of_full.median:.3f}",
-            _interval(scorer.of_full),
-            f"{scorer.correlation:.3f}",
-            f"{scorer.overlap:.1%}",
-        )
-    yield table
     for name, remark in findings.remarks.items():
         yield f"{name}: {'' if name in findings.scorers else 'not timed: '}{remark}"
-    table = _table(
-        "An epoch, relative to traditional training's",
-        "95 %: the median's interval. Limit: forward passes over what is scored, ordinary steps on "
-        "what is kept, and the strategy's own loading, each timed alone in the same rounds.",
-        *("strategy", "epoch", "95 %", "gain", "limit", "to limit", "95 %"),
+    yield Table(
+        ("strategy", "epoch", "95 %", "gain", "limit", "to limit", "95 %"),
+        [
+            (
+                name,
+                *_both(s.relative),
+                f"{1 / s.relative.median:.2f}×",
+                f"{s.limit.median:.3f}",
+                *_both(s.over_limit),
+            )
+            for name, s in findings.strategies.items()
+        ],
+        title="An epoch, relative to traditional training's",
+        notes=[
+            "95 %: the median's interval. Limit: forward passes over what is scored, ordinary "
+            "steps on what is kept, and the strategy's own loading, each timed alone in the same "
+            "rounds."
+        ],
     )
-    for name, strategy in findings.strategies.items():
-        table.add_row(
-            name,
-            f"{strategy.relative.median:.3f}",
-            "–" if name == BASELINE else _interval(strategy.relative),
-            f"{1 / strategy.relative.median:.2f}×",
-            f"{strategy.limit.median:.3f}",
-            f"{strategy.over_limit.median:.3f}",
-            _interval(strategy.over_limit),
-        )
-    yield table
 
 
-def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[RenderableType]:
+def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table | Text | Padding]:
     """Return what `advise` says: what was measured, what epochs cost, what to do and why."""
     yield from _describe_advice(recipe, advice)
     # Of few rounds there is no interval, and both ends are of all.
     spread = "95 %" if advice.rounds >= LEAST else "all rounds"
     if advice.scorers:
-        table = _table(
-            "Cheap scorers",
-            "Cost: in exact scoring. Overlap: of the highest share that is selected.",
-            *("scorer", "cost", spread, "correlation", "overlap"),
+        yield Table(
+            ("scorer", "cost", spread, "correlation", "overlap"),
+            [
+                (
+                    name,
+                    *_both(s.cost, 2),
+                    "–" if math.isnan(s.correlation) else f"{s.correlation:.3f}",
+                    "–" if math.isnan(s.overlap) else f"{s.overlap:.0%}",
+                )
+                for name, s in advice.scorers.items()
+            ],
+            title="Cheap scorers",
+            notes=["Cost: in exact scoring. Overlap: of the highest share that is selected."],
         )
-        for name, scorer in advice.scorers.items():
-            table.add_row(
+    forecasts = sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median)
+    yield Table(
+        ("strategy", "seconds", "relative", spread, "training", "varies"),
+        [
+            (
                 name,
-                f"{scorer.cost.median:.2f}",
-                _interval(scorer.cost),
-                "–" if math.isnan(scorer.correlation) else f"{scorer.correlation:.3f}",
-                "–" if math.isnan(scorer.overlap) else f"{scorer.overlap:.0%}",
+                f"{each.seconds.median:.3g}",
+                *_both(each.relative, 2),
+                "–" if each.training is None else f"{each.training:.2f}",
+                "yes" if each.varies else "",
             )
-        yield table
-    table = _table(
-        "An epoch while selecting, predicted",
-        "Relative: to traditional training's. Training: the whole of it, with the epochs in which "
-        "it does not select. * depends on the losses, and changes as the model learns.",
-        *("strategy", "seconds", "relative", spread, "training"),
+            for name, each in forecasts
+        ],
+        title="An epoch while selecting, predicted",
+        notes=[
+            "Relative: to traditional training's. Training: the whole of it, with the epochs in "
+            "which it does not select. Varies: it depends on the losses, and changes as the model "
+            "learns."
+        ],
     )
-    for name, each in sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median):
-        table.add_row(
-            f"{name} *" if each.varies else name,
-            f"{each.seconds.median:.3g}",
-            f"{each.relative.median:.2f}",
-            _interval(each.relative),
-            "–" if each.training is None else f"{each.training:.2f}",
-        )
-    yield table
     yield "At equal cost, on MNIST and Fashion-MNIST, the records of this project say:"
     said: dict[str, list[str]] = {}
     for name, each in advice.forecasts.items():
@@ -162,23 +162,6 @@ def _describe_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str]:
     )
 
 
-def _table(title: str, caption: str, *columns: str) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title=Text(title),
-        title_justify="left",
-        title_style="bold",
-        caption=Text(caption),
-        caption_justify="left",
-        caption_style="dim",
-    )
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
 def _indented(text: str) -> Padding:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)
 
@@ -187,5 +170,6 @@ def _share(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(100)
 
 
-def _interval(ratio: Median) -> str:
-    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+def _both(ratio: Median, digits: int = 3) -> tuple[str, str]:
+    """Return a ratio's median and its interval."""
+    return f"{ratio.median:.{digits}f}", f"{ratio.low:.2f}–{ratio.high:.2f}"

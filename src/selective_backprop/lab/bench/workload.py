@@ -27,21 +27,13 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A model that was trained briefly, and the images that it is trained on.
+    """A model that was trained briefly, and the images that it is trained on."""
 
-    Attributes:
-        recipe: of the training, without its learning-rate schedule.
-        data: as many training images as an epoch has, in whole windows; on a GPU they lie there.
-        rate: share of them that selection keeps.
-        device: where the model is.
-        model: to be copied, and left alone.
-    """
-
-    recipe: Recipe
-    data: ImageData
-    rate: float
+    recipe: Recipe  # without its learning-rate schedule
+    data: ImageData  # as many training images as an epoch has; on a GPU they lie there
+    rate: float  # share of them that selection keeps
     device: torch.device
-    model: nn.Module
+    model: nn.Module  # to be copied, and left alone
 
     @property
     def precision(self) -> Precision:
@@ -73,17 +65,11 @@ class Workload:
 def make_workload(
     recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
 ) -> Workload:
-    """Load or make images, and train a model on them for a moment.
-
-    Raises:
-        ConfigurationError: if the model cannot be made, the shape or the rate is impossible, or the
-            data set too small for a window.
-    """
+    """Load or make images, and train a model on them for a moment."""
     window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
-    if is_shape(recipe.data):
-        data = made_up(recipe.data, windows * window)
-    else:
-        data = _whole_windows(datasets.load(recipe.data, root=root), window, windows, recipe)
+    data = find_images(recipe.data, root, made=windows * window)
+    if not is_shape(recipe.data):
+        data = _whole_windows(data, window, windows, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
     if device.type == "cuda":
         # What is measured is selection: one process that loads would keep a GPU waiting.
@@ -101,7 +87,7 @@ class TimedModel:
 
     def __init__(self, workload: Workload, stopwatch: sb.Stopwatch) -> None:
         self.model = copy.deepcopy(workload.model).train()
-        self._autocast = lambda: workload.precision.autocast(workload.device)
+        self._workload = workload
         self._optimizer = workload.recipe.make_optimizer(self.model.parameters())
         self._stopwatch = stopwatch
 
@@ -115,7 +101,7 @@ class TimedModel:
         """Take one training step; `told` is called with the rows' losses."""
         with self._stopwatch.phase("forward"):
             self._optimizer.zero_grad()
-            with self._autocast():
+            with self._workload.precision.autocast(self._workload.device):
                 losses = functional.cross_entropy(self.model(images), labels, reduction="none")
             loss = (losses if weights is None else losses * weights).mean()
         if told is not None:
@@ -128,11 +114,7 @@ class TimedModel:
 
 
 def window_of(batch_size: int, rate: float) -> int:
-    """Return how many candidates a full training batch is drawn from.
-
-    Raises:
-        ConfigurationError: if the rate is not in (0, 1].
-    """
+    """Return how many candidates a full training batch is drawn from."""
     if not 0.0 < rate <= 1.0:
         raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
     return max(batch_size, round(batch_size / rate))
@@ -144,11 +126,7 @@ def is_shape(data: str) -> bool:
 
 
 def bench_recipe(data: str) -> Recipe:
-    """Return the recipe of a data set, or one for images of a shape.
-
-    Raises:
-        ConfigurationError: if it is neither.
-    """
+    """Return the recipe of a data set, or one for images of a shape."""
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
     if data not in RECIPES and not data.startswith(HUB):
@@ -159,12 +137,15 @@ def bench_recipe(data: str) -> Recipe:
     return find_recipe(data)
 
 
-def made_up(shape: str, count: int) -> ImageData:
-    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class.
+def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> ImageData:
+    """Load images by name, or make as many as the limit or `made` says."""
+    if is_shape(data):
+        return made_up(data, made if limit is None else limit)
+    return datasets.load(data, root=root, limit=limit)
 
-    Raises:
-        ConfigurationError: if the images are not square, or have no pixels or classes.
-    """
+
+def made_up(shape: str, count: int) -> ImageData:
+    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class."""
     found = _SHAPE.fullmatch(shape)
     channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
     classes = int(found[4] or 10) if found else 0

@@ -8,11 +8,16 @@ import typer
 from rich.text import Text
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.bench import run_advice, write_record
 from selective_backprop.lab.bench.tables import show_advice
-from selective_backprop.lab.cli.command_line import command_line, console, find_device
+from selective_backprop.lab.bench.workload import find_images
+from selective_backprop.lab.cli.command_line import console, find_device
 from selective_backprop.lab.cli.options import Limit, MeasuringOptions, given
+from selective_backprop.lab.cli.write import check_record, save_record
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.training.threads import limit_threads
+
+MADE_UP = 4096  # images of a shape that is described instead of named
 
 
 def advise(
@@ -42,27 +47,29 @@ def advise(
     strategy, or not to select here.
     """
     limit_threads(measuring.threads)
+    check_record(measuring.json)
     recipe = given(measuring.recipe, epochs=epochs)
-    advice = run_advice(
-        console,
-        recipe,
-        rate=measuring.rate,
-        budget=budget,
-        device=torch.device(find_device(measuring.device)),
-        root=measuring.root,
-        limit=limit,
+    device = torch.device(find_device(measuring.device))
+    data = find_images(recipe.data, measuring.root, made=MADE_UP, limit=limit)
+    model = recipe.precision.wrap(make_model(recipe.model, data, seed=0)).to(device)
+    loader = make_loader(
+        data, batch_size=recipe.batch_size, seed=0, augmentation=recipe.augmentation
     )
+    with console.status(f"measuring for about {budget:g} s"):
+        advice = sb.guide.advise(
+            model,
+            loader,
+            torch.nn.CrossEntropyLoss(),
+            optimizer=recipe.make_optimizer(model.parameters()),
+            rate=measuring.rate,
+            budget=budget,
+            epochs=recipe.epochs,
+            device=device,
+        )
     for part in show_advice(recipe, advice):
         # A line of code that is broken is no code.
         console.print(part, soft_wrap=isinstance(part, Text))
-    record = measuring.json
-    if record is None:
-        return
-    try:
-        found = {"data": recipe.data, "net": recipe.model, **asdict(advice)}
-        write_record(record, command_line(), found)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"--json {record}: cannot be written ({error}); name another file"
-        ) from error
-    console.print(f"Written: {record}.", soft_wrap=True)
+    found = {"data": recipe.data, "net": recipe.model, **asdict(advice)}
+    save_record(measuring.json, found)
+    if measuring.json is not None:
+        console.print(f"Written: {measuring.json}.", soft_wrap=True)

@@ -1,18 +1,19 @@
 """The command `audit`: which training examples look mislabelled, by what runs recorded of them."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from jinja2 import Template
+from PIL import Image
 
 import selective_backprop as sb
-from selective_backprop.lab.cli.audits import Audit, audit_runs, predicted
+from selective_backprop.lab.analysis.tables import Column, Table
+from selective_backprop.lab.cli.audits import Audit, audit_runs
 from selective_backprop.lab.cli.command_line import console, errors
 from selective_backprop.lab.cli.options import Root
-from selective_backprop.lab.cli.suspect_sheet import write_sheet
 from selective_backprop.lab.cli.write import folder_of
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.folders import make_folder, writing_out
@@ -21,7 +22,41 @@ from selective_backprop.lab.data.thumbnails import portraits
 
 PICTURED = 200  # examples that are shown in pictures, at most
 _PRINTED = 10
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+_MEASURES = ("precision", "recall")
+_PAGE = Template(
+    """\
+<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Examples that look mislabelled</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root { color-scheme: light dark; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
+  padding: 0 1rem; }
+ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem;
+  list-style: none; padding: 0; }
+li { font-size: .85rem; overflow-wrap: anywhere; }
+img { width: 6rem; image-rendering: pixelated; display: block; margin-bottom: .3rem; }
+small { opacity: .7; }
+</style>
+<h1>Examples that look mislabelled</h1>
+<p>The {{ items | length }} most suspicious of {{ "{:,}".format(examples) }} training examples that
+have a picture or a text here; suspects.csv lists {{ "{:,}".format(listed) }}. The label comes
+first, then what the model believed instead, and the suspicion, from −1 to 1. Hard but rightly
+labelled examples are among them: look before you relabel or remove.</p>
+<ol>
+{%- for item in items %}
+<li>
+{%- if item.picture %}<img src="{{ item.picture }}" alt="example {{ item.index }}" loading="lazy">
+{%- endif %}
+{%- if item.text is not none %}<p>{{ item.text }}</p>{% endif -%}
+{{ item.label }} → {% if item.label == item.prediction %}its label, at last
+{%- else %}<b>{{ item.prediction }}</b>{% endif %}<br>
+<small>{{ item.rank }}. index {{ item.index }}, suspicion {{ item.suspicion }}</small></li>
+{%- endfor %}
+</ol></html>
+""",
+    autoescape=True,
+)
 
 
 def audit(
@@ -67,7 +102,7 @@ def audit(
         )
     folder = out or folder_of(runs[0]) / "audit"
     make_folder(folder)
-    pictures, texts, trouble = _exhibits(found, root)
+    pictures, trouble = _pictures(found, root)
     for problem in (*found.problems, *trouble):
         errors.print(f"warning: {problem}")
     suspects = found.suspects
@@ -82,85 +117,111 @@ def audit(
     )
     if count:
         console.print(_top_table(found, min(count, _PRINTED)))
-    if against_noise:
-        console.print(_cuts_table(found))
+    if against_noise and found.wrong is not None:
+        console.print(_cuts_table(found, found.wrong))
     with writing_out(folder):
-        written = write_sheet(found, folder, count=count, pictures=pictures, texts=texts)
+        written = _write_list(found, folder, count, pictures)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
     )
 
 
 def _top_table(found: Audit, count: int) -> Table:
-    suspects, names = found.suspects, found.class_names
-    assert suspects.labels is not None
-    assert suspects.predictions is not None
-    assert suspects.confidences is not None
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("rank", "index", "suspicion", "looks", "label", "prediction", "confidence"):
-        table.add_column(title, justify="left" if title in {"label", "prediction"} else "right")
-    for rank in range(count):
-        confidence = suspects.confidences[rank]
-        table.add_row(
-            str(rank + 1),
-            str(suspects.indices[rank]),
-            f"{suspects.suspicion[rank]:.3f}",
-            str(suspects.looks[rank]),
-            names[suspects.labels[rank]],
-            predicted(int(suspects.predictions[rank]), names),
-            "–" if np.isnan(confidence) else f"{confidence:.0%}",
-        )
-    return table
+    """Return the most suspicious examples as a table for the terminal."""
+    rows = found.rows(count)
+    left = {"label", "prediction"}
+    columns = [Column(name, left=name in left) for name in rows[0]]
+    return Table(columns, [[str(cell) for cell in row.values()] for row in rows])
 
 
-def _cuts_table(found: Audit) -> Table:
+def _cuts_table(found: Audit, wrong: np.ndarray) -> Table:
     """Return what is found at several cuts by this list, and by final and by mean loss alone."""
-    wrong = found.wrong
-    assert wrong is not None
     rankings = {
         "audit": found.suspects,
-        "final loss": found.final_loss,
-        "mean loss": found.mean_loss,
+        "final loss": found.ranked_by("loss_last"),
+        "mean loss": found.ranked_by("loss_mean"),
     }
-    title = f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})"
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    table.add_column("inspected", justify="right")
-    for name in rankings:
-        table.add_column(f"{name}:\nprecision", justify="right")
-        table.add_column("\nrecall", justify="right")
-    columns = [ranking.cuts(wrong, _SHARES) for ranking in rankings.values()]
-    for cuts in zip(*columns, strict=True):
-        if not cuts[0].inspected:
-            continue  # of so few examples that share is none
-        cells = [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
-        table.add_row(f"{cuts[0].share:.0%}", *cells)
+    rows = [
+        [f"{cuts[0].share:.0%}"]
+        + [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
+        for cuts in zip(*(each.cuts(wrong) for each in rankings.values()), strict=True)
+        if cuts[0].inspected  # of few examples a small share is none
+    ]
     top = found.suspects.indices[: found.suspects.suspicious]
-    table.caption = (
-        f"Of the {len(top):,} with a suspicion above 0, "
-        f"{np.mean(wrong[top]) if len(top) else 0:.1%} are wrong; "
-        f"{wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
+    return Table(
+        ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
+        rows,
+        title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
+        notes=[
+            f"Of the {len(top):,} with a suspicion above 0, "
+            f"{np.mean(wrong[top]) if len(top) else 0:.1%} are wrong; "
+            f"{wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
+        ],
     )
-    table.caption_justify = "left"
-    return table
 
 
-def _exhibits(
-    found: Audit, root: Path | None
-) -> tuple[dict[int, np.ndarray], dict[int, str], list[str]]:
-    """Return pictures and texts of the most suspicious examples, and what was in the way."""
-    wanted = found.suspects.indices[:PICTURED]
-    pictures, texts = found.exhibits(wanted)
+def _write_list(
+    found: Audit, folder: Path, count: int, pictures: Mapping[int, np.ndarray]
+) -> list[Path]:
+    """Write `suspects.csv`, and beside it a page of those that have a picture or a text.
+
+    Pictures go into a folder `suspects`, each named by the example's index in the data set.
+    """
+    suspects, listed = found.suspects, found.suspects.indices[:count]
+    texts = _recorded(found, "portrait_text", listed)
+    names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
+    if names:
+        (folder / "suspects").mkdir(exist_ok=True)
+    for index, name in names.items():
+        Image.fromarray(np.squeeze(pictures[index])).save(folder / name)
+    times = sum(each.selected[listed].astype(np.int64) for each in found.histories)
+    extra: dict[str, Sequence[object]] = {
+        "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],
+        "times_trained": np.asarray(times).tolist(),
+    }
+    for title, shown in (("picture", names), ("text", texts)):
+        if shown:
+            extra[title] = [shown.get(index, "") for index in listed.tolist()]
+    table, page = folder / "suspects.csv", folder / "suspects.html"
+    suspects.write_csv(table, limit=count, class_names=found.class_names, extra=extra)
+    items = [
+        row | {"picture": names.get(row["index"]), "text": texts.get(row["index"])}
+        for row in found.rows(count)
+        if row["index"] in names or row["index"] in texts
+    ]
+    if not items:
+        return [table]
+    text = _PAGE.render(items=items, examples=suspects.examples, listed=len(listed))
+    page.write_text(text, encoding="utf-8")
+    return [table, page]
+
+
+def _pictures(found: Audit, root: Path | None) -> tuple[Mapping[int, np.ndarray], list[str]]:
+    """Return pictures of the most suspicious examples, and what was in the way."""
     if found.histories[0].portrait_image is None:
-        return {}, texts, []
+        return {}, []
+    wanted = found.suspects.indices[:PICTURED]
     try:
         data = _data_of(found, root)
     except (sb.DataError, sb.ConfigurationError) as error:
-        trouble = (
-            f"only {len(pictures)} of the {len(wanted)} most suspicious have pictures, those that "
+        recorded = _recorded(found, "portrait_image", wanted)
+        return recorded, [
+            f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those that "
             f"were recorded: {error}."
-        )
-        return pictures, texts, [trouble]
-    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True)), texts, []
+        ]
+    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True)), []
+
+
+def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
+    """Return the pictures or texts that runs recorded of some examples, by index."""
+    among = set(wanted.tolist())
+    return {
+        index: each
+        for history in found.histories
+        if (shown := getattr(history, field)) is not None
+        for index, each in zip(history.portrait_index.tolist(), shown, strict=True)
+        if index in among
+    }
 
 
 def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:

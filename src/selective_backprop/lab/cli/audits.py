@@ -1,5 +1,6 @@
 """Auditing runs: which of the examples they trained on look mislabelled, by what they recorded."""
 
+import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,30 +9,22 @@ from statistics import mode
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import survey_data
-from selective_backprop.lab.cli.command_line import anew, going_on, logs_examples
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What runs of the same data say of its examples together.
+    """What runs of the same data say of its examples together."""
 
-    Attributes:
-        suspects: the examples, ranked.
-        runs: that saw them, with what became of each example in each of them, aligned.
-        histories: see `runs`; at least one.
-        problems: what could not be used, and what to do about it, a sentence each.
-    """
-
-    suspects: sb.guide.Suspects
-    runs: tuple[Run, ...]
-    histories: tuple[ExampleHistory, ...]
-    problems: tuple[str, ...]
+    suspects: sb.guide.Suspects  # the examples, ranked
+    runs: tuple[Run, ...]  # at least one
+    histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
+    problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -49,61 +42,41 @@ class Audit:
         first = self.histories[0]
         return None if first.label_clean is None else first.label != first.label_clean
 
-    @property
-    def final_loss(self) -> sb.guide.Suspects:
-        """The same examples, ranked by the loss last seen, in the mean over runs."""
-        return self._by("loss_last")
+    def mean(self, field: str) -> Float64[np.ndarray, " example"]:
+        """Return the mean over runs of a field of their histories; NaN where it never was."""
+        values = np.array([getattr(each, field) for each in self.histories], np.float64)
+        seen = (~np.isnan(values)).sum(0)
+        return np.where(seen > 0, np.nansum(values, 0) / np.maximum(1, seen), np.nan)
 
-    @property
-    def mean_loss(self) -> sb.guide.Suspects:
-        """The same examples, ranked by the mean of all losses seen."""
-        return self._by("loss_mean")
+    def ranked_by(self, field: str) -> sb.guide.Suspects:
+        """Rank the same examples by the mean of a loss alone."""
+        return sb.guide.audit(self.mean(field))
 
-    @property
-    def losses(self) -> Float64[np.ndarray, " example"]:
-        """The mean of all losses seen of each example; NaN where none was."""
-        return self._mean("loss_mean")
-
-    @property
-    def times_trained(self) -> Int64[np.ndarray, " example"]:
-        """How often each example was trained on, in all runs together."""
-        return np.array([each.selected for each in self.histories], np.int64).sum(0)
-
-    def exhibits(
-        self, wanted: Int64[np.ndarray, " rank"]
-    ) -> tuple[dict[int, np.ndarray], dict[int, str]]:
-        """Return the pictures and the texts that were recorded, of those examples that are wanted.
-
-        Both by the examples' indices.
-        """
-        pictures: dict[int, np.ndarray] = {}
-        texts: dict[int, str] = {}
-        among = set(wanted.tolist())
-        for history in self.histories:
-            indices = history.portrait_index.tolist()
-            for found, shown in (
-                (pictures, history.portrait_image),
-                (texts, history.portrait_text),
-            ):
-                if shown is not None:
-                    pairs = zip(indices, shown, strict=True)
-                    found.update({index: each for index, each in pairs if index in among})
-        return pictures, texts
-
-    def _by(self, name: str) -> sb.guide.Suspects:
-        return sb.guide.audit(self._mean(name))
-
-    def _mean(self, name: str) -> Float64[np.ndarray, " example"]:
-        losses = np.array([getattr(each, name) for each in self.histories], np.float64)
-        seen = (~np.isnan(losses)).sum(0)
-        return np.where(seen > 0, np.nansum(losses, 0) / np.maximum(1, seen), np.nan)
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return the most suspicious examples, as they are shown."""
+        found, names = self.suspects, self.class_names
+        assert found.labels is not None
+        assert found.predictions is not None
+        assert found.confidences is not None
+        return [
+            {
+                "rank": i + 1,
+                "index": int(found.indices[i]),
+                "suspicion": f"{found.suspicion[i]:.3f}",
+                "looks": int(found.looks[i]),
+                "label": names[found.labels[i]],
+                "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
+                "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
+            }
+            for i in range(min(count, len(found)))
+        ]
 
 
 def audit_runs(places: Sequence[Path]) -> Audit:
     """Audit runs that trained on the same data, together.
 
-    Places are folders of records, or single records. Of runs of different data, those of the data
-    that most of them share are audited. What cannot be used is left out and said.
+    Of runs of different data, those of the data that most of them share are audited. What cannot
+    be used is left out and said.
 
     Raises:
         RecordError: if no run is left.
@@ -146,11 +119,6 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
     )
 
 
-def predicted(number: int, class_names: Sequence[str]) -> str:
-    """Return the name of a class; a dash for −1, where there was no prediction."""
-    return "–" if number < 0 else class_names[number]
-
-
 def _of_usual_labels(
     seen: Sequence[tuple[Run, ExampleHistory]], problems: list[str]
 ) -> list[tuple[Run, ExampleHistory]]:
@@ -167,15 +135,27 @@ def _of_usual_labels(
 
 
 def _why_none(run: Run) -> str:
+    """Say why nothing is known of a run's examples, and which command would record it."""
     command = run.header.command
-    if not logs_examples(command):
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it cannot have been typed
+        words = []
+    asked = words[1] if len(words) > 1 else ""
+    if asked not in {"train", "compare"}:
         return (
             f"{run.name}: only train and compare record what becomes of examples, and it is a run "
             f"of: {command}"
         )
-    if not run.finished:
-        return (
-            f"{run.name}: the run did not end, and what became of its examples is written when it "
-            f"does. To go on with it: {going_on(command)}"
+    if run.finished:
+        why, option = "nothing can be read of its examples. To train it anew", "--again"
+    else:
+        why = (
+            "the run did not end, and what became of its examples is written when it does. To go "
+            "on with it"
         )
-    return f"{run.name}: nothing can be read of its examples. To train it anew: {anew(command)}"
+        option = "--resume" if asked == "train" else ""
+        words = [word for word in words if word != "--again"]  # which begins anew
+    if option and option not in words:
+        words.append(option)
+    return f"{run.name}: {why}: {shlex.join(words)}"

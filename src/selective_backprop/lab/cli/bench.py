@@ -1,5 +1,6 @@
 """The command `bench`: what scoring and selecting cost on this machine."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,15 @@ import torch
 import typer
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.bench import run_bench, write_record
+from selective_backprop.lab.bench.cases import cheap_scorers, gather
 from selective_backprop.lab.bench.figure import draw_bench
+from selective_backprop.lab.bench.harness import BASELINE, Round, conclude, run_rounds
 from selective_backprop.lab.bench.tables import show_findings
-from selective_backprop.lab.cli.command_line import command_line, console, find_device
+from selective_backprop.lab.bench.workload import Workload, make_workload
+from selective_backprop.lab.cli.command_line import console, find_device
 from selective_backprop.lab.cli.options import MeasuringOptions
+from selective_backprop.lab.cli.write import check_record, save_record
+from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.training.threads import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -47,44 +52,43 @@ def bench(
     Times forward and backward passes, every scorer, and an epoch of several strategies, against
     the least that each can cost. Prints tables and draws a figure.
     """
-    record = measuring.json
-    _check_files(out, record)
-    limit_threads(measuring.threads)
-    findings = run_bench(
-        console,
-        measuring.recipe,
-        rate=measuring.rate,
-        scorers=None if scorers is None else [name.strip() for name in scorers.split(",")],
-        seconds=seconds,
-        device=torch.device(find_device(measuring.device)),
-        root=measuring.root,
-    )
-    for part in show_findings(findings):
-        console.print(part)
-    try:
-        if record is not None:
-            write_record(record, command_line(), findings.as_dict())
-        draw_bench(findings, out)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"--out {out}, --json {record}: cannot be written ({error}); name other files"
-        ) from error
-    written = [out] if record is None else [out, record]
-    console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
-
-
-def _check_files(out: Path, record: Path | None) -> None:
-    """Refuse files that could not be written once all is measured; make their folders."""
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
             f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"
         )
-    if record is not None and record.is_dir():
-        raise sb.ConfigurationError(f"--json {record}: is a folder; name a file")
-    for path in (out, record) if record is not None else (out,):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+    make_folder(out.parent)
+    check_record(measuring.json)
+    limit_threads(measuring.threads)
+    recipe, device = measuring.recipe, torch.device(find_device(measuring.device))
+    with console.status("making and training a model") as status:
+        workload = make_workload(recipe, rate=measuring.rate, device=device, root=measuring.root)
+        names = _chosen(scorers, workload)
+        status.update("starting scorers and strategies")
+        cases = gather(workload, names)
+
+        def tell(rounds: list[Round]) -> None:
+            base, ours = (rounds[-1][name].seconds for name in (BASELINE, "selective-backprop"))
+            status.update(f"round {len(rounds)}: selective-backprop {ours / max(base, 1e-9):.3f}")
+
+        findings = conclude(workload, cases, run_rounds(cases.arms, seconds=seconds, tell=tell))
+    for part in show_findings(findings):
+        console.print(part)
+    save_record(measuring.json, asdict(findings))
+    with writing_out(out):
+        draw_bench(findings, out)
+    written = [out] if measuring.json is None else [out, measuring.json]
+    console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
+
+
+def _chosen(text: str | None, workload: Workload) -> list[str]:
+    """Return the names of scorers that were typed, or of all."""
+    side, device, precision = workload.data.image_size, workload.device, workload.precision
+    known = cheap_scorers(side, device, precision)
+    names = list(known) if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
             raise sb.ConfigurationError(
-                f"{path}: cannot be written ({error}); name another file"
-            ) from error
+                f"--scorers {name}: for images of {side} pixels and training in {precision} on "
+                f"{device} there are {', '.join(known)}"
+            )
+    return list(dict.fromkeys(names))

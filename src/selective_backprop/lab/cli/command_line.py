@@ -45,11 +45,7 @@ class Commands(TyperGroup):
 
 
 def find_device(name: str | None) -> str:
-    """Return a device's name; of None, that of the GPU if there is one.
-
-    Raises:
-        ConfigurationError: if torch does not find the device here.
-    """
+    """Return a device's name; of None, that of the GPU if there is one."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name is None:
         return "cuda" if gpus else "cpu"
@@ -70,32 +66,3 @@ def look_here(model: str | None) -> None:
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def logs_examples(command: str) -> bool:
-    """Return whether a command records what becomes of each training example."""
-    return _subcommand(command) in {"train", "compare"}
-
-
-def going_on(command: str) -> str:
-    """Return the command that goes on with what another one began: train must be told to."""
-    words = [word for word in shlex.split(command) if word != "--again"]  # which begins anew
-    return _with(words, "--resume") if _subcommand(command) == "train" else shlex.join(words)
-
-
-def anew(command: str) -> str:
-    """Return the command that does what another one did once more."""
-    return _with(shlex.split(command), "--again")
-
-
-def _subcommand(command: str) -> str:
-    """Return what a recorded command asked for; nothing where it cannot have been typed."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return ""
-    return words[1] if len(words) > 1 else ""
-
-
-def _with(words: list[str], option: str) -> str:
-    return shlex.join(words if option in words else [*words, option])

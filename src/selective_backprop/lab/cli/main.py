@@ -31,12 +31,7 @@ for plain in (pack, unpack):
 
 
 def main() -> None:
-    """Run the command line, which ends with an exit status.
-
-    Raises:
-        SystemExit: always; with 0, 2 where something cannot be done as asked, 130 after
-            Ctrl-C or 143 after SIGTERM.
-    """
+    """Run the command line, which ends with an exit status: 0, 2, 130 (Ctrl-C) or 143 (SIGTERM)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # of an encoding that may lack a minus sign
             stream.reconfigure(errors="replace")

@@ -59,11 +59,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_rate(text: str | float) -> float:
-    """Return the number that a share stands for, `1/3` as well as `0.25`.
-
-    Raises:
-        BadParameter: if it stands for none.
-    """
+    """Return the number that a share stands for, `1/3` as well as `0.25`."""
     try:
         return float(Fraction(text))
     except (ValueError, OverflowError, ZeroDivisionError) as error:
@@ -71,11 +67,7 @@ def parse_rate(text: str | float) -> float:
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the length that a budget stands for: `10` is cost, `60s` is seconds.
-
-    Raises:
-        ConfigurationError: if it is neither, or not positive.
-    """
+    """Return the length that a budget stands for: `10` is cost, `60s` is seconds."""
     number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
     try:
         value = float(number)
@@ -90,11 +82,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def parse_interval(text: str | float) -> float:
-    """Return the seconds that a time between checkpoints stands for; infinite for `never`.
-
-    Raises:
-        BadParameter: if it is no positive number.
-    """
+    """Return the seconds that a time between checkpoints stands for; infinite for `never`."""
     try:
         seconds = math.inf if text == "never" else float(text)
     except ValueError:
@@ -314,15 +302,7 @@ class TrainingOptions:
         )
 
     def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Budget]:
-        """Return the lengths of the runs.
-
-        Args:
-            budgets: as they were typed.
-            otherwise: the unit of the recipe's length, where none is given.
-
-        Raises:
-            ConfigurationError: if a budget is none, or epochs are given as well.
-        """
+        """Return the lengths of the runs: budgets as typed, or epochs, or the recipe's length."""
         if not budgets:
             if self.epochs is not None:
                 return [Budget("epochs", float(self.epochs))]

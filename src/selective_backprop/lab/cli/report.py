@@ -7,7 +7,7 @@ import typer
 
 from selective_backprop.lab.analysis.loading import survey
 from selective_backprop.lab.cli.command_line import console, errors
-from selective_backprop.lab.cli.write import folder_of, show_all, show_page
+from selective_backprop.lab.cli.write import folder_of, show
 
 
 def report(
@@ -37,7 +37,4 @@ def report(
     found = survey(runs)
     for problem in found.problems:
         errors.print(f"warning: {problem}")
-    if out is not None and out.suffix.lower() in {".html", ".htm"}:
-        show_page(console, found, out)
-    else:
-        show_all(console, found, out or folder_of(runs[0]))
+    show(console, found, out or folder_of(runs[0]))

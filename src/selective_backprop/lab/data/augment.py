@@ -13,11 +13,7 @@ from selective_backprop.lab.data.random_bits import below, key_of, random_bits
 
 
 class Border(StrEnum):
-    """What comes in from outside where an image is shifted.
-
-    `MIRROR` is the image, mirrored at its border, without repeating the outermost pixels. `BLACK`
-    is black, as in most published recipes, which pad an image with black and crop it.
-    """
+    """What comes in from outside where an image is shifted: its mirror image, or black."""
 
     MIRROR = "mirror"
     BLACK = "black"
@@ -30,25 +26,14 @@ class Augmentation:
     What an image gets depends on seed, epoch and its index alone. Whatever a strategy skipped,
     and wherever training was resumed, the same image of the same epoch looks the same.
 
-    Attributes:
-        shift: pixels by which an image moves at most, up, down, left and right; every whole
-            number of pixels is equally likely. Published recipes call it a random crop, out of
-            the image with so much padding. At least 0, less than the images' side.
-        flip: whether to mirror left and right, every other time.
-        cutout: side in pixels of a square that is set to 0, its centre anywhere in the image, so
-            that up to three quarters of it may lie outside. 0 for none. Images are augmented
-            after normalising, where 0 is the mean.
-        border: what comes in from outside where an image is shifted.
-
-    Raises:
-        ConfigurationError: if `shift` or `cutout` is negative.
-
     Source:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
     """
 
-    shift: int = 0
-    flip: bool = False
+    shift: int = 0  # pixels, at most, in each direction: what recipes call a padded random crop
+    flip: bool = False  # mirror left and right, every other time
+    # Side in pixels of a square, its centre anywhere in the image, that is set to 0: after
+    # normalising that is the mean. 0 for none.
     cutout: int = 0
     border: Border = Border.MIRROR
 
@@ -72,14 +57,10 @@ class Augmentation:
         epoch: int,
         black: Float[Tensor, "channel 1 1"] | None = None,
     ) -> Float[Tensor, "example channel height width"]:
-        """Return the images, augmented, in their memory format; the arguments stay as they are.
+        """Return normalised images, augmented, in their memory format; the arguments stay as is.
 
-        Args:
-            images: normalised.
-            indices: each image's index in its data set.
-            seed: of the run.
-            epoch: from 0.
-            black: what a black pixel is after normalising; None for 0.
+        `indices` are the images' own in their data set, and `black` is what a black pixel is after
+        normalising, None for 0.
 
         Raises:
             ConfigurationError: if `shift` is not less than the images' height and width.

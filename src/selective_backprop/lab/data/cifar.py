@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
-from torch import Tensor
 
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
@@ -70,8 +68,7 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     """Return a data set of CIFAR's, found in the publisher's folder or the one that holds it.
 
     Raises:
-        DataError: if a file is missing, damaged, not what the layout says, or a pickle that asks
-            for anything beyond plain containers and arrays of bytes.
+        DataError: if a file is missing, damaged, or not what the layout says.
     """
     folder = find_folder(
         root,
@@ -96,9 +93,7 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     return Splits(images, labels, test_images, test_labels, tuple(names))
 
 
-def _read_pickled(
-    folder: Path, file: str, rows: int, layout: CifarLayout
-) -> tuple[UInt8[Tensor, "example 3 32 32"], Int64[Tensor, " example"]]:
+def _read_pickled(folder: Path, file: str, rows: int, layout: CifarLayout) -> Part:
     path = find_file(folder, file)
     record = unpickle(path)
     shape, labels = (rows, _PIXELS), record.get(layout.labels_key)
@@ -114,9 +109,7 @@ def _read_pickled(
     return _tensors(pixels, labels, path, layout)
 
 
-def _read_binary(
-    folder: Path, file: str, rows: int, layout: CifarLayout
-) -> tuple[UInt8[Tensor, "example 3 32 32"], Int64[Tensor, " example"]]:
+def _read_binary(folder: Path, file: str, rows: int, layout: CifarLayout) -> Part:
     path = find_file(folder, f"{file}.bin")
     shape = rows, layout.label_bytes + _PIXELS
     content = np.fromfile(path, np.uint8)
@@ -127,9 +120,7 @@ def _read_binary(
     return _tensors(pixels, labels[:, -1].tolist(), path, layout)
 
 
-def _tensors(
-    pixels: np.ndarray, labels: list[Any], path: Path, layout: CifarLayout
-) -> tuple[UInt8[Tensor, "example 3 32 32"], Int64[Tensor, " example"]]:
+def _tensors(pixels: np.ndarray, labels: list[Any], path: Path, layout: CifarLayout) -> Part:
     for place, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < layout.classes:
             # It is not shown, since what a pickle has for a label may be endless.
@@ -142,8 +133,7 @@ def unpickle(path: Path) -> dict[Any, Any]:
     """Return the dict in a pickle, and call nothing that it names.
 
     Raises:
-        DataError: if the file is damaged, holds something else, or asks for anything beyond plain
-            containers and arrays.
+        DataError: if the file is damaged, or holds more than plain containers and arrays.
     """
     file = BytesIO(path.read_bytes())
     try:

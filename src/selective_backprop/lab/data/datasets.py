@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int64, UInt8
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
-from selective_backprop.lab.data.digits import read_digits
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop.lab.data.splits import Splits, limited
@@ -19,24 +20,14 @@ from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
+_FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
 
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
     """A data set of images: two splits, the classes, and the training images' statistics.
 
-    Attributes:
-        name: the name it was loaded by.
-        train_images: grey levels 0 to 255.
-        train_labels: class numbers from 0, as they are trained on.
-        test_images: grey levels 0 to 255.
-        test_labels: class numbers from 0.
-        class_names: one name per class, in the order of the labels.
-        mean: per channel, of the training images' levels divided by 255.
-        std: per channel, of the same; 1 for a channel that never changes, so that dividing by
-            it is always allowed.
-        train_clean_labels: what the training labels were before `noise` flipped some of them;
-            None for data as it was read.
+    Images have grey levels 0 to 255; labels are class numbers from 0.
     """
 
     name: str
@@ -45,9 +36,9 @@ class ImageData:
     test_images: UInt8[Tensor, "test channel height width"]
     test_labels: Int64[Tensor, " test"]
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    train_clean_labels: Int64[Tensor, " train"] | None = None
+    mean: tuple[float, ...]  # per channel, of the training images' levels divided by 255
+    std: tuple[float, ...]  # 1 for a channel that never changes, so that dividing is allowed
+    train_clean_labels: Int64[Tensor, " train"] | None = None  # before `noise` flipped some
 
     @property
     def flipped(self) -> Bool[Tensor, " train"]:
@@ -72,6 +63,26 @@ class ImageData:
         return len(self.class_names)
 
 
+def read_digits() -> Splits:
+    """Return the 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
+
+    The split is fixed: of the examples sorted by class, every fifth is a test example. Writers are
+    in both splits. Levels of 0 to 16 are rescaled to 0 to 255.
+
+    Source:
+        Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
+        Machine Learning Repository, doi:10.24432/C50P49.
+    """
+    digits = load_digits()
+    levels = np.rint(digits.images * (255 / _FULL_INK)).astype(np.uint8)
+    images = torch.from_numpy(levels).unsqueeze(1)
+    labels = torch.from_numpy(digits.target).to(torch.int64)
+    testing = torch.zeros(len(labels), dtype=torch.bool)
+    testing[labels.argsort(stable=True)[::5]] = True
+    names = tuple(str(name) for name in digits.target_names)
+    return Splits(images[~testing], labels[~testing], images[testing], labels[testing], names)
+
+
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": lambda root: read_digits(),  # which come with scikit-learn
     "mnist": partial(read_idx_splits, MNIST),
@@ -87,24 +98,18 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
     """Load a data set by name.
 
     `digits` is embedded in scikit-learn. The others are read from disk in their publishers'
-    layouts, which torchvision's root folder also has; CIFAR's may be pickled or binary. Nothing is
-    fetched. Every file is checked: magic numbers, dimensions, exact lengths, the range of the
-    labels. `hub:NAME` is one of the Hugging Face hub, which the package `datasets` fetches, where
-    it is installed.
+    layouts, which torchvision's root folder also has, and every file is checked; nothing is
+    fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
 
     Args:
-        name: a key of `DATASETS`, or `hub:NAME`, or `hub:NAME:CONFIGURATION`.
+        name: a key of `DATASETS`, or that of a data set of the hub.
         root: the folder that holds the data set's files, or one that holds the publisher's or
-            torchvision's folder of them. `digits` needs none. For the hub, the folder in which
-            fetched files are kept; None for the package's own.
-        limit: how many training examples to keep; None keeps all. They are the first of one
-            fixed, stratified order: each class keeps its share (of equally large ones to within one
-            example), a smaller limit's examples are a prefix of a larger one's, and every seed
-            gets the same.
+            torchvision's folder of them. For the hub, the folder in which fetched files are kept.
+        limit: how many training examples to keep, of a fixed stratified order; None keeps all.
 
     Raises:
-        ConfigurationError: if the name is unknown, the limit out of range, or `datasets` is needed
-            and not installed.
+        ConfigurationError: if the name is unknown, the limit out of range, or the package
+            `datasets` is needed and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
     if name.startswith(HUB):
@@ -130,9 +135,8 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation of each channel, in units of the full level.
 
-    Levels are counted, so the result is exact to float64 and does not depend on threads, and
-    memory stays near 100 MB however many images there are. The deviation is the population's, or 1
-    for a channel that never changes.
+    Levels are counted, so that the result is exact to float64 and memory stays near 100 MB. The
+    deviation is the population's, or 1 for a channel that never changes.
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):

@@ -20,10 +20,7 @@ def find_folder(
 ) -> Path:
     """Return the first of the `folders` under `root` that holds any of the `files`.
 
-    `name` is the data set and `source` the publisher's address, both for the message.
-
-    Raises:
-        DataError: if no folder was named, it does not exist, or holds none of the files.
+    `name` is the data set and `source` the publisher's address, both for the `DataError`.
     """
     wanted = " or ".join(files)
     what_to_do = (
@@ -44,11 +41,7 @@ def find_folder(
 
 
 def find_file(folder: Path, *names: str) -> Path:
-    """Return the first file of a folder that is there, where other files of its set are.
-
-    Raises:
-        DataError: if none is there.
-    """
+    """Return the first file of a folder that is there, where other files of its set are."""
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -59,30 +52,22 @@ def find_file(folder: Path, *names: str) -> Path:
 
 
 @contextmanager
-def writing_out(out: Path) -> Generator[None]:
-    """Turn an error of writing, in the body, into a message about `--out`.
-
-    Raises:
-        ConfigurationError: if something cannot be written.
-    """
+def writing_out(out: Path, option: str = "--out") -> Generator[None]:
+    """Turn an error of writing, in the body, into a `ConfigurationError` that names the option."""
     try:
         yield
     except OSError as error:
         name = Path(error.filename2 or error.filename or out).name
         raise sb.ConfigurationError(
-            f"--out {out}: cannot be written ({name}: {error.strerror or error}); name another"
+            f"{option} {out}: cannot be written ({name}: {error.strerror or error}); name another"
         ) from error
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder that `--out` names, if it is not there.
-
-    Raises:
-        ConfigurationError: if it cannot be made.
-    """
+def make_folder(out: Path, option: str = "--out") -> None:
+    """Make the folder that an option names, if it is not there, or raise `ConfigurationError`."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise sb.ConfigurationError(
-            f"--out {out}: cannot be made a folder ({error.strerror}); name another"
+            f"{option} {out}: cannot be made a folder ({error.strerror}); name another"
         ) from error

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
-HUB = "hub:"
-"""What a name begins with that means a data set of the hub."""
+HUB = "hub:"  # what a name begins with that means a data set of the hub
 
 # To what a picture of each kind is turned; none of them loses anything but a palette.
 _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
@@ -23,10 +22,8 @@ _MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
 def read_hub_splits(name: str, root: Path | None) -> Splits:
     """Return a data set of the hub, all of it in memory.
 
-    Of its columns, the one of pictures and the one of classes are taken; of several of classes the
-    one with most classes. It is tested on its test split, or its validation split where it has
-    none. Images have one channel if the first is grey, else three. What is fetched is kept by the
-    package, in `root` or a folder of its own, and read from there the next time.
+    Of its columns, the one of pictures and the one of most classes are taken. It is tested on its
+    test split, or its validation split where it has none.
 
     Raises:
         ConfigurationError: if the package is not installed, or no name follows the colon.
@@ -94,9 +91,7 @@ def _column(split: Any, kind: type, content: str, name: str) -> str:
     return best[0]
 
 
-def _read(
-    split: Any, pictures: str, classes: str, count: int, name: str
-) -> tuple[UInt8[Tensor, "example channel side side"], Int64[Tensor, " example"]]:
+def _read(split: Any, pictures: str, classes: str, count: int, name: str) -> Part:
     labels = torch.empty(len(split), dtype=torch.int64)
     images: UInt8[Tensor, "example side side channel"] | None = None
     for row, example in enumerate(split.select_columns([pictures, classes])):

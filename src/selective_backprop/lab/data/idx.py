@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,23 @@ FASHION_MNIST = IdxLayout(
 
 
 def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
-    """Return a data set kept in four IDX files, in their folder or one that holds that folder.
+    """Return a data set kept in four IDX files, in their folder or one that holds that folder."""
+    first, folders = "train-images-idx3-ubyte", layout.folders
+    files, image = (first, f"{first}.gz"), (layout.side, layout.side)
+    folder = find_folder(root, name=layout.name, folders=folders, files=files, source=layout.source)
 
-    Raises:
-        DataError: if a file is missing, damaged, or not what the layout says.
-    """
-    first = "train-images-idx3-ubyte"
-    folder = find_folder(
-        root,
-        name=layout.name,
-        folders=layout.folders,
-        files=(first, f"{first}.gz"),
-        source=layout.source,
-    )
-
-    def images(stem: str, count: int) -> UInt8[Tensor, "example 1 height width"]:
-        path = find_file(folder, stem, f"{stem}.gz")
-        return read_idx(path, (count, layout.side, layout.side)).unsqueeze(1)
-
-    def labels(stem: str, count: int) -> Int64[Tensor, " example"]:
-        path = find_file(folder, stem, f"{stem}.gz")
-        found = read_idx(path, (count,)).to(torch.int64)
+    def read(part: str, count: int) -> Part:
+        images, labels = (
+            find_file(folder, f"{part}-{stem}-ubyte", f"{part}-{stem}-ubyte.gz")
+            for stem in ("images-idx3", "labels-idx1")
+        )
+        found = read_idx(labels, (count,)).to(torch.int64)
         highest, last = int(found.max()), len(layout.class_names) - 1
         if highest > last:
-            raise damaged(path, f"holds the label {highest}, but they are from 0 to {last}")
-        return found
+            raise damaged(labels, f"holds the label {highest}, but they are from 0 to {last}")
+        return read_idx(images, (count, *image)).unsqueeze(1), found
 
-    train_labels = labels("train-labels-idx1-ubyte", layout.train)
+    train_images, train_labels = read("train", layout.train)
     begins = tuple(train_labels[: len(layout.first_labels)].tolist())
     for other in (MNIST, FASHION_MNIST):
         if other.name != layout.name and begins == other.first_labels:
@@ -86,23 +76,13 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
                 f"{folder} holds the labels of {other.name}, but {layout.name} was asked for, "
                 f"whose files have the same names. Pass its own folder with --root"
             )
-    return Splits(
-        train_images=images(first, layout.train),
-        train_labels=train_labels,
-        test_images=images("t10k-images-idx3-ubyte", layout.test),
-        test_labels=labels("t10k-labels-idx1-ubyte", layout.test),
-        class_names=layout.class_names,
-    )
+    return Splits(train_images, train_labels, *read("t10k", layout.test), layout.class_names)
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
     """Return the bytes of one IDX file, which must have exactly this shape.
 
-    The file is compressed if its name ends in .gz. No more is read than the shape asks for,
-    whatever the file claims.
-
-    Raises:
-        DataError: if the file cannot be read, or its magic number, dimensions or length differ.
+    The file is compressed if its name ends in .gz. No more is read than the shape asks for.
     """
     magic = bytes((0, 0, 8, len(shape)))  # 8 stands for unsigned bytes
     start = len(magic) + 4 * len(shape)

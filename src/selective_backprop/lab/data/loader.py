@@ -19,14 +19,8 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
     Batches are made on the images' device, channels last: convolutions are fastest so.
 
-    Args:
-        images: grey levels 0 to 255. Held, not copied.
-        labels: class numbers from 0, on the same device.
-        mean: per channel, of levels divided by 255.
-        std: per channel, of the same; not 0.
-        augmentation: what to do to each image; None for nothing.
-        seed: what the augmentation depends on besides epoch and index.
-        with_indices: whether a batch is `(images, labels, indices)`, the last on the CPU.
+    `images` are held, not copied; `mean` and `std` are of their levels divided by 255. With
+    `with_indices` a batch is `(images, labels, indices)`, the last on the CPU.
     """
 
     def __init__(
@@ -123,13 +117,7 @@ def make_loader(
     moved. Call `loader.dataset.set_epoch(epoch)` before each pass: without it, every pass has
     the order and the augmentation of epoch 0.
 
-    Args:
-        data: the data set.
-        batch_size: examples in a batch.
-        seed: of the run.
-        augmentation: what to do to each image; None for nothing.
-        shuffle: whether each epoch has an order of its own; otherwise the data set's order.
-        with_indices: whether batches are `(images, labels, indices)`.
+    Without `shuffle` they come in the data set's order.
     """
     dataset = ImageDataset(
         data.train_images,
@@ -140,14 +128,8 @@ def make_loader(
         seed=seed,
         with_indices=with_indices,
     )
-    return DataLoader(
-        dataset,
-        batch_size=batch_size,
-        sampler=EpochSampler(dataset, seed=seed) if shuffle else None,
-        collate_fn=collate,  # ty: ignore[invalid-argument-type]
-        # A loader draws a seed for workers in each pass: from here, or else the global stream.
-        generator=torch.Generator().manual_seed(key_of(seed)),
-    )
+    sampler = EpochSampler(dataset, seed=seed) if shuffle else None
+    return _loader(dataset, batch_size, sampler, key_of(seed))
 
 
 def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
@@ -156,9 +138,17 @@ def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
     They are normalised by the training images' statistics, and come channels last.
     """
     dataset = ImageDataset(data.test_images, data.test_labels, mean=data.mean, std=data.std)
+    return _loader(dataset, batch_size, None, 0)
+
+
+def _loader(
+    dataset: ImageDataset, batch_size: int, sampler: EpochSampler | None, seed: int
+) -> DataLoader[Any]:
     return DataLoader(
         dataset,
         batch_size=batch_size,
+        sampler=sampler,
         collate_fn=collate,  # ty: ignore[invalid-argument-type]
-        generator=torch.Generator().manual_seed(0),
+        # A loader draws a seed for workers in each pass: from here, or else the global stream.
+        generator=torch.Generator().manual_seed(seed),
     )

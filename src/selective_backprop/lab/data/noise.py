@@ -17,17 +17,12 @@ class UniformFlip:
     """Replace a share of the training labels by wrong ones.
 
     Exactly `round(rate * examples)` labels are replaced, each by one of the other classes, all of
-    them equally likely; no flipped label is right by chance, as it would be where it is drawn from
-    all classes. Which labels, and by what, depends on the seed and the example's index alone, so
-    every strategy and every seed of a comparison gets the same ones, and a smaller rate's flips
-    are among a larger one's. Classes are not balanced. The test set stays as it is.
-
-    Attributes:
-        rate: share of the training labels to replace, in [0, 1).
-        seed: another one flips other labels, to other classes.
+    them equally likely. Which labels, and by what, depends on the seed and the example's index
+    alone: every strategy and every seed of a comparison gets the same ones, and a smaller rate's
+    flips are among a larger one's. The test set stays as it is.
 
     Raises:
-        ConfigurationError: if `rate` is out of its range.
+        ConfigurationError: if `rate` is not in [0, 1).
     """
 
     rate: float

@@ -16,11 +16,7 @@ _WORD = (1 << 64) - 1
 
 
 def key_of(*numbers: int) -> int:
-    """Fold integers into one key of 64 bits.
-
-    Numbers of any sign and size are taken modulo 2**64. Their order counts: `key_of(1, 2)` and
-    `key_of(2, 1)` have nothing in common.
-    """
+    """Fold integers, modulo 2**64, into one key of 64 bits; their order counts."""
     key = 0
     for number in numbers:
         key = _mix(key + _STEP + _mix(number + _STEP))
@@ -32,10 +28,7 @@ def random_bits(
 ) -> Int64[Tensor, "draw example"]:
     """Return 32 random bits, as an integer in [0, 2**32), per draw and example.
 
-    Args:
-        key: what the numbers depend on besides the index; see `key_of`.
-        indices: the examples, by data-set index.
-        draws: how many numbers each example gets, at least 1. Another count gives other numbers.
+    Another number of draws gives other numbers.
 
     Source:
         SplitMix64: Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195, used as a hash of a

@@ -13,6 +13,9 @@ from selective_backprop.lab.data.random_bits import key_of, random_bits
 _ORDER_KEY = key_of(0)
 
 
+Part = tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]
+
+
 class Splits(NamedTuple):
     """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order."""
 

@@ -4,16 +4,13 @@ import struct
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
 from scipy.io import loadmat
-from torch import Tensor
 
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop.lab.data.splits import Part, Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
 _HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a compressed one
@@ -29,7 +26,6 @@ class SvhnLayout:
 
 
 SVHN = SvhnLayout(name="svhn", train=(("train_32x32.mat", 73_257),))
-
 SVHN_EXTRA = SvhnLayout(name="svhn-extra", train=(*SVHN.train, ("extra_32x32.mat", 531_131)))
 
 
@@ -38,9 +34,6 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
 
     Class numbers are the digits, where the files have 10 for a 0. The 604,388 images to train on
     of `svhn-extra` are 1.9 GB, and reading them takes twice that.
-
-    Raises:
-        DataError: if a file is missing, damaged, or not what the layout says.
     """
     folder = find_folder(
         root,
@@ -56,9 +49,7 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
     return Splits(train_images, train_labels, *_read(*test), tuple("0123456789"))
 
 
-def _read(
-    path: Path, count: int
-) -> tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]:
+def _read(path: Path, count: int) -> Part:
     if not _is_compressed(path):
         # Without the publisher's compression there is no checksum, and damage crashes SciPy.
         raise damaged(path, "holds variables that are not compressed, or is damaged")
@@ -68,27 +59,22 @@ def _read(
     except Exception as error:
         # A damaged file may make SciPy raise nearly anything.
         raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
-    shape = (_SIDE, _SIDE, _CHANNELS, count)
-    pixels = _variable(found, "X", shape, ("uint8",), path)
-    labels = _variable(found, "y", (count, 1), ("uint8", "float64"), path).reshape(-1)
+    wanted = {
+        "X": ((_SIDE, _SIDE, _CHANNELS, count), ("uint8",)),
+        "y": ((count, 1), ("uint8", "float64")),
+    }
+    for name, (shape, kinds) in wanted.items():
+        value = found.get(name)
+        there = f"{value.dtype} of {value.shape}" if isinstance(value, np.ndarray) else "no array"
+        if there not in {f"{kind} of {shape}" for kind in kinds}:
+            expected = f"{' or '.join(kinds)} of {shape}"
+            raise damaged(path, f"holds {there} as its {name!r}, but {expected} was expected")
+    labels = found["y"].reshape(-1)
     wrong = labels[~np.isin(labels, np.arange(1, _CLASSES + 1))]
     if len(wrong):
         raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
-    images = torch.from_numpy(pixels).permute(3, 2, 0, 1).contiguous()
+    images = torch.from_numpy(found["X"]).permute(3, 2, 0, 1).contiguous()
     return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)
-
-
-def _variable(
-    variables: dict[str, Any], name: str, shape: tuple[int, ...], kinds: tuple[str, ...], path: Path
-) -> np.ndarray:
-    value = variables.get(name)
-    found = "no array"
-    if isinstance(value, np.ndarray):
-        if value.shape == shape and value.dtype.name in kinds:
-            return value
-        found = f"{value.dtype} of {value.shape}"
-    wanted = f"{' or '.join(kinds)} of {shape}"
-    raise damaged(path, f"holds {found} as its {name!r}, but {wanted} was expected")
 
 
 def _is_compressed(path: Path) -> bool:
