@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-import selective_backprop as sb
 from selective_backprop.guide._doubts import look_at
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
@@ -159,33 +158,23 @@ class ExampleLog:
         """Return all that was seen, as tensors and numbers."""
         self.settle()
         return {
-            "examples": {name: torch.from_numpy(getattr(self, name).copy()) for name in _COLUMNS},
+            "examples": {name: torch.from_numpy(getattr(self, name)).clone() for name in _COLUMNS},
             "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
             "lives": {
-                epoch: {
-                    name: torch.from_numpy(values.copy()) for name, values in vars(life).items()
-                }
+                epoch: {name: torch.from_numpy(seen).clone() for name, seen in vars(life).items()}
                 for epoch, life in self._lives.items()
             },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
-
-        Raises:
-            RecordError: if it is of other examples.
-        """
-        empty = _EpochOfLives.empty(len(self.followed))
-        columns = {name: _like(getattr(self, name), state["examples"][name]) for name in _COLUMNS}
-        cdf = [(float(at), int(known), found.numpy()) for at, known, found in state["cdf"]]
-        lives = {
-            int(epoch): _EpochOfLives(
-                **{name: _like(getattr(empty, name), values) for name, values in life.items()}
-            )
+        """Go on from `state_dict()`."""
+        for name in _COLUMNS:
+            setattr(self, name, state["examples"][name].numpy().copy())
+        self._cdf = [(at, known, found.numpy()) for at, known, found in state["cdf"]]
+        self._lives = {
+            epoch: _EpochOfLives(**{name: seen.numpy().copy() for name, seen in life.items()})
             for epoch, life in state["lives"].items()
         }
-        vars(self).update(columns)
-        self._cdf, self._lives = cdf, lives
 
     def _see(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
         logits = None if logits is None else logits.detach()
@@ -255,18 +244,6 @@ class _EpochOfLives:
         self.loss[places] = losses
         counted = np.bincount(places[trained], minlength=len(self.selected))
         self.selected[:] = np.minimum(self.selected + counted, np.iinfo(np.uint8).max)
-
-
-def _like(own: np.ndarray, kept: Tensor) -> np.ndarray:
-    """Return a copy of what was kept, which must be of as many examples and of one kind.
-
-    Raises:
-        RecordError: if it is not.
-    """
-    found = kept.numpy().copy()
-    if (found.shape, found.dtype) != (own.shape, own.dtype):
-        raise sb.RecordError(f"{found.shape} {found.dtype} were kept of {own.shape} {own.dtype}")
-    return found
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:

@@ -1,6 +1,5 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.meter import Meter
 from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.records.schema import Observation, Point, read_observation, read_point
+from selective_backprop.lab.records.schema import Observation, Point
 from selective_backprop.lab.strategies import find_strategy
 from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import ExampleLog
@@ -56,8 +55,6 @@ class TrainingRun:
         self._streams = Streams(plan.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
-        self._last = sb.Stats()
-        self._trained = 0
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
@@ -158,9 +155,6 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "trained": self._trained,
-            "last": asdict(self._last),
-            "seen": asdict(self._seen),
             "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
             "examples": None if self._follower is None else self._follower.state_dict(),
         }
@@ -171,36 +165,23 @@ class TrainingRun:
         What the arm needs is not prepared again where the state holds it.
 
         Raises:
-            RecordError: if the weights are those of another model, or the state is damaged; the
-                run then begins as it would have.
+            RecordError: if the weights are those of another model, or this is no such state; the
+                run is then of no more use.
         """
-        before = None
         try:
-            if self._loader is None:
-                packed = state["outfit"]
-                outfit = self._prepare() if packed is None else Preparation.unpack(packed)
-                self._loader = self._wrap(outfit)
-                self._outfit = outfit
-            before = copy.deepcopy(self.state_dict())
             self._go_on(state)
+        except sb.RecordError:
+            raise
         except Exception as error:
-            if before is not None:
-                self._go_on(before)
-            if isinstance(error, sb.RecordError):
-                raise
             why = f"{type(error).__name__}: {error}"
             raise sb.RecordError(
                 f"what was kept is no state of this run ({why}); begin the run anew"
             ) from error
 
     def _go_on(self, state: dict[str, Any]) -> None:
-        points = [read_point(point, "points") for point in state["points"]]
-        seen = [read_observation(each, "observations") for each in state["observations"]]
-        last, now = _read_stats("last", state["last"]), _read_stats("seen", state["seen"])
-        if not isinstance(state["trained"], int) or state["trained"] < 0:
-            raise sb.RecordError(f"trained is {state['trained']!r}, which is no number of examples")
-        if not isinstance(state["examples"], dict | None):
-            raise sb.RecordError(f"examples is {state['examples']!r:.60}, which is no history")
+        if self._loader is None and state["outfit"] is not None:
+            self._outfit = Preparation.unpack(state["outfit"])
+            self._loader = self._wrap(self._outfit)
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
@@ -208,19 +189,20 @@ class TrainingRun:
                 f"the weights that were kept do not fit the model {self.plan.recipe.model!r} as it "
                 "is made now; make it as it was, or begin the run anew"
             ) from error
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.points = [Point(**point) for point in state["points"]]
+        self.observations = [Observation(**each) for each in state["observations"]]
         self.loader.load_state_dict(state["loader"])
+        self._optimizer.load_state_dict(state["optimizer"])
         self._streams.load_state_dict(state["streams"])
         self.meter.load_state_dict(state["meter"])
         self._losses.copy_(state["losses"])
+        self._seen = self.loader.stats
         for words, probe in self._probes.items():
             probe.load_state_dict(state["probes"][words])
         if self._follower is not None and state["examples"] is not None:
             self._follower.load_state_dict(state["examples"])
         else:
             self._follower = None  # half a history would be a wrong one
-        self.points, self.observations = points, seen
-        self._trained, self._last, self._seen = state["trained"], last, now
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -367,10 +349,12 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         error, loss = evaluate(self.model, self._test, self._device)
-        stats, meter, before = self.loader.stats, self.meter, self._last
-        updates = meter.updates - (self.points[-1].updates if self.points else 0)
-        candidates = stats.candidates - before.candidates
-        rows = meter.trained - self._trained
+        stats, meter = self.loader.stats, self.meter
+        updates, candidates, rows = meter.updates, stats.candidates, meter.trained
+        if self.points:  # since the last one
+            updates -= self.points[-1].updates
+            candidates -= self.points[-1].candidates
+            rows -= self.points[-1].trained
         point = Point(
             progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
             epoch=stats.candidates / len(self._data.train_labels),
@@ -389,22 +373,7 @@ class TrainingRun:
             phases=meter.phases,
         )
         self._losses.zero_()
-        self._last, self._trained = stats, meter.trained
         return point
-
-
-def _read_stats(name: str, found: dict[str, Any]) -> sb.Stats:
-    """Return what was counted.
-
-    Raises:
-        RecordError: if it is no count.
-    """
-    stats, least = sb.Stats(**found), sb.Stats()
-    for counted, value in vars(stats).items():
-        start = getattr(least, counted)
-        if type(value) is not type(start) or not value >= start:
-            raise sb.RecordError(f"{name}.{counted} is {value!r}, which is no count")
-    return stats
 
 
 def _follow(plan: RunConfig, data: ImageData) -> ExampleLog:
