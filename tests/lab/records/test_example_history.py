@@ -9,11 +9,12 @@ from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 import selective_backprop as sb
 from selective_backprop.lab.data.thumbnails import portraits
 from selective_backprop.lab.records.example_history import (
+    EXTREMES,
     examples_path,
+    extremes,
     read_examples,
     write_examples,
 )
-from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
 def same(one, other):

@@ -26,6 +26,7 @@ from selective_backprop.lab.records.files import replacing
 
 VERSION = 1
 SUFFIX = ".examples.npz"
+EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
 _WHAT_DAMAGE_RAISES = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError)
 
 
@@ -83,6 +84,21 @@ def _format(name: str, annotation: Any) -> tuple[str, list[str]]:
 
 _FORMAT = {field.name: _format(field.name, field.type) for field in fields(ExampleHistory)}
 _OPTIONAL = {field.name for field in fields(ExampleHistory) if field.default is None}
+
+
+def extremes(
+    selected: np.ndarray, loss_mean: np.ndarray
+) -> dict[str, Int64[np.ndarray, " example"]]:
+    """Return all examples in three orders: "most" and "least" selected first, and "hardest".
+
+    Of examples that were selected equally often, the harder one counts as selected more. One that
+    was never seen, with a mean loss of NaN, comes last.
+    """
+    return {
+        "most": np.lexsort((-loss_mean, -selected)),
+        "least": np.lexsort((loss_mean, selected)),
+        "hardest": np.argsort(-loss_mean, kind="stable"),
+    }
 
 
 def examples_path(record: str | Path) -> Path:

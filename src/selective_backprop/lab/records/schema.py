@@ -258,7 +258,7 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
     return header
 
 
-def _read_entry(kind: type, entry: Mapping[str, Any], where: str) -> Any:
+def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
     """Return a header, a point or an observation from its values by name; others are left out."""
     values: dict[str, Any] = {}
     for field in fields(kind):

@@ -14,12 +14,17 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from selective_backprop.guide._doubts import look_at
+from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.data.thumbnails import portraits
+from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
 _CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
 _FEWEST = 256  # examples that are followed however long the run is
 _LONGEST = 1000  # epochs that a life may have
+_SAME_FOR_ALL = 32  # lives that every run of a data set has
+_OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
 
 
 @dataclass(frozen=True)
@@ -35,21 +40,13 @@ class ForwardRecord:
 class ExampleLog:
     """Keeps what the passes of a run show of each training example.
 
+    Its arrays of one number per example are named as those of `ExampleHistory`.
+
     Args:
         labels: of the training examples, on the CPU.
         epochs: how many the run may have; of a long run, fewer lives are followed.
 
     Attributes:
-        prediction: the class last seen as the likeliest; -1 if never seen. Like the others, an
-            array of one number per example.
-        confidence: the probability of that prediction; NaN if never seen.
-        selected: how often it was trained on.
-        scored: how often it was scored.
-        loss_last: the loss last seen; NaN if never.
-        loss_max: the highest seen; NaN if never.
-        epoch_last: the epoch in which it was last seen; -1 if never.
-        looks: how often it was seen with finite outputs; other looks do not enter `prediction`,
-            `confidence` and the means.
         followed: the examples whose lives are kept, as indices, in a random order that is the
             same for all runs of a data set.
     """
@@ -116,6 +113,38 @@ class ExampleLog:
         found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
         self._cdf.append((progress, len(known), found.astype(np.float32)))
 
+    def history(self, data: ImageData, *, passes: float) -> ExampleHistory:
+        """Return what became of the examples of `data`, which came up `passes` times each."""
+        self.settle()
+        ends = extremes(self.selected, self.loss_mean)
+        followed = self._place >= 0
+        lives = [self.followed[:_SAME_FOR_ALL]]
+        lives += [ends[name][followed[ends[name]]][:count] for name, count in _OWN]
+        chosen = np.unique(np.concatenate(lives))
+        shown = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
+        shown = np.unique(np.concatenate(shown))
+        clean = data.train_clean_labels
+        return ExampleHistory(
+            passes=passes,
+            class_name=data.class_names,
+            label=data.train_labels.cpu().numpy(),
+            label_clean=clean.cpu().numpy() if clean is not None and data.flipped.any() else None,
+            prediction=self.prediction,
+            confidence=self.confidence,
+            selected=self.selected,
+            scored=self.scored,
+            loss_last=self.loss_last,
+            loss_mean=self.loss_mean,
+            loss_max=self.loss_max,
+            epoch_last=self.epoch_last,
+            looks=self.looks,
+            doubt=self.doubt,
+            **self.spread(),  # ty: ignore[invalid-argument-type]
+            **self.lives(chosen),
+            portrait_index=shown,
+            portrait_image=portraits(data, shown),
+        )
+
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
         """The mean of all losses seen; NaN if none was."""
@@ -141,17 +170,18 @@ class ExampleLog:
         """Return the lives of some followed examples, as a file of examples has them."""
         epochs, places = sorted(self._lives), self._place[indices]
         shape = len(indices), len(epochs)
-        lives = [self._lives[epoch] for epoch in epochs]
 
-        def table(columns: list[np.ndarray], kind: type) -> np.ndarray:
-            return np.array([column[places] for column in columns], kind).T.reshape(shape)
+        def table(name: str, kind: type) -> np.ndarray:
+            columns = [getattr(self._lives[epoch], name)[places] for epoch in epochs]
+            return np.array(columns, kind).T.reshape(shape)
 
+        loss = table("loss", np.float32)
         return {
             "life_index": np.asarray(indices, np.int64),
             "life_epoch": np.array(epochs, np.int32),
-            "life_loss": table([life.loss for life in lives], np.float32),
-            "life_probability": table([life.probability for life in lives], np.float32),
-            "life_selected": table([life.selected for life in lives], np.int32),
+            "life_loss": loss,
+            "life_probability": np.exp(-loss),
+            "life_selected": table("selected", np.int32),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -234,11 +264,6 @@ class _EpochOfLives:
     @classmethod
     def empty(cls, examples: int) -> "_EpochOfLives":
         return cls(np.full(examples, np.nan, np.float32), np.zeros(examples, np.uint8))
-
-    @property
-    def probability(self) -> np.ndarray:
-        """What the model gave the label."""
-        return np.exp(-self.loss)
 
     def add(self, places: np.ndarray, losses: np.ndarray, trained: np.ndarray) -> None:
         self.loss[places] = losses

@@ -69,11 +69,9 @@ class ResumableRun:
         path = record_path(keeping.folder, header)
         self.checkpoints = Checkpoints(path, identity)
         self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
-        kept = None
         # A finished record that lacks what a probe would have seen makes room as well.
-        anew = keeping.replace or is_finished(path)
-        if keeping.resume and not anew:
-            kept = self.checkpoints.load()
+        anew = not keeping.resume or keeping.replace or is_finished(path)
+        kept = None if anew else self.checkpoints.load()
         with _told(path):
             if kept is None:
                 # What begins anew must not go on, after a crash, from where another run stood.
@@ -81,17 +79,10 @@ class ResumableRun:
                 room = keeping.replace or bool(run.plan.probes)
                 self._writer = RunWriter.open(keeping.folder, header, replace=room)
             else:
-                before = kept.get("model_file")
-                model = run.plan.recipe.model
+                model, before = run.plan.recipe.model, kept["model_file"]
                 refuse_changed(self.checkpoints.path, model, before, self._model_file)
-                elapsed, sittings = kept.get("elapsed"), kept.get("sittings")
-                if not (isinstance(elapsed, float) and isinstance(sittings, int)):
-                    raise sb.RecordError(
-                        f"{self.checkpoints.path} does not say how long the run took ({elapsed!r} "
-                        f"seconds in {sittings!r} sittings); move it away to begin the run anew"
-                    )
-                run.load_state_dict(kept.get("run", {}))
-                self._elapsed, self._sittings = elapsed, sittings + 1
+                run.load_state_dict(kept["run"])
+                self._elapsed, self._sittings = kept["elapsed"], kept["sittings"] + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
         self._saved = self._elapsed
         self._since: float | None = None  # at rest

@@ -18,7 +18,6 @@ from selective_backprop.lab.records.schema import Observation, Point
 from selective_backprop.lab.strategies import find_strategy
 from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import ExampleLog
-from selective_backprop.lab.training.example_summary import history_of
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.rng import Streams
 from selective_backprop.lab.training.run_config import RunConfig
@@ -130,7 +129,7 @@ class TrainingRun:
         subset = None if self._outfit is None else self._outfit.subset
         drawn_from = len(self._data.train_labels) if subset is None else len(subset)
         passes = self.loader.stats.candidates / drawn_from
-        return history_of(self._follower, self._data, passes=passes)
+        return self._follower.history(self._data, passes=passes)
 
     @property
     def done(self) -> float:
