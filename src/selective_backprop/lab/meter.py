@@ -16,15 +16,10 @@ PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
 
 @dataclass(frozen=True)
 class Price:
-    """What scoring costs where it is not a forward pass of the model itself, in such passes.
+    """What scoring costs where it is not a forward pass of the model itself, in such passes."""
 
-    Attributes:
-        score: of scoring an example.
-        learn: of what a scorer learns from an example that is trained on.
-    """
-
-    score: float = 1.0
-    learn: float = 0.0
+    score: float = 1.0  # of scoring an example
+    learn: float = 0.0  # of what a scorer learns from an example that is trained on
 
 
 class Meter:
@@ -108,10 +103,8 @@ class Meter:
     def cost(self, scored: int, checked: int = 0) -> float:
         """Return the cost in passes of traditional training: scoring 1, training 3 an example.
 
-        Examples that were scored a second time, to check a cheap scorer, cost a whole forward.
-
-        What was prepared before training, and a scorer that is not the model itself, are charged
-        at what they cost.
+        Examples that were `checked`, scored a second time, cost a whole forward. What was prepared
+        before training, and a scorer that is not the model itself, are charged at what they cost.
         """
         passes = self.price.score * scored + checked + (3 + self.price.learn) * self.trained
         return self.prepared + passes / (3 * self._examples)

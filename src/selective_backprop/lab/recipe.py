@@ -56,39 +56,25 @@ USUAL_DECAY = 0.2
 class Recipe:
     """What is trained, and how; nothing in it depends on the strategy.
 
-    Attributes:
-        data: name of the data set.
-        model: name or import path of the model.
-        epochs: passes over the data where no other length is given.
-        batch_size: rows of a training batch.
-        learning_rate: its highest value.
-        momentum: of SGD.
-        weight_decay: of all parameters.
-        rates: how the learning rate moves; what it moves with is the run's to say.
-        augmentation: what is done to training images.
-        steps: where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0
-            and 1 and rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
-        decay: what it is multiplied by at each step, between 0 and 1.
-        nesterov: whether the momentum is Nesterov's.
-        precision: what passes are computed in, those of scoring and evaluation too.
-
     Raises:
         ConfigurationError: if a number is out of its range.
     """
 
     data: str
-    model: str
-    epochs: int
-    batch_size: int = 128
-    learning_rate: float = 0.1
+    model: str  # name or import path
+    epochs: int  # passes over the data where no other length is given
+    batch_size: int = 128  # rows of a training batch
+    learning_rate: float = 0.1  # its highest value
     momentum: float = 0.9
-    weight_decay: float = 5e-4
-    rates: Rates = Rates.CYCLE
+    weight_decay: float = 5e-4  # of all parameters
+    rates: Rates = Rates.CYCLE  # how the learning rate moves; what it moves with is the run's say
     augmentation: Augmentation = field(default_factory=Augmentation)
+    # Where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0 and 1 and
+    # rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
     steps: tuple[float, ...] = USUAL_STEPS
-    decay: float = USUAL_DECAY
+    decay: float = USUAL_DECAY  # what it is multiplied by at each step, between 0 and 1
     nesterov: bool = True
-    precision: Precision = Precision.FP32
+    precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):

@@ -18,28 +18,19 @@ from selective_backprop.lab.preparation import (
 class StrategyOptions:
     """What the arms of one comparison have in common.
 
-    Attributes:
-        rate: share of the candidates that selective arms train on, in (0, 1].
-        draw: how they draw: a fixed number per window, or a coin per candidate.
-        warmup: fraction of a run, in [0, 1), that selection by loss trains on everything first.
-        history: recent losses that a loss is ranked among.
-        stale: for how many epochs a score is good where it is reused or predicted from, from 2.
-        keep: share of the data set that pruning leaves, in (0, 1].
-        models: young models that pruning scores by, at least 1.
-        young: fraction of the run, in (0, 1), for which each young model, and a reference over
-            its half of the data, is trained.
-
     Raises:
         ConfigurationError: if a value is out of its range, whether an arm uses it or not.
     """
 
-    rate: float = 1 / 3
-    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT
-    warmup: float = 0.1
-    history: int = 1024
-    stale: int = 3
-    keep: float = 0.7
-    models: int = 2
+    rate: float = 1 / 3  # share of the candidates that selective arms train on
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
+    warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
+    history: int = 1024  # recent losses that a loss is ranked among
+    stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
+    keep: float = 0.7  # share of the data set that pruning leaves
+    models: int = 2  # young models that pruning scores by
+    # Fraction of the run for which each young model, and a reference over its half of the data,
+    # is trained.
     young: float = 0.1
 
     def __post_init__(self) -> None:
@@ -63,21 +54,15 @@ class StrategyOptions:
 
 @dataclass(frozen=True)
 class StrategySpec:
-    """A strategy by its name in the lab: how it is made, and what it needs before it can train.
-
-    Attributes:
-        make: returns the strategy.
-        options: the fields of `StrategyOptions` that make a difference to it.
-        outfit: makes what it needs, and says what that cost; None where it needs nothing.
-        young: whether other models train for a share of the run's epochs before it.
-        revision: counts the changes of what the name stands for, so that a record of before one
-            is not taken for a run of today.
-    """
+    """A strategy by its name in the lab: how it is made, and what it needs before it can train."""
 
     make: Callable[[StrategyOptions, Preparation], sb.Strategy]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
+    # Makes what it needs, and says what that cost; None where it needs nothing.
     outfit: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
-    young: bool = False
+    young: bool = False  # whether other models train for a share of the run's epochs before it
+    # Counts the changes of what the name stands for, so that a record of before one is not taken
+    # for a run of today.
     revision: int = 1
 
 
@@ -164,6 +149,10 @@ def _random(settings: StrategyOptions) -> sb.Strategy:
     return sb.random_backprop(settings.rate, draw=settings.draw)
 
 
+def _recorded(settings: StrategyOptions) -> sb.Strategy:
+    return sb.recorded_sb(settings.rate, draw=settings.draw, schedule=settings.schedule)
+
+
 STRATEGIES: Mapping[str, StrategySpec] = {
     "traditional": _simple(lambda _: sb.traditional()),
     "random-backprop": _simple(_random, "rate", "draw"),
@@ -174,12 +163,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _remembering(_crossing),
-    "recorded-sb": _simple(
-        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
-        "rate",
-        "draw",
-        "warmup",
-    ),
+    "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
     "proxy-sb": StrategySpec(_proxy, _RANKED, lambda task, _: prepare_proxy(task)),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),

@@ -83,26 +83,16 @@ class Header:
 
     @classmethod
     def here(
-        cls,
-        identity: Mapping[str, Any],
-        config: Mapping[str, Any],
-        *,
-        device: str,
-        command: str,
-        model_file: str | None = None,
+        cls, identity: Mapping[str, Any], config: Mapping[str, Any], **more: str | None
     ) -> "Header":
         """Describe a run that starts now, on this machine, with this code."""
-        return cls(
-            identity=identity,
-            config=config,
-            device=device,
-            code_version=code_version(),
-            versions=versions(),
-            hardware=hardware(),
-            command=command,
-            started=utc_now(),
-            model_file=model_file,
-        )
+        found: dict[str, Any] = {
+            "code_version": code_version(),
+            "versions": versions(),
+            "hardware": hardware(),
+            "started": utc_now(),
+        }
+        return cls(identity=identity, config=config, **found, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +151,8 @@ def read_run(path: str | Path) -> Run:
     if not lines:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
-    seen: dict[str, list[Any]] = {"point": [], "observation": []}
     kinds = {"point": Point, "observation": Observation}
+    seen: dict[str, list[Any]] = {kind: [] for kind in kinds}
     end = None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
@@ -201,20 +191,12 @@ def record_paths(folder: str | Path) -> list[Path]:
 
 
 def read_runs(folder: str | Path) -> list[Run]:
-    """Read every record of a folder, in order of name; what was set aside is left out.
-
-    Raises:
-        RecordError: if the folder is missing, or as `read_run` does.
-    """
+    """Read every record of a folder, in order of name; what was set aside is left out."""
     return [read_run(path) for path in record_paths(folder)]
 
 
 def pack_finished(folder: str | Path) -> int:
-    """Move the finished records of a folder into its pack, and return how many there were.
-
-    Raises:
-        RecordError: if the folder is missing, or a record or the pack cannot be read.
-    """
+    """Move the finished records of a folder into its pack, and return how many there were."""
     loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
     if loose:
         pack(loose)
@@ -237,16 +219,12 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _read_header(entry: dict[str, Any], where: str) -> Header:
-    if entry.get("kind") != "run":
-        raise sb.RecordError(
-            f"{where}: kind is {entry.get('kind')!r}, expected 'run': a record's first line says "
-            "what ran."
-        )
-    if entry.get("schema") != SCHEMA:
-        raise sb.RecordError(
-            f"{where}: schema {entry.get('schema')!r}, this version reads schema {SCHEMA}. Read it "
-            "with the version that wrote it."
-        )
+    for name, expected in (("kind", "run"), ("schema", SCHEMA)):
+        if entry.get(name) != expected:
+            raise sb.RecordError(
+                f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: a record's first "
+                "line says what ran, and one of another schema is for the version that wrote it."
+            )
     header = _read_entry(Header, entry, where)
     strategy, seed = header.identity.get("strategy"), header.identity.get("seed")
     if not isinstance(strategy, dict) or not isinstance(strategy.get("name"), str):
@@ -278,23 +256,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or abs(value) < 2**63  # larger ones are no counter and no float
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
+def _is_a(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
 _TYPES: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a number", _is_number),
     int: ("a whole number", lambda value: isinstance(value, int) and _is_number(value)),
-    str: ("str", _is_text),
-    str | None: ("str", _is_text),
-    Mapping[str, Any]: ("dict", _is_mapping),
-    Mapping[str, str]: ("dict", _is_mapping),
+    str: ("str", _is_a(str)),
+    str | None: ("str", _is_a(str)),
+    Mapping[str, Any]: ("dict", _is_a(dict)),
+    Mapping[str, str]: ("dict", _is_a(dict)),
     Mapping[str, float]: (
         "numbers by name",
-        lambda value: _is_mapping(value) and all(map(_is_number, value.values())),
+        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     ),
 }

@@ -48,15 +48,11 @@ class RunWriter:
 
     @classmethod
     def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
-        """Start the record of a run.
+        """Start the record of a run in a folder, which is made where it is missing.
 
-        Args:
-            folder: where records lie; made where it is missing.
-            header: what runs.
-            replace: whether a finished record of the same run may make room. Neither it nor an
-                unfinished one is deleted: they stay beside the new file, as `.replaced` and
-                `.partial`, with a number where there are several, and so does what became of the
-                examples.
+        An unfinished record of the same run makes room, and with `replace` a finished one. Neither
+        is deleted: they stay beside the new file, as `.partial` and `.replaced`, with a number
+        where there are several, and so does what became of the examples.
 
         Raises:
             RecordError: if this run is recorded and finished, and `replace` is not set.

@@ -25,21 +25,17 @@ _DIGEST = 2 * hashlib.sha256().digest_size
 
 
 class Checkpoints:
-    """The last two checkpoints of one run.
+    """The last two checkpoints of one run, beside its record.
 
     Args:
-        record: the run's record, beside which they lie.
+        record: the run's record.
         identity: what a checkpoint must be of to be loaded here: names, and numbers or texts,
             nested in mappings.
-
-    Attributes:
-        path: of the last one.
-        before: of the one before it.
     """
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
-        self.before = record.with_suffix(SUFFIX + ".before")
+        self.before = record.with_suffix(SUFFIX + ".before")  # the one before the last
         # As plain as a line of a record, which enumerations and tuples are not.
         self._identity = decode(encode({"format": FORMAT, **identity}))
 

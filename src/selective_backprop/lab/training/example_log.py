@@ -6,7 +6,7 @@ GPU once in many batches.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ _SAME_FOR_ALL = 32  # lives that every run of a data set has
 _OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
 
 
-@dataclass(frozen=True)
-class ForwardRecord:
+class ForwardRecord(NamedTuple):
     """One batch that was passed forward."""
 
     epoch: int
@@ -240,18 +239,8 @@ class ExampleLog:
             life.add(self._place[index[here]], losses[here], trained[here])
 
 
-_COLUMNS = (
-    "prediction",
-    "confidence",
-    "selected",
-    "scored",
-    "loss_last",
-    "loss_max",
-    "epoch_last",
-    "looks",
-    "_loss_sum",
-    "_doubt_sum",
-)
+_COLUMNS = ("prediction", "confidence", "selected", "scored", "loss_last", "loss_max")
+_COLUMNS += ("epoch_last", "looks", "_loss_sum", "_doubt_sum")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,7 @@ import torch
 
 
 class Streams:
-    """torch's random streams as a run sees them, on its GPU too.
-
-    Args:
-        seed: where they begin.
-        device: that the run trains on.
-    """
+    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._gpus = [device] if device.type == "cuda" else []

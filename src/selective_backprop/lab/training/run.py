@@ -27,12 +27,8 @@ class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them.
-
-    Args:
-        plan: what to run.
-        data: the plan's data set.
-        follows: whether it is kept what becomes of each training example.
+    GPU too, and leaves the global ones as it found them. Where it `follows`, it keeps what becomes
+    of each training example.
     """
 
     def __init__(self, plan: RunConfig, data: ImageData, *, follows: bool = False) -> None:
@@ -47,9 +43,10 @@ class TrainingRun:
         self._data = data
         self._follower = _follow(plan, data) if follows else None
         self._arm = find_strategy(plan.arm)
-        # What takes no preparing is refused here, before any arm of a comparison has trained.
-        self._outfit: Preparation | None = Preparation() if self._arm.outfit is None else None
-        self._loader = None if self._outfit is None else self._wrap(self._outfit)
+        self._outfit: Preparation | None = None
+        self._loader: sb.SelectiveLoader | None = None
+        if self._arm.outfit is None:  # refused here, before any arm of a comparison has trained
+            self._wrap(Preparation())
         self._test = make_test_loader(data, batch_size=1000)
         self._streams = Streams(plan.seed, self._device)
         self._batches = self._train()
@@ -75,11 +72,8 @@ class TrainingRun:
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return what is known then.
 
-        Args:
-            pause: called after each update; may take the state, and says whether to stop.
-
-        Returns:
-            None where `pause` stopped the run, which `advance` takes up again.
+        `pause` is called after each update, and may take the state. Where it says to stop, None is
+        returned, and `advance` takes the run up again.
         """
         due = (len(self.points) + 1) / self.plan.evaluations
         with self._streams.own():
@@ -105,11 +99,11 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            seen = {words: probe.look(progress) for words, probe in self._probes.items()}
+            looks = [(words, probe.look(progress)) for words, probe in self._probes.items()]
         found = [
-            Observation(probe=words, progress=progress, seen=numbers)
-            for words, numbers in seen.items()
-            if numbers is not None
+            Observation(probe=words, progress=progress, seen=seen)
+            for words, seen in looks
+            if seen is not None
         ]
         self.observations.extend(found)
         return found
@@ -126,9 +120,9 @@ class TrainingRun:
         """Return what became of each training example so far; None where none was followed."""
         if self._follower is None:
             return None
-        subset = None if self._outfit is None else self._outfit.subset
-        drawn_from = len(self._data.train_labels) if subset is None else len(subset)
-        passes = self.loader.stats.candidates / drawn_from
+        subset = self._outfit.subset if self._outfit else None
+        drawn_from = self._data.train_labels if subset is None else subset
+        passes = self.loader.stats.candidates / len(drawn_from)
         return self._follower.history(self._data, passes=passes)
 
     @property
@@ -143,12 +137,12 @@ class TrainingRun:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on, between two updates or at rest."""
-        outfit = None if self._outfit is None else self._outfit.pack()
+        loader = self.loader.state_dict()
         return {
-            "outfit": outfit,
+            "outfit": self._outfit.pack() if self._outfit else None,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "loader": self.loader.state_dict(),
+            "loader": loader,
             "streams": self._streams.state_dict(),
             "meter": self.meter.state_dict(),
             "points": [asdict(point) for point in self.points],
@@ -179,8 +173,7 @@ class TrainingRun:
 
     def _go_on(self, state: dict[str, Any]) -> None:
         if self._loader is None and state["outfit"] is not None:
-            self._outfit = Preparation.unpack(state["outfit"])
-            self._loader = self._wrap(self._outfit)
+            self._wrap(Preparation.unpack(state["outfit"]))
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
@@ -206,10 +199,7 @@ class TrainingRun:
     @property
     def loader(self) -> sb.SelectiveLoader:
         """The loader; what the arm needs is prepared when it is first asked for."""
-        if self._loader is None:
-            self._outfit = self._prepare()
-            self._loader = self._wrap(self._outfit)
-        return self._loader
+        return self._wrap(self._prepare()) if self._loader is None else self._loader
 
     def _wrap(self, outfit: Preparation) -> sb.SelectiveLoader:
         plan, recipe = self.plan, self.plan.recipe
@@ -238,6 +228,7 @@ class TrainingRun:
         )
         if strategy.schedule.gate is not None:
             self._weighing = loader.loss_fn  # which shows the gate what training computes
+        self._outfit, self._loader = outfit, loader
         return loader
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -251,11 +242,11 @@ class TrainingRun:
 
     def _prepare(self) -> Preparation:
         """Prepare what the arm needs, on the arm's own bill."""
-        plan, prepare = self.plan, self._arm.outfit
-        assert prepare is not None
+        plan = self.plan
+        assert self._arm.outfit is not None
         task = TrainingSetup(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
-            outfit = prepare(task, plan.settings)
+            outfit = self._arm.outfit(task, plan.settings)
         self.meter.prepared, self.meter.price = outfit.cost, outfit.price
         if self._exhausted:
             raise sb.ConfigurationError(
@@ -278,10 +269,8 @@ class TrainingRun:
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
-        epochs = math.inf
-        if self.plan.length.unit == "epochs":
-            epochs = self.plan.length.value
-        loader = self.loader
+        length, loader = self.plan.length, self.loader
+        epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
             if self._follower is not None:
                 self._follower.begin(loader.next_epoch)
@@ -293,8 +282,9 @@ class TrainingRun:
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))
+                learning_rate = self.plan.recipe.learning_rate_at(self._schedule_share())
                 for group in self._optimizer.param_groups:
-                    group["lr"] = self._learning_rate()
+                    group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
                 yield len(targets)
                 if self._exhausted:
@@ -320,9 +310,6 @@ class TrainingRun:
         with phase("step"):
             self._optimizer.step()
             self._losses += loss.detach()
-
-    def _learning_rate(self) -> float:
-        return self.plan.recipe.learning_rate_at(self._schedule_share())
 
     def _schedule_share(self) -> float:
         """Return the share of its schedule that the run has come to; above 1 once it is over.
@@ -377,12 +364,8 @@ class TrainingRun:
 
 def _follow(plan: RunConfig, data: ImageData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
-    at_most = {
-        "epochs": plan.length.value,
-        "cost": plan.length.value / plan.settings.rate,
-        "seconds": math.inf,
-    }
-    return ExampleLog(data.train_labels, epochs=at_most[plan.length.unit])
+    longest = {"epochs": 1.0, "cost": 1.0 / plan.settings.rate, "seconds": math.inf}
+    return ExampleLog(data.train_labels, epochs=plan.length.value * longest[plan.length.unit])
 
 
 @torch.no_grad()
