@@ -14,7 +14,6 @@ from selective_backprop.lab.recipe import (
     Rates,
     Recipe,
     find_recipe,
-    rate_factor,
 )
 
 
@@ -109,7 +108,8 @@ def test_a_description_leaves_out_what_has_no_effect(changes, left_out):
 
 @given(st.sampled_from(Rates), st.floats(0.0, 1.0))
 def test_no_learning_rate_is_negative_or_above_the_highest(rates, progress):
-    assert 0.0 <= rate_factor(rates, progress) <= 1.0
+    recipe = fixture_recipe(rates=rates)
+    assert 0.0 <= recipe.learning_rate_at(progress) <= recipe.learning_rate
 
 
 @given(st.sampled_from(Rates), st.floats(-10.0, 10.0))

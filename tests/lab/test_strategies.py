@@ -154,15 +154,15 @@ def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [
-        ("keep", 0.0, r"^keep=0.*pruning leaves must be in \(0, 1\]"),
+        ("keep", 0.0, r"^keep=0.*\(0, 1\]"),
         ("keep", 1.5, r"^keep=1\.5.*\(0, 1\]"),
         ("keep", math.nan, r"^keep=nan.*\(0, 1\]"),
         ("young", 0.0, r"^young=0.*\(0, 1\)"),
         ("young", 1.0, r"^young=1.*\(0, 1\)"),
         ("young", math.nan, r"^young=nan.*\(0, 1\)"),
-        ("stale", 1, r"^stale=1: a whole number is needed, at least 2"),
+        ("stale", 1, r"^stale=1: .* at least 2"),
         ("stale", -3, r"^stale=-3: .* at least 2"),
-        ("models", 0, r"^models=0: a whole number is needed, at least 1"),
+        ("models", 0, r"^models=0: .* at least 1"),
     ],
 )
 def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):

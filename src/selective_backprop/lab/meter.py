@@ -1,6 +1,5 @@
 """What a run has cost so far: passes, updates, seconds and memory."""
 
-import math
 import sys
 import time
 from collections.abc import Generator
@@ -17,15 +16,10 @@ PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
 
 @dataclass(frozen=True)
 class Price:
-    """What scoring costs where it is not a forward pass of the model itself, in such passes.
+    """What scoring costs where it is not a forward pass of the model itself, in such passes."""
 
-    Attributes:
-        score: of scoring an example.
-        learn: of what a scorer learns from an example that is trained on.
-    """
-
-    score: float = 1.0
-    learn: float = 0.0
+    score: float = 1.0  # of scoring an example
+    learn: float = 0.0  # of what a scorer learns from an example that is trained on
 
 
 class Meter:
@@ -41,6 +35,8 @@ class Meter:
         trained: examples that they trained on.
         prepared: what was spent before training, in passes of traditional training.
         price: what scoring costs.
+        peak_memory: bytes: of the GPU while this run was on it, or of the whole process on a CPU.
+            Arms that interleave in one process report one peak. 0 on Windows, which does not tell.
     """
 
     def __init__(self, examples: int, device: torch.device) -> None:
@@ -48,7 +44,7 @@ class Meter:
         self._device = device
         self._cpu = 0.0
         self._cpu_since: float | None = None
-        self._peak = 0
+        self.peak_memory = 0
         self.stopwatch = sb.Stopwatch(device)
         self.updates = 0
         self.trained = 0
@@ -68,7 +64,7 @@ class Meter:
         if self._cpu_since is not None:
             self._cpu += time.process_time() - self._cpu_since
             self._cpu_since = None
-        self._peak = max(self._peak, _peak_memory(self._device))
+        self.peak_memory = max(self.peak_memory, _peak_memory(self._device))
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -85,7 +81,7 @@ class Meter:
         return {
             "phases": self.stopwatch.seconds,
             "cpu": self.cpu_seconds,
-            "peak": self._peak,
+            "peak": self.peak_memory,
             "updates": self.updates,
             "trained": self.trained,
             "prepared": self.prepared,
@@ -93,20 +89,11 @@ class Meter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Count on from `state_dict()`.
-
-        Raises:
-            RecordError: if something in it is no count.
-        """
-        price, phases = Price(**state["price"]), dict(state["phases"])
-        counts = {name: state[name] for name in ("cpu", "peak", "updates", "trained", "prepared")}
-        for name, value in (*counts.items(), *vars(price).items(), *phases.items()):
-            whole = name in ("peak", "updates", "trained")
-            if not isinstance(value, int if whole else int | float) or not 0 <= value < math.inf:
-                raise sb.RecordError(f"{name} is {value!r}, which counts nothing")
-        self.stopwatch.go_on(phases)
-        self._cpu, self._peak, self.updates, self.trained, self.prepared = counts.values()
-        self.price = price
+        """Count on from `state_dict()`."""
+        self.stopwatch.go_on(state["phases"])
+        self._cpu, self.peak_memory = state["cpu"], state["peak"]
+        self.updates, self.trained = state["updates"], state["trained"]
+        self.prepared, self.price = state["prepared"], Price(**state["price"])
 
     def updated(self, rows: int) -> None:
         """Count one optimiser step on a batch of this many rows."""
@@ -116,10 +103,8 @@ class Meter:
     def cost(self, scored: int, checked: int = 0) -> float:
         """Return the cost in passes of traditional training: scoring 1, training 3 an example.
 
-        Examples that were scored a second time, to check a cheap scorer, cost a whole forward.
-
-        What was prepared before training, and a scorer that is not the model itself, are charged
-        at what they cost.
+        Examples that were `checked`, scored a second time, cost a whole forward. What was prepared
+        before training, and a scorer that is not the model itself, are charged at what they cost.
         """
         passes = self.price.score * scored + checked + (3 + self.price.learn) * self.trained
         return self.prepared + passes / (3 * self._examples)
@@ -139,15 +124,6 @@ class Meter:
     def phases(self) -> dict[str, float]:
         """Wall seconds of each phase; they add up to `seconds`."""
         return dict.fromkeys(PHASES, 0.0) | self.stopwatch.seconds
-
-    @property
-    def peak_memory(self) -> int:
-        """Bytes: of the GPU while this run was on it, or of the whole process on a CPU.
-
-        A process that interleaves several arms has one peak, which all of them report. 0 on
-        Windows, which does not tell.
-        """
-        return self._peak
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -23,23 +23,14 @@ _SUBSET = ("indices", "examples", "scores", "source", "cost")
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a strategy is made from besides its settings.
+    """What a strategy is made from besides its settings."""
 
-    Attributes:
-        subset: what is left of the data set.
-        reference: a reference model's losses.
-        make_proxy: returns a small model.
-        make_optimizer: returns the small model's optimiser.
-        cost: what all this took, in passes of traditional training.
-        price: what scoring costs from now on.
-    """
-
-    subset: sb.Subset | None = None
-    reference: sb.scorers.ReferenceLosses | None = None
-    make_proxy: Callable[[], nn.Module] | None = None
-    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
-    cost: float = 0.0
-    price: Price = field(default_factory=Price)
+    subset: sb.Subset | None = None  # what is left of the data set
+    reference: sb.scorers.ReferenceLosses | None = None  # of another model
+    make_proxy: Callable[[], nn.Module] | None = None  # returns a small model
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # and its optimiser
+    cost: float = 0.0  # what all this took, in passes of traditional training
+    price: Price = field(default_factory=Price)  # what scoring costs from now on
 
     def pack(self) -> dict[str, Any] | None:
         """Return it in plain containers; None for a small model, which is made again at once."""
@@ -70,20 +61,12 @@ class Preparation:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The training that an arm is outfitted for.
-
-    Attributes:
-        recipe: what is trained, and how.
-        data: the data set.
-        seed: of the run.
-        epochs: traditional epochs that the run's length pays for.
-        device: where to train.
-    """
+    """The training that an arm is outfitted for."""
 
     recipe: Recipe
     data: ImageData
-    seed: int
-    epochs: float
+    seed: int  # of the run
+    epochs: float  # traditional ones that the run's length pays for
     device: torch.device
 
     def model(self, seed: int) -> nn.Module:
@@ -92,12 +75,12 @@ class TrainingSetup:
         return self.recipe.make_model(self.data, seed=seed).to(self.device)
 
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
-        """Train a model on the task's data as the recipe says, but for so many epochs.
+        """Train a model as the recipe says, for as many whole batches as come nearest `epochs`.
 
         Returns:
-            The epochs it was: as many whole batches as come nearest, at least one.
+            The epochs it was.
         """
-        recipe = self.recipe
+        recipe, examples = self.recipe, 0
         loader = make_loader(
             self.data,
             batch_size=recipe.batch_size,
@@ -105,14 +88,12 @@ class TrainingSetup:
             augmentation=recipe.augmentation,
         )
         optimizer = recipe.make_optimizer(model.parameters())
-        steps, done, examples = max(1, round(epochs * len(loader))), 0, 0
+        steps = max(1, round(epochs * len(loader)))
         model.train()
         for epoch in range(math.ceil(steps / len(loader))):
             loader.dataset.set_epoch(epoch)  # ty: ignore[missing-attribute]
-            for inputs, targets in loader:
-                if done == steps:
-                    break
-                done += 1
+            first = epoch * len(loader) + 1
+            for done, (inputs, targets) in zip(range(first, steps + 1), loader, strict=False):
                 examples += len(targets)
                 for group in optimizer.param_groups:
                     group["lr"] = recipe.learning_rate_at(done / steps)
@@ -132,10 +113,10 @@ class TrainingSetup:
         return replace(self, data=part)
 
 
-def young_scores(
-    task: TrainingSetup, *, models: int, share: float, gradients: bool
-) -> sb.ExampleScores:
-    """Return EL2N or GraNd scores from models that are trained for a share of the run each."""
+def prepare_pruned(
+    task: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
+) -> Preparation:
+    """Prune by EL2N, or GraNd, scores of models that are trained for a share of the run each."""
     loader = make_loader(task.data, batch_size=500, seed=0, shuffle=False)
     seeds = iter(range(models))
 
@@ -145,16 +126,11 @@ def young_scores(
     def train(model: nn.Module, seed: int) -> float:
         return task.train(model, seed, epochs=share * task.epochs)
 
-    if not gradients:
-        return sb.el2n_scores(loader, make, train, models=models)
-    return sb.grand_scores(loader, make, train, models=models, loss_fn=nn.CrossEntropyLoss())
-
-
-def prepare_pruned(
-    task: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
-) -> Preparation:
-    """Prune the data set by scores of young models."""
-    scores = young_scores(task, models=models, share=share, gradients=gradients)
+    if gradients:
+        loss_fn = nn.CrossEntropyLoss()
+        scores = sb.grand_scores(loader, make, train, models=models, loss_fn=loss_fn)
+    else:
+        scores = sb.el2n_scores(loader, make, train, models=models)
     subset = sb.prune(scores, keep, labels=task.data.train_labels)
     return Preparation(subset=subset, cost=subset.cost)
 
@@ -194,9 +170,8 @@ def prepare_proxy(task: TrainingSetup) -> Preparation:
         return make_model(PROXY, task.data, seed=task.seed)
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        return replace(task.recipe, learning_rate=task.recipe.learning_rate / 5).make_optimizer(
-            parameters
-        )
+        recipe = replace(task.recipe, learning_rate=task.recipe.learning_rate / 5)
+        return recipe.make_optimizer(parameters)
 
     ratio = forward_operations(make(), task.data) / forward_operations(task.model(0), task.data)
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))

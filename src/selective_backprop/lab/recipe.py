@@ -1,7 +1,7 @@
 """How each data set is trained: one recipe, the same for every arm of a comparison."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -40,16 +40,11 @@ class Precision(StrEnum):
 
 
 class Rates(StrEnum):
-    """How the learning rate moves over a run.
+    """How the learning rate moves over a run."""
 
-    `CYCLE` rises linearly over the first fifth and falls linearly to 0; `COSINE` falls from the
-    start along half a cosine; `STEPS` falls by a factor at each of several moments, which the
-    recipe names; `CONSTANT` stays.
-    """
-
-    CYCLE = "cycle"
-    COSINE = "cosine"
-    STEPS = "steps"
+    CYCLE = "cycle"  # rises linearly over the first fifth and falls linearly to 0
+    COSINE = "cosine"  # falls from the start along half a cosine
+    STEPS = "steps"  # falls by a factor at each of several moments, which the recipe names
     CONSTANT = "constant"
 
 
@@ -61,41 +56,25 @@ USUAL_DECAY = 0.2
 class Recipe:
     """What is trained, and how; nothing in it depends on the strategy.
 
-    Attributes:
-        data: name of the data set.
-        model: name or import path of the model.
-        epochs: passes over the data where no other length is given.
-        batch_size: rows of a training batch.
-        learning_rate: its highest value.
-        momentum: of SGD.
-        weight_decay: of all parameters.
-        rates: how the learning rate moves. What it moves with is the run's to say (see `pacing`);
-            by default the fraction of the run that is done, so that an arm that takes fewer
-            updates per epoch goes through the same schedule.
-        augmentation: what is done to training images.
-        steps: where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0
-            and 1 and rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
-        decay: what it is multiplied by at each step, between 0 and 1.
-        nesterov: whether the momentum is Nesterov's.
-        precision: what passes are computed in, those of scoring and evaluation too.
-
     Raises:
         ConfigurationError: if a number is out of its range.
     """
 
     data: str
-    model: str
-    epochs: int
-    batch_size: int = 128
-    learning_rate: float = 0.1
+    model: str  # name or import path
+    epochs: int  # passes over the data where no other length is given
+    batch_size: int = 128  # rows of a training batch
+    learning_rate: float = 0.1  # its highest value
     momentum: float = 0.9
-    weight_decay: float = 5e-4
-    rates: Rates = Rates.CYCLE
+    weight_decay: float = 5e-4  # of all parameters
+    rates: Rates = Rates.CYCLE  # how the learning rate moves; what it moves with is the run's say
     augmentation: Augmentation = field(default_factory=Augmentation)
+    # Where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0 and 1 and
+    # rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
     steps: tuple[float, ...] = USUAL_STEPS
-    decay: float = USUAL_DECAY
+    decay: float = USUAL_DECAY  # what it is multiplied by at each step, between 0 and 1
     nesterov: bool = True
-    precision: Precision = Precision.FP32
+    precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
@@ -139,28 +118,20 @@ class Recipe:
     def learning_rate_at(self, progress: float) -> float:
         """Return the learning rate where a fraction `progress` of the schedule, 0 to 1, is done."""
         progress = min(1.0, max(0.0, progress))
-        return self.learning_rate * rate_factor(
-            self.rates, progress, steps=self.steps, decay=self.decay
-        )
+        match self.rates:
+            case Rates.CYCLE:
+                rise = 0.2
+                share = progress / rise if progress < rise else (1.0 - progress) / (1.0 - rise)
+            case Rates.COSINE:
+                share = 0.5 * (1.0 + math.cos(math.pi * progress))
+            case Rates.STEPS:
+                share = self.decay ** sum(progress >= step for step in self.steps)
+            case Rates.CONSTANT:
+                share = 1.0
+        return self.learning_rate * share
 
 
-def rate_factor(
-    rates: Rates,
-    progress: float,
-    *,
-    steps: Sequence[float] = USUAL_STEPS,
-    decay: float = USUAL_DECAY,
-) -> float:
-    """Return the share of the highest learning rate that is in force at `progress`, 0 to 1."""
-    if rates is Rates.CYCLE:
-        rise = 0.2
-        return progress / rise if progress < rise else (1.0 - progress) / (1.0 - rise)
-    if rates is Rates.COSINE:
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
-    if rates is Rates.CONSTANT:
-        return 1.0
-    return decay ** sum(progress >= step for step in steps)
-
+_CIFAR = Augmentation(shift=4, flip=True, cutout=8)
 
 RECIPES: Mapping[str, Recipe] = {
     "digits": Recipe(
@@ -170,18 +141,8 @@ RECIPES: Mapping[str, Recipe] = {
     "fashion-mnist": Recipe(
         "fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)
     ),
-    "cifar10": Recipe(
-        "cifar10",
-        "resnet9_narrow",
-        epochs=10,
-        augmentation=Augmentation(shift=4, flip=True, cutout=8),
-    ),
-    "cifar100": Recipe(
-        "cifar100",
-        "resnet9_narrow",
-        epochs=10,
-        augmentation=Augmentation(shift=4, flip=True, cutout=8),
-    ),
+    "cifar10": Recipe("cifar10", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    "cifar100": Recipe("cifar100", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
     "svhn": Recipe("svhn", "resnet9_narrow", epochs=10, augmentation=Augmentation(shift=2)),
     "svhn-extra": Recipe(
         "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)

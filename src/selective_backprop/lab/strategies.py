@@ -1,7 +1,8 @@
 """The strategies that can be compared, by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import selective_backprop as sb
 from selective_backprop.lab.preparation import (
@@ -17,54 +18,33 @@ from selective_backprop.lab.preparation import (
 class StrategyOptions:
     """What the arms of one comparison have in common.
 
-    Attributes:
-        rate: share of the candidates that selective arms train on, in (0, 1].
-        draw: how they draw: a fixed number per window, or a coin per candidate.
-        warmup: fraction of a run, in [0, 1), that selection by loss trains on everything first.
-        history: recent losses that a loss is ranked among.
-        stale: for how many epochs a score is good where it is reused or predicted from, from 2.
-        keep: share of the data set that pruning leaves, in (0, 1].
-        models: young models that pruning scores by, at least 1.
-        young: fraction of the run, in (0, 1), for which each young model, and a reference over
-            its half of the data, is trained.
-
     Raises:
         ConfigurationError: if a value is out of its range, whether an arm uses it or not.
     """
 
-    rate: float = 1 / 3
-    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT
-    warmup: float = 0.1
-    history: int = 1024
-    stale: int = 3
-    keep: float = 0.7
-    models: int = 2
+    rate: float = 1 / 3  # share of the candidates that selective arms train on
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
+    warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
+    history: int = 1024  # recent losses that a loss is ranked among
+    stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
+    keep: float = 0.7  # share of the data set that pruning leaves
+    models: int = 2  # young models that pruning scores by
+    # Fraction of the run for which each young model, and a reference over its half of the data,
+    # is trained.
     young: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, what in (("rate", "to train on"), ("keep", "that pruning leaves")):
-            value = getattr(self, name)
-            if not 0.0 < value <= 1.0:
-                raise sb.ConfigurationError(
-                    f"{name}={value}: the share of the examples {what} must be in (0, 1]; "
-                    "1/3 keeps a third"
-                )
-        if not 0.0 <= self.warmup < 1.0:
-            raise sb.ConfigurationError(
-                f"warmup={self.warmup}: the fraction of a run before selection by score must be "
-                "in [0, 1); 0.1 is a tenth"
-            )
-        if not 0.0 < self.young < 1.0:
-            raise sb.ConfigurationError(
-                f"young={self.young}: the fraction of a run that young models train for must be "
-                "in (0, 1); 0.1 is a tenth"
-            )
-        for name, least in (("stale", 2), ("models", 1)):
-            value = getattr(self, name)
-            if value < least or value % 1:
-                raise sb.ConfigurationError(
-                    f"{name}={value}: a whole number is needed, at least {least}"
-                )
+        tenth = "0.1 is a tenth"
+        for name, fits, wanted in (
+            ("rate", 0.0 < self.rate <= 1.0, "a share in (0, 1]; 1/3 trains on a third"),
+            ("keep", 0.0 < self.keep <= 1.0, "a share in (0, 1]; 1/3 keeps a third"),
+            ("warmup", 0.0 <= self.warmup < 1.0, f"a fraction of a run in [0, 1); {tenth}"),
+            ("young", 0.0 < self.young < 1.0, f"a fraction of a run in (0, 1); {tenth}"),
+            ("stale", self.stale >= 2 and not self.stale % 1, "a whole number, at least 2"),
+            ("models", self.models >= 1 and not self.models % 1, "a whole number, at least 1"),
+        ):
+            if not fits:
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be {wanted}")
 
     @property
     def schedule(self) -> sb.Schedule:
@@ -74,21 +54,15 @@ class StrategyOptions:
 
 @dataclass(frozen=True)
 class StrategySpec:
-    """A strategy by its name in the lab: how it is made, and what it needs before it can train.
-
-    Attributes:
-        make: returns the strategy.
-        options: the fields of `StrategyOptions` that make a difference to it.
-        outfit: makes what it needs, and says what that cost; None where it needs nothing.
-        young: whether other models train for a share of the run's epochs before it.
-        revision: counts the changes of what the name stands for, so that a record of before one
-            is not taken for a run of today.
-    """
+    """A strategy by its name in the lab: how it is made, and what it needs before it can train."""
 
     make: Callable[[StrategyOptions, Preparation], sb.Strategy]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
+    # Makes what it needs, and says what that cost; None where it needs nothing.
     outfit: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
-    young: bool = False
+    young: bool = False  # whether other models train for a share of the run's epochs before it
+    # Counts the changes of what the name stands for, so that a record of before one is not taken
+    # for a run of today.
     revision: int = 1
 
 
@@ -132,15 +106,8 @@ def _remembering(make: Callable[..., sb.Strategy], **more: object) -> StrategySp
     return _simple(strategy, *_REMEMBERED)
 
 
-def _crossing(settings: StrategyOptions) -> sb.Strategy:
-    return sb.predicted_sb(
-        settings.rate,
-        predictor=sb.scorers.Crossing(settings.rate),
-        epochs=settings.stale,
-        draw=settings.draw,
-        history=settings.history,
-        schedule=settings.schedule,
-    )
+def _crossing(rate: float, **more: Any) -> sb.Strategy:
+    return sb.predicted_sb(rate, predictor=sb.scorers.Crossing(rate), **more)
 
 
 def _pruned(
@@ -150,20 +117,14 @@ def _pruned(
     gradients: bool = False,
 ) -> StrategySpec:
     """Return an arm that trains on what pruning leaves."""
-
-    def strategy(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
-        return replace(make(settings), name=name, subset=outfit.subset)
-
-    def outfit(task: TrainingSetup, settings: StrategyOptions) -> Preparation:
-        return prepare_pruned(
-            task,
-            keep=settings.keep,
-            models=settings.models,
-            share=settings.young,
-            gradients=gradients,
-        )
-
-    return StrategySpec(strategy, (*options, *_PRUNED), outfit, young=True)
+    return StrategySpec(
+        lambda s, outfit: replace(make(s), name=name, subset=outfit.subset),
+        (*options, *_PRUNED),
+        lambda task, s: prepare_pruned(
+            task, keep=s.keep, models=s.models, share=s.young, gradients=gradients
+        ),
+        young=True,
+    )
 
 
 def _rho_loss(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
@@ -188,6 +149,10 @@ def _random(settings: StrategyOptions) -> sb.Strategy:
     return sb.random_backprop(settings.rate, draw=settings.draw)
 
 
+def _recorded(settings: StrategyOptions) -> sb.Strategy:
+    return sb.recorded_sb(settings.rate, draw=settings.draw, schedule=settings.schedule)
+
+
 STRATEGIES: Mapping[str, StrategySpec] = {
     "traditional": _simple(lambda _: sb.traditional()),
     "random-backprop": _simple(_random, "rate", "draw"),
@@ -197,13 +162,8 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
-    "predicted-sb-crossing": _simple(_crossing, *_REMEMBERED),
-    "recorded-sb": _simple(
-        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
-        "rate",
-        "draw",
-        "warmup",
-    ),
+    "predicted-sb-crossing": _remembering(_crossing),
+    "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
     "proxy-sb": StrategySpec(_proxy, _RANKED, lambda task, _: prepare_proxy(task)),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),
@@ -262,22 +222,19 @@ def find_strategy(name: str) -> StrategySpec:
 
 def options_of(name: str, settings: StrategyOptions) -> dict[str, object]:
     """Return the options of an arm that differ from the defaults, as a record keeps them."""
-    usual = StrategyOptions()
-    return {
-        option: getattr(settings, option)
-        for option in find_strategy(name).options
-        if getattr(settings, option) != getattr(usual, option)
-    }
+    used = find_strategy(name).options
+    changed = _changed(settings, StrategyOptions())
+    return {option: getattr(settings, option) for option in used if option in changed}
 
 
 def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
     """Return what of the settings is not as usual and makes no difference to an arm."""
     used = find_strategy(name).options
-    return [
-        field.name
-        for field in fields(StrategyOptions)
-        if getattr(settings, field.name) != getattr(usual, field.name) and field.name not in used
-    ]
+    return [option for option in _changed(settings, usual) if option not in used]
+
+
+def _changed(settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
+    return [name for name, value in vars(settings).items() if value != getattr(usual, name)]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

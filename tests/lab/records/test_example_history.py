@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +8,13 @@ from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
 from selective_backprop.lab.data.thumbnails import portraits
-from selective_backprop.lab.records import example_history as module
 from selective_backprop.lab.records.example_history import (
+    EXTREMES,
     examples_path,
+    extremes,
     read_examples,
     write_examples,
 )
-from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
 def same(one, other):
@@ -47,13 +46,6 @@ def test_a_history_is_read_as_it_was_written(tmp_path, history):
 
 def test_where_nothing_was_written_nothing_is_read(tmp_path):
     assert read_examples(tmp_path / "arm-seed0-0123.jsonl") is None
-
-
-def test_the_modules_docstring_names_every_array(tmp_path):
-    path = write_examples(fixture_history(label_clean=np.zeros(12, np.int64)), tmp_path / "a.jsonl")
-    with np.load(path, allow_pickle=False) as file:
-        written = set(file.files) | {"portrait_text"}
-    assert set(re.findall(r"^    ([a-z_]+) {2,}", module.__doc__, re.MULTILINE)) == written
 
 
 def test_a_file_that_is_cut_off_is_refused(tmp_path):

@@ -122,12 +122,12 @@ def test_garbage_before_the_last_line_is_refused_with_file_and_line(write, garba
 
 def test_another_schema_is_refused(write):
     line = encode({"kind": "run", "schema": 1, **vars(fixture_header())})
-    with pytest.raises(sb.RecordError, match="line 1: schema 1, this version reads schema 2"):
+    with pytest.raises(sb.RecordError, match="line 1: schema 1, expected 2"):
         read_run(write(line))
 
 
 def test_a_first_line_of_another_kind_is_refused(write):
-    with pytest.raises(sb.RecordError, match="line 1: kind is 'point', expected 'run'"):
+    with pytest.raises(sb.RecordError, match="line 1: kind 'point', expected 'run'"):
         read_run(write(encode({"kind": "point"})))
 
 

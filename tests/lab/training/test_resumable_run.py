@@ -114,13 +114,13 @@ def test_the_record_goes_back_to_the_checkpoint_and_keeps_its_header(tmp_path):
     assert (after.points, after.header) == ((), before.header)
 
 
-def full(*_):
+def full(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_where_the_disk_is_full_for_a_checkpoint_the_run_goes_on(tmp_path, monkeypatch):
     expected = sit(PLAN, few_digits(), tmp_path / "whole")
-    monkeypatch.setattr("selective_backprop.lab.training.checkpoint.forced_to_disk", full)
+    monkeypatch.setattr("selective_backprop.lab.training.checkpoint.replacing", full)
     with pytest.warns(sb.SelectionWarning, match="No space left on device. The run goes on"):
         run = sit(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     assert same_runs(run, expected)

@@ -16,14 +16,30 @@ def forced_to_disk(path: Path) -> Generator[BufferedWriter]:
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Make sure that a new name survives a power cut, for which its folder is forced to the disk.
+@contextmanager
+def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWriter]:
+    """Write a file beside its place in the body, and put it there, whole or not at all.
 
-    Not every system can open a folder; there the file's own sync has to do.
+    Args:
+        path: its place.
+        before: where the file that was there is moved; None to let it go.
     """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with forced_to_disk(fresh) as file:
+            yield file
+        if before is not None and path.exists():
+            path.replace(before)
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+    # A new name survives a power cut once its folder is on the disk. Not every system can open a
+    # folder; there the file's own sync has to do.
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            os.fsync(folder)
         finally:
-            os.close(descriptor)
+            os.close(folder)

@@ -1,9 +1,7 @@
 """What a run is known by: an explicit, versioned mapping of what its user chose.
 
-A run is found again by what was chosen: data, model, recipe, strategy with its options, seed and
-budget. Whatever equals the default is left out, so that an option that is added later leaves the
-records of before as they are. Threads, device and versions are provenance: they do not tell runs
-apart.
+Whatever equals the default is left out, so that an option that is added later leaves the records
+of before as they are. Threads, device and versions are provenance: they do not tell runs apart.
 """
 
 import hashlib

@@ -17,10 +17,8 @@ _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
     """Return a mapping as one line of strict JSON, its line break included.
 
-    Args:
-        entry: numbers (NumPy's and torch's too), text, booleans, None, and lists and mappings of
-            them. Tuples come back as lists, keys as text.
-        sort: whether keys are sorted, so that equal mappings give equal lines.
+    It may hold numbers (NumPy's and torch's too), text, booleans, None, and lists and mappings of
+    them. Tuples come back as lists, keys as text. Equal mappings give equal lines with `sort`.
 
     Raises:
         RecordError: if there is anything else in it.

@@ -7,13 +7,13 @@ and is in the pack as well is read from the file.
 
 import lzma
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop.lab.records.files import forced_to_disk, sync_folder
+from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.identity import record_name
 from selective_backprop.lab.records.lines import decode
 
@@ -21,20 +21,22 @@ PACK = "runs.jsonl.xz"
 _HEADER = b'{"kind": "run"'
 
 
-def packed(path: Path) -> bytes | None:
-    """Return the lines of a record from the pack of its folder; None if it is not in one."""
-    return _records(path.parent).get(path.name)
+def packed(folder: Path) -> Mapping[str, bytes]:
+    """Return the lines of each record of a folder's pack by name; none where there is no pack.
 
-
-def packed_names(folder: Path) -> Iterable[str]:
-    """Return the names of the records that a folder's pack holds."""
-    return _records(folder).keys()
+    Raises:
+        RecordError: if the pack cannot be read.
+    """
+    path = folder / PACK
+    try:
+        state = path.stat()
+    except OSError:
+        return {}
+    return _remembered(path, state.st_mtime_ns, state.st_size)
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders.
-
-    A pack holds a record once: what it held under the same name is replaced.
+    """Move records from their files into the packs of their folders, replacing those of a name.
 
     Raises:
         RecordError: if a pack that is there cannot be read.
@@ -44,26 +46,16 @@ def pack(files: Iterable[Path]) -> None:
         folders.setdefault(file.parent, []).append(file)
     for folder, found in folders.items():
         with _locked(folder):
-            records = dict(_records(folder)) | {file.name: file.read_bytes() for file in found}
+            records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
             content = b"".join(records[name] for name in sorted(records))
-            fresh = folder / f"{PACK}.new"
-            with forced_to_disk(fresh) as out:
+            with replacing(folder / PACK) as out:
                 out.write(lzma.compress(content, preset=6))
-            fresh.replace(folder / PACK)
-            sync_folder(folder)
             for file in found:
                 file.unlink()
 
 
 def unpack_into(folder: Path, source: Path) -> list[Path]:
-    """Write the records of a pack as files, beside which they can be read by any tool.
-
-    Args:
-        folder: where to; made where it is missing. Files that are there are not overwritten.
-        source: the pack, which stays as it is.
-
-    Returns:
-        The files, in order of name.
+    """Write the records of a pack as files, and return these in order of name.
 
     Raises:
         RecordError: if the pack cannot be read, or a file of a record's name is there.
@@ -76,15 +68,6 @@ def unpack_into(folder: Path, source: Path) -> list[Path]:
     for name, content in records.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in sorted(records)]
-
-
-def _records(folder: Path) -> dict[str, bytes]:
-    path = folder / PACK
-    try:
-        state = path.stat()
-    except OSError:
-        return {}
-    return _remembered(path, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=8)

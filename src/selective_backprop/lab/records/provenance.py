@@ -21,15 +21,14 @@ _GIB = 2**30
 def hardware() -> dict[str, str | int | float | None]:
     """Describe the machine by what decides its speed, and by nothing that names it.
 
-    Returns:
-        `cpu` (model name), `cores` (those this process may use), `threads` (those torch uses for
-        one operation), `memory_gib`, `gpu` (model name, or None) and `system`. What cannot be
-        found out is "unknown", or None where a number stands.
+    What cannot be found out is "unknown", or None where a number stands.
     """
+    # A container or `taskset` may allow fewer cores than the machine has.
+    allowed = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_model(),
-        "cores": _usable_cores(),
-        "threads": torch.get_num_threads(),
+        "cores": len(allowed(0)) if allowed else (os.cpu_count() or 1),
+        "threads": torch.get_num_threads(),  # that torch uses for one operation
         "memory_gib": _memory_gib(),
         "gpu": _gpu_model(),
         "system": platform.system() or "unknown",
@@ -48,10 +47,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Say which source this package runs from.
-
-    Read once per process: the code in memory is the code as it was at the import, whatever happens
-    to the files afterwards.
+    """Say which source this package runs from, as it was at the import.
 
     Returns:
         "git 1a2b3c4d5e6f", with " + uncommitted changes" where the package's files differ from
@@ -109,12 +105,6 @@ def _cpu_model() -> str:
             return " ".join(value.split())
     # Kernels for ARM give no model name: the architecture is better than nothing.
     return platform.processor() or platform.machine() or "unknown"
-
-
-def _usable_cores() -> int:
-    # A container or `taskset` may allow fewer cores than the machine has.
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else (os.cpu_count() or 1)
 
 
 def _memory_gib() -> float | None:

@@ -16,7 +16,7 @@ A folder keeps records as files, as one compressed pack (see `pack`), or both; r
 for its path in the folder in either case.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop.lab.records.identity import SUFFIX, record_name
 from selective_backprop.lab.records.lines import decode
-from selective_backprop.lab.records.pack import pack, packed, packed_names
+from selective_backprop.lab.records.pack import pack, packed
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 SCHEMA = 2
@@ -83,26 +83,16 @@ class Header:
 
     @classmethod
     def here(
-        cls,
-        identity: Mapping[str, Any],
-        config: Mapping[str, Any],
-        *,
-        device: str,
-        command: str,
-        model_file: str | None = None,
+        cls, identity: Mapping[str, Any], config: Mapping[str, Any], **more: str | None
     ) -> "Header":
         """Describe a run that starts now, on this machine, with this code."""
-        return cls(
-            identity=identity,
-            config=config,
-            device=device,
-            code_version=code_version(),
-            versions=versions(),
-            hardware=hardware(),
-            command=command,
-            started=utc_now(),
-            model_file=model_file,
-        )
+        found: dict[str, Any] = {
+            "code_version": code_version(),
+            "versions": versions(),
+            "hardware": hardware(),
+            "started": utc_now(),
+        }
+        return cls(identity=identity, config=config, **found, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +141,7 @@ def read_run(path: str | Path) -> Run:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        content = packed(path)
+        content = packed(path.parent).get(path.name)
         if content is None:
             raise sb.RecordError(f"{path}: there is no such record.") from error
     except OSError as error:
@@ -161,36 +151,30 @@ def read_run(path: str | Path) -> Run:
     if not lines:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
-    points: list[Point] = []
-    observations: list[Observation] = []
+    kinds = {"point": Point, "observation": Observation}
+    seen: dict[str, list[Any]] = {kind: [] for kind in kinds}
     end = None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
         entry = _parse(line, where)
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
-        if entry.get("kind") == "point":
-            points.append(read_point(entry, where))
-        elif entry.get("kind") == "observation":
-            observations.append(read_observation(entry, where))
-        elif entry.get("kind") == "end":
+        kind = entry.get("kind")
+        if kind == "end":
             end = {key: value for key, value in entry.items() if key != "kind"}
+        elif kind in kinds:
+            seen[kind].append(_read_entry(kinds[kind], entry, where))
         else:
             raise sb.RecordError(
-                f"{where}: kind is {entry.get('kind')!r}, expected 'point', 'observation' or 'end'."
+                f"{where}: kind is {kind!r}, expected 'point', 'observation' or 'end'."
             )
-    return Run(
-        header=header,
-        points=tuple(points),
-        observations=tuple(observations),
-        end=end,
-        path=path,
-    )
+    points, observations = (tuple(found) for found in seen.values())
+    return Run(header=header, points=points, observations=observations, end=end, path=path)
 
 
 def is_recorded(path: Path) -> bool:
     """Return whether there is a record, finished or not, as a file or packed."""
-    return path.exists() or path.name in packed_names(path.parent)
+    return path.exists() or path.name in packed(path.parent)
 
 
 def record_paths(folder: str | Path) -> list[Path]:
@@ -203,24 +187,16 @@ def record_paths(folder: str | Path) -> list[Path]:
     if not folder.is_dir():
         raise sb.RecordError(f"{folder}: no such folder of records.")
     names = {path.name for path in folder.glob(f"*{SUFFIX}")}
-    return [folder / name for name in sorted(names.union(packed_names(folder)))]
+    return [folder / name for name in sorted(names.union(packed(folder)))]
 
 
 def read_runs(folder: str | Path) -> list[Run]:
-    """Read every record of a folder, in order of name; what was set aside is left out.
-
-    Raises:
-        RecordError: if the folder is missing, or as `read_run` does.
-    """
+    """Read every record of a folder, in order of name; what was set aside is left out."""
     return [read_run(path) for path in record_paths(folder)]
 
 
 def pack_finished(folder: str | Path) -> int:
-    """Move the finished records of a folder into its pack, and return how many there were.
-
-    Raises:
-        RecordError: if the folder is missing, or a record or the pack cannot be read.
-    """
+    """Move the finished records of a folder into its pack, and return how many there were."""
     loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
     if loose:
         pack(loose)
@@ -243,77 +219,56 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _read_header(entry: dict[str, Any], where: str) -> Header:
-    if entry.get("kind") != "run":
-        raise sb.RecordError(
-            f"{where}: kind is {entry.get('kind')!r}, expected 'run': a record's first line says "
-            "what ran."
-        )
-    if entry.get("schema") != SCHEMA:
-        raise sb.RecordError(
-            f"{where}: schema {entry.get('schema')!r}, this version reads schema {SCHEMA}. Read it "
-            "with the version that wrote it."
-        )
-    kinds = {"identity": dict, "config": dict, "versions": dict, "hardware": dict}
-    for field in fields(Header):
-        kind = kinds.get(field.name, str)
-        if field.default is None and entry.get(field.name) is None:
-            continue
-        if not isinstance(entry.get(field.name), kind):
+    for name, expected in (("kind", "run"), ("schema", SCHEMA)):
+        if entry.get(name) != expected:
             raise sb.RecordError(
-                f"{where}: {field.name} is {entry.get(field.name)!r}, expected {kind.__name__}."
+                f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: a record's first "
+                "line says what ran, and one of another schema is for the version that wrote it."
             )
-    identity = entry["identity"]
-    strategy = identity.get("strategy")
+    header = _read_entry(Header, entry, where)
+    strategy, seed = header.identity.get("strategy"), header.identity.get("seed")
     if not isinstance(strategy, dict) or not isinstance(strategy.get("name"), str):
         raise sb.RecordError(
             f"{where}: identity.strategy is {strategy!r}, expected one with a name."
         )
-    if not isinstance(identity.get("seed"), int):
-        raise sb.RecordError(f"{where}: identity.seed is {identity.get('seed')!r}, expected int.")
-    values: dict[str, Any] = {field.name: entry.get(field.name) for field in fields(Header)}
-    return Header(**values)
+    if not isinstance(seed, int):
+        raise sb.RecordError(f"{where}: identity.seed is {seed!r}, expected int.")
+    return header
 
 
-def read_point(entry: Mapping[str, Any], where: str) -> Point:
-    """Return a point from its values by name.
-
-    Args:
-        entry: the values; others beside them are left out.
-        where: they stand, for messages.
-
-    Raises:
-        RecordError: if a value is missing, or is none that a point can hold.
-    """
+def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
+    """Return a header, a point or an observation from its values by name; others are left out."""
     values: dict[str, Any] = {}
-    for field in fields(Point):
+    for field in fields(kind):
         value: Any = entry.get(field.name)
-        if field.name == "phases":
-            fits = isinstance(value, dict) and all(_is_number(part) for part in value.values())
-        else:
-            fits = _is_number(value) and (field.type is float or isinstance(value, int))
-        if not fits:
-            raise sb.RecordError(f"{where}: {field.name} is {value!r}, which no point can hold.")
+        if value is None and field.default is None:
+            continue
+        words, fits = _TYPES[field.type]
+        if not fits(value):
+            raise sb.RecordError(f"{where}: {field.name} is {value!r:.400}, expected {words}.")
         values[field.name] = float(value) if field.type is float else value
-    return Point(**values)
-
-
-def read_observation(entry: Mapping[str, Any], where: str) -> Observation:
-    """Return an observation from its values by name.
-
-    Raises:
-        RecordError: if one of them is missing or of another kind.
-    """
-    probe, seen = entry.get("probe"), entry.get("seen")
-    progress: Any = entry.get("progress")
-    if not (isinstance(probe, str) and _is_number(progress) and isinstance(seen, dict)):
-        raise sb.RecordError(
-            f"{where}: probe {probe!r}, progress {progress!r}, seen {seen!r:.40}; an observation "
-            "has a text, a number and a mapping."
-        )
-    return Observation(probe=probe, progress=float(progress), seen=seen)
+    return kind(**values)
 
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**63  # larger ones are no counter and no float
+
+
+def _is_a(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+_TYPES: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
+    float: ("a number", _is_number),
+    int: ("a whole number", lambda value: isinstance(value, int) and _is_number(value)),
+    str: ("str", _is_a(str)),
+    str | None: ("str", _is_a(str)),
+    Mapping[str, Any]: ("dict", _is_a(dict)),
+    Mapping[str, str]: ("dict", _is_a(dict)),
+    Mapping[str, float]: (
+        "numbers by name",
+        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    ),
+}

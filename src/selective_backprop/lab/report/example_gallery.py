@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from selective_backprop.lab.records.example_history import ExampleHistory
+from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop.lab.report.example_histories import (
     GroupHistories,
     class_of,
     examined,
     faces,
 )
-from selective_backprop.lab.training.example_summary import EXTREMES, extremes
 
 
 @dataclass(frozen=True)

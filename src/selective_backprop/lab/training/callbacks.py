@@ -26,15 +26,9 @@ from selective_backprop.lab.data.datasets import ImageData
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What a probe may look at, and must leave as it is.
+    """What a probe may look at, and must leave as it is."""
 
-    Attributes:
-        model: that is being trained; in eval mode whenever a probe is asked.
-        data: that it is trained and tested on.
-        device: where the model is.
-    """
-
-    model: nn.Module
+    model: nn.Module  # that is being trained; in eval mode whenever a probe is asked
     data: ImageData
     device: torch.device
 
@@ -58,13 +52,10 @@ class RunningProbe(ABC):
 
     @abstractmethod
     def look(self, progress: float) -> Mapping[str, Any] | None:
-        """Say what is to be seen now.
+        """Return what is to be seen now, as a record holds it; None for nothing.
 
         Args:
             progress: share of the run that is done, 0 to 1.
-
-        Returns:
-            Numbers, text, lists and mappings of them, as a record holds them; None for nothing.
         """
 
 
@@ -79,15 +70,12 @@ class Probe(ABC):
         """Begin to look at a run."""
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Return how many examples are passed for a whole run, to say beforehand how long it takes.
+        """Return how many examples it passes in a whole run, without gradients and with them.
 
         Args:
             trained: training examples there are.
             tested: test examples there are.
             looks: how often the probe is asked.
-
-        Returns:
-            Without gradients, and with them.
         """
         return 0, 0
 

@@ -8,7 +8,6 @@ was there stays as the one before.
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop._core.errors import warn
-from selective_backprop.lab.records.files import forced_to_disk, sync_folder
+from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.lines import decode, encode
 
 FORMAT = 2
@@ -26,45 +25,33 @@ _DIGEST = 2 * hashlib.sha256().digest_size
 
 
 class Checkpoints:
-    """The last two checkpoints of one run.
+    """The last two checkpoints of one run, beside its record.
 
     Args:
-        record: the run's record, beside which they lie.
+        record: the run's record.
         identity: what a checkpoint must be of to be loaded here: names, and numbers or texts,
             nested in mappings.
-
-    Attributes:
-        path: of the last one.
-        before: of the one before it.
     """
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
-        self.before = record.with_suffix(SUFFIX + ".before")
+        self.before = record.with_suffix(SUFFIX + ".before")  # the one before the last
         # As plain as a line of a record, which enumerations and tuples are not.
         self._identity = decode(encode({"format": FORMAT, **identity}))
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint; whatever happens, a whole one is on the disk if there was one.
 
-        Args:
-            state: tensors, numbers and text, nested in plain containers.
-
         Raises:
             RecordError: if it cannot be written; the last one is then left as it was.
         """
-        fresh = self.path.with_name(self.path.name + ".new")
+        content = io.BytesIO()
+        torch.save({"identity": self._identity, "state": dict(state)}, content)
+        digest = hashlib.sha256(content.getbuffer()).hexdigest().encode()
         try:
-            with forced_to_disk(fresh) as file:
-                for part in _sealed({"identity": self._identity, "state": dict(state)}):
-                    file.write(part)
-            if self.path.exists():
-                self.path.replace(self.before)
-            fresh.replace(self.path)
-            sync_folder(self.path.parent)
+            with replacing(self.path, before=self.before) as file:
+                file.writelines([_MAGIC, digest, b"\n", content.getbuffer()])
         except OSError as error:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
             raise sb.RecordError(
                 f"{self.path} cannot be written: {error.strerror or error}"
             ) from error
@@ -77,18 +64,19 @@ class Checkpoints:
         Raises:
             RecordError: if it is of another run, or of another version; the difference is named.
         """
-        found = [path for path in (self.path, self.before) if path.exists()]
-        for number, path in enumerate(found, start=1):
+        problems = []
+        for path in filter(Path.exists, (self.path, self.before)):
             try:
                 content = _read(path)
             except sb.RecordError as error:
-                instead = (
-                    "the one before it is used" if number < len(found) else "there is no other"
-                )
-                warn(f"{error}; {instead}")
+                problems.append(str(error))
                 continue
+            for problem in problems:
+                warn(f"{problem}; the one before it is used")
             self._check(path, content["identity"])
             return content["state"]
+        for problem in problems:
+            warn(f"{problem}; there is no other")
         return None
 
     def clear(self) -> None:
@@ -105,15 +93,6 @@ class Checkpoints:
                     f"{here.get(name)!r} here. Go on with what it was written with, or move that "
                     "file and the one before it away to begin anew."
                 )
-
-
-def _sealed(content: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """Yield the parts of a file."""
-    file = io.BytesIO()
-    torch.save(content, file)
-    yield _MAGIC
-    yield hashlib.sha256(file.getbuffer()).hexdigest().encode() + b"\n"
-    yield file.getbuffer()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,25 +6,28 @@ GPU once in many batches.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-import selective_backprop as sb
 from selective_backprop.guide._doubts import look_at
+from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.data.thumbnails import portraits
+from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
 _CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
 _FEWEST = 256  # examples that are followed however long the run is
 _LONGEST = 1000  # epochs that a life may have
+_SAME_FOR_ALL = 32  # lives that every run of a data set has
+_OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
 
 
-@dataclass(frozen=True)
-class ForwardRecord:
+class ForwardRecord(NamedTuple):
     """One batch that was passed forward."""
 
     epoch: int
@@ -36,21 +39,13 @@ class ForwardRecord:
 class ExampleLog:
     """Keeps what the passes of a run show of each training example.
 
+    Its arrays of one number per example are named as those of `ExampleHistory`.
+
     Args:
         labels: of the training examples, on the CPU.
         epochs: how many the run may have; of a long run, fewer lives are followed.
 
     Attributes:
-        prediction: the class last seen as the likeliest; -1 if never seen. Like the others, an
-            array of one number per example.
-        confidence: the probability of that prediction; NaN if never seen.
-        selected: how often it was trained on.
-        scored: how often it was scored.
-        loss_last: the loss last seen; NaN if never.
-        loss_max: the highest seen; NaN if never.
-        epoch_last: the epoch in which it was last seen; -1 if never.
-        looks: how often it was seen with finite outputs; other looks do not enter `prediction`,
-            `confidence` and the means.
         followed: the examples whose lives are kept, as indices, in a random order that is the
             same for all runs of a data set.
     """
@@ -117,6 +112,38 @@ class ExampleLog:
         found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
         self._cdf.append((progress, len(known), found.astype(np.float32)))
 
+    def history(self, data: ImageData, *, passes: float) -> ExampleHistory:
+        """Return what became of the examples of `data`, which came up `passes` times each."""
+        self.settle()
+        ends = extremes(self.selected, self.loss_mean)
+        followed = self._place >= 0
+        lives = [self.followed[:_SAME_FOR_ALL]]
+        lives += [ends[name][followed[ends[name]]][:count] for name, count in _OWN]
+        chosen = np.unique(np.concatenate(lives))
+        shown = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
+        shown = np.unique(np.concatenate(shown))
+        clean = data.train_clean_labels
+        return ExampleHistory(
+            passes=passes,
+            class_name=data.class_names,
+            label=data.train_labels.cpu().numpy(),
+            label_clean=clean.cpu().numpy() if clean is not None and data.flipped.any() else None,
+            prediction=self.prediction,
+            confidence=self.confidence,
+            selected=self.selected,
+            scored=self.scored,
+            loss_last=self.loss_last,
+            loss_mean=self.loss_mean,
+            loss_max=self.loss_max,
+            epoch_last=self.epoch_last,
+            looks=self.looks,
+            doubt=self.doubt,
+            **self.spread(),  # ty: ignore[invalid-argument-type]
+            **self.lives(chosen),
+            portrait_index=shown,
+            portrait_image=portraits(data, shown),
+        )
+
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
         """The mean of all losses seen; NaN if none was."""
@@ -142,50 +169,41 @@ class ExampleLog:
         """Return the lives of some followed examples, as a file of examples has them."""
         epochs, places = sorted(self._lives), self._place[indices]
         shape = len(indices), len(epochs)
-        lives = [self._lives[epoch] for epoch in epochs]
 
-        def table(columns: list[np.ndarray], kind: type) -> np.ndarray:
-            return np.array([column[places] for column in columns], kind).T.reshape(shape)
+        def table(name: str, kind: type) -> np.ndarray:
+            columns = [getattr(self._lives[epoch], name)[places] for epoch in epochs]
+            return np.array(columns, kind).T.reshape(shape)
 
+        loss = table("loss", np.float32)
         return {
             "life_index": np.asarray(indices, np.int64),
             "life_epoch": np.array(epochs, np.int32),
-            "life_loss": table([life.loss for life in lives], np.float32),
-            "life_probability": table([life.probability for life in lives], np.float32),
-            "life_selected": table([life.selected for life in lives], np.int32),
+            "life_loss": loss,
+            "life_probability": np.exp(-loss),
+            "life_selected": table("selected", np.int32),
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was seen, as tensors and numbers."""
         self.settle()
         return {
-            "examples": {name: torch.from_numpy(getattr(self, name).copy()) for name in _COLUMNS},
+            "examples": {name: torch.from_numpy(getattr(self, name)).clone() for name in _COLUMNS},
             "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
             "lives": {
-                epoch: {
-                    name: torch.from_numpy(values.copy()) for name, values in vars(life).items()
-                }
+                epoch: {name: torch.from_numpy(seen).clone() for name, seen in vars(life).items()}
                 for epoch, life in self._lives.items()
             },
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
-
-        Raises:
-            RecordError: if it is of other examples.
-        """
-        empty = _EpochOfLives.empty(len(self.followed))
-        columns = {name: _like(getattr(self, name), state["examples"][name]) for name in _COLUMNS}
-        cdf = [(float(at), int(known), found.numpy()) for at, known, found in state["cdf"]]
-        lives = {
-            int(epoch): _EpochOfLives(
-                **{name: _like(getattr(empty, name), values) for name, values in life.items()}
-            )
+        """Go on from `state_dict()`."""
+        for name in _COLUMNS:
+            setattr(self, name, state["examples"][name].numpy().copy())
+        self._cdf = [(at, known, found.numpy()) for at, known, found in state["cdf"]]
+        self._lives = {
+            epoch: _EpochOfLives(**{name: seen.numpy().copy() for name, seen in life.items()})
             for epoch, life in state["lives"].items()
         }
-        vars(self).update(columns)
-        self._cdf, self._lives = cdf, lives
 
     def _see(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
         logits = None if logits is None else logits.detach()
@@ -221,18 +239,8 @@ class ExampleLog:
             life.add(self._place[index[here]], losses[here], trained[here])
 
 
-_COLUMNS = (
-    "prediction",
-    "confidence",
-    "selected",
-    "scored",
-    "loss_last",
-    "loss_max",
-    "epoch_last",
-    "looks",
-    "_loss_sum",
-    "_doubt_sum",
-)
+_COLUMNS = ("prediction", "confidence", "selected", "scored", "loss_last", "loss_max")
+_COLUMNS += ("epoch_last", "looks", "_loss_sum", "_doubt_sum")
 
 
 @dataclass(frozen=True)
@@ -246,27 +254,10 @@ class _EpochOfLives:
     def empty(cls, examples: int) -> "_EpochOfLives":
         return cls(np.full(examples, np.nan, np.float32), np.zeros(examples, np.uint8))
 
-    @property
-    def probability(self) -> np.ndarray:
-        """What the model gave the label."""
-        return np.exp(-self.loss)
-
     def add(self, places: np.ndarray, losses: np.ndarray, trained: np.ndarray) -> None:
         self.loss[places] = losses
         counted = np.bincount(places[trained], minlength=len(self.selected))
         self.selected[:] = np.minimum(self.selected + counted, np.iinfo(np.uint8).max)
-
-
-def _like(own: np.ndarray, kept: Tensor) -> np.ndarray:
-    """Return a copy of what was kept, which must be of as many examples and of one kind.
-
-    Raises:
-        RecordError: if it is not.
-    """
-    found = kept.numpy().copy()
-    if (found.shape, found.dtype) != (own.shape, own.dtype):
-        raise sb.RecordError(f"{found.shape} {found.dtype} were kept of {own.shape} {own.dtype}")
-    return found
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:

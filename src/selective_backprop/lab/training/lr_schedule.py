@@ -12,27 +12,20 @@ class Follows(StrEnum):
     A schedule ends where traditional training of the run's length ends; a budget of cost is as
     long as the number of traditional epochs that it pays for. An arm that gets there early goes on
     at the schedule's last learning rate.
-
-    `RUN` follows the share of the run that is done, so that every arm goes through the whole
-    schedule: candidate batches where epochs end the run, what is spent where a budget does.
-
-    `EPOCHS` moves between epochs only: each trains at the learning rate of its middle, since at
-    that of its beginning or end a schedule that begins or ends at 0 would waste an epoch.
-
-    `CANDIDATES` counts the examples that came up for training, trained on or not.
-
-    `UPDATES` counts the optimiser's steps. An arm that takes fewer of them per epoch than
-    traditional training does ends before its schedule does, at a learning rate that has not come
-    down; many published comparisons are run in this way.
-
-    `SECONDS` counts seconds of training against a budget of seconds.
     """
 
+    # The share of the run that is done, so that every arm goes through the whole schedule:
+    # candidate batches where epochs end the run, what is spent where a budget does.
     RUN = "run"
+    # Between epochs only: each trains at the learning rate of its middle, since at that of its
+    # beginning or end a schedule that begins or ends at 0 would waste an epoch.
     EPOCHS = "epochs"
+    # The examples that came up for training, trained on or not.
     CANDIDATES = "candidates"
+    # The optimiser's steps. An arm that takes fewer of them per epoch than traditional training
+    # ends at a learning rate that has not come down; many published comparisons are run so.
     UPDATES = "updates"
-    SECONDS = "seconds"
+    SECONDS = "seconds"  # of training, against a budget of seconds
 
 
 # In the words of a record; what follows the run has those of its length.
@@ -74,11 +67,7 @@ def followed(follows: Follows, length: Budget) -> str:
 
 
 def remark(words: str) -> str | None:
-    """Return what a reader has to know of a comparison whose learning rate follows `words`.
-
-    Returns:
-        A sentence; None where every arm goes through its whole schedule.
-    """
+    """Return what a reader has to know where the learning rate follows `words`; None if nothing."""
     if words not in _WORDS.values():
         return None
     return (

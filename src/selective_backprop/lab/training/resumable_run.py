@@ -29,32 +29,19 @@ _FULL = ("ENOSPC", "EDQUOT")
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """Where a run is kept while it happens, and how often.
+    """Where a run is kept while it happens, and how often."""
 
-    Attributes:
-        folder: of records and checkpoints.
-        every: seconds of training between two checkpoints; infinite for none. None is half a
-            minute, or as many more as keep the time that they take below a hundredth of the run's.
-        resume: whether a run goes on from its checkpoint, if there is one.
-        replace: whether a finished record of the same run may make room.
-        clock: returns seconds, never going backwards.
-    """
-
-    folder: Path
+    folder: Path  # of records and checkpoints
+    # Seconds of training between two checkpoints; infinite for none. None is half a minute, or as
+    # many more as keep the time that they take below a hundredth of the run's.
     every: float | None = None
-    resume: bool = True
-    replace: bool = False
-    clock: Callable[[], float] = time.monotonic
+    resume: bool = True  # whether a run goes on from its checkpoint, if there is one
+    replace: bool = False  # whether a finished record of the same run may make room
+    clock: Callable[[], float] = time.monotonic  # seconds, never going backwards
 
 
 class ResumableRun:
     """A run that is recorded and kept while it happens, up to its end or an interruption.
-
-    Args:
-        run: what runs; nothing of it has run yet.
-        header: what its record says of it.
-        identity: what a checkpoint of it must be of.
-        keeping: where to, and how often.
 
     Raises:
         RecordError: if its checkpoint is of another run or version, or of a model that has
@@ -69,11 +56,9 @@ class ResumableRun:
         path = record_path(keeping.folder, header)
         self.checkpoints = Checkpoints(path, identity)
         self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
-        kept = None
         # A finished record that lacks what a probe would have seen makes room as well.
-        anew = keeping.replace or is_finished(path)
-        if keeping.resume and not anew:
-            kept = self.checkpoints.load()
+        anew = not keeping.resume or keeping.replace or is_finished(path)
+        kept = None if anew else self.checkpoints.load()
         with _told(path):
             if kept is None:
                 # What begins anew must not go on, after a crash, from where another run stood.
@@ -81,27 +66,16 @@ class ResumableRun:
                 room = keeping.replace or bool(run.plan.probes)
                 self._writer = RunWriter.open(keeping.folder, header, replace=room)
             else:
-                before = kept.get("model_file")
-                model = run.plan.recipe.model
+                model, before = run.plan.recipe.model, kept["model_file"]
                 refuse_changed(self.checkpoints.path, model, before, self._model_file)
-                elapsed, sittings = kept.get("elapsed"), kept.get("sittings")
-                if not (isinstance(elapsed, float) and isinstance(sittings, int)):
-                    raise sb.RecordError(
-                        f"{self.checkpoints.path} does not say how long the run took ({elapsed!r} "
-                        f"seconds in {sittings!r} sittings); move it away to begin the run anew"
-                    )
-                run.load_state_dict(kept.get("run", {}))
-                self._elapsed, self._sittings = elapsed, sittings + 1
+                run.load_state_dict(kept["run"])
+                self._elapsed, self._sittings = kept["elapsed"], kept["sittings"] + 1
                 self._writer = RunWriter.go_on(keeping.folder, header, run.points, run.observations)
         self._saved = self._elapsed
         self._since: float | None = None  # at rest
 
     def advance(self, stop: Stop) -> Point | None:
-        """Train until the next evaluation, and record it; save on the way.
-
-        Returns:
-            None where the run was stopped instead.
-        """
+        """Train until the next evaluation, and record it; None where the run was stopped."""
         self._since = self._keeping.clock()
         point = self.run.advance(lambda: self._pause(stop))
         if point is not None:
@@ -140,10 +114,7 @@ class ResumableRun:
             try:
                 self.checkpoints.save(state)
             except sb.RecordError as error:
-                warn(
-                    f"{error}. The run goes on; were it interrupted now, it would go on from the "
-                    "checkpoint before, or from its start"
-                )
+                warn(f"{error}. The run goes on, and its last checkpoint is the one before")
         self._took, self._saved = self._keeping.clock() - began, self._elapsed
         if self._since is not None:
             self._since = self._keeping.clock()  # saving is no time of the run's
@@ -154,10 +125,8 @@ class ResumableRun:
 
     def _pause(self, stop: Stop) -> bool:
         self._elapse()
-        every = self._keeping.every
-        if every is None:
-            every = max(SECONDS, self._took / SHARE)
-        if self._elapsed - self._saved >= every:
+        every, often = self._keeping.every, max(SECONDS, self._took / SHARE)
+        if self._elapsed - self._saved >= (often if every is None else every):
             self.save()
         return stop.asked
 

@@ -1,6 +1,5 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -15,11 +14,10 @@ from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.meter import Meter
 from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.records.schema import Observation, Point, read_observation, read_point
+from selective_backprop.lab.records.schema import Observation, Point
 from selective_backprop.lab.strategies import find_strategy
 from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import ExampleLog
-from selective_backprop.lab.training.example_summary import history_of
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.rng import Streams
 from selective_backprop.lab.training.run_config import RunConfig
@@ -29,12 +27,8 @@ class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them.
-
-    Args:
-        plan: what to run.
-        data: the plan's data set.
-        follows: whether it is kept what becomes of each training example.
+    GPU too, and leaves the global ones as it found them. Where it `follows`, it keeps what becomes
+    of each training example.
     """
 
     def __init__(self, plan: RunConfig, data: ImageData, *, follows: bool = False) -> None:
@@ -49,15 +43,14 @@ class TrainingRun:
         self._data = data
         self._follower = _follow(plan, data) if follows else None
         self._arm = find_strategy(plan.arm)
-        # What takes no preparing is refused here, before any arm of a comparison has trained.
-        self._outfit: Preparation | None = Preparation() if self._arm.outfit is None else None
-        self._loader = None if self._outfit is None else self._wrap(self._outfit)
+        self._outfit: Preparation | None = None
+        self._loader: sb.SelectiveLoader | None = None
+        if self._arm.outfit is None:  # refused here, before any arm of a comparison has trained
+            self._wrap(Preparation())
         self._test = make_test_loader(data, batch_size=1000)
         self._streams = Streams(plan.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
-        self._last = sb.Stats()
-        self._trained = 0
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
@@ -79,11 +72,8 @@ class TrainingRun:
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return what is known then.
 
-        Args:
-            pause: called after each update; may take the state, and says whether to stop.
-
-        Returns:
-            None where `pause` stopped the run, which `advance` takes up again.
+        `pause` is called after each update, and may take the state. Where it says to stop, None is
+        returned, and `advance` takes the run up again.
         """
         due = (len(self.points) + 1) / self.plan.evaluations
         with self._streams.own():
@@ -109,11 +99,11 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            seen = {words: probe.look(progress) for words, probe in self._probes.items()}
+            looks = [(words, probe.look(progress)) for words, probe in self._probes.items()]
         found = [
-            Observation(probe=words, progress=progress, seen=numbers)
-            for words, numbers in seen.items()
-            if numbers is not None
+            Observation(probe=words, progress=progress, seen=seen)
+            for words, seen in looks
+            if seen is not None
         ]
         self.observations.extend(found)
         return found
@@ -130,10 +120,10 @@ class TrainingRun:
         """Return what became of each training example so far; None where none was followed."""
         if self._follower is None:
             return None
-        subset = None if self._outfit is None else self._outfit.subset
-        drawn_from = len(self._data.train_labels) if subset is None else len(subset)
-        passes = self.loader.stats.candidates / drawn_from
-        return history_of(self._follower, self._data, passes=passes)
+        subset = self._outfit.subset if self._outfit else None
+        drawn_from = self._data.train_labels if subset is None else subset
+        passes = self.loader.stats.candidates / len(drawn_from)
+        return self._follower.history(self._data, passes=passes)
 
     @property
     def done(self) -> float:
@@ -147,20 +137,17 @@ class TrainingRun:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on, between two updates or at rest."""
-        outfit = None if self._outfit is None else self._outfit.pack()
+        loader = self.loader.state_dict()
         return {
-            "outfit": outfit,
+            "outfit": self._outfit.pack() if self._outfit else None,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "loader": self.loader.state_dict(),
+            "loader": loader,
             "streams": self._streams.state_dict(),
             "meter": self.meter.state_dict(),
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "trained": self._trained,
-            "last": asdict(self._last),
-            "seen": asdict(self._seen),
             "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
             "examples": None if self._follower is None else self._follower.state_dict(),
         }
@@ -171,36 +158,22 @@ class TrainingRun:
         What the arm needs is not prepared again where the state holds it.
 
         Raises:
-            RecordError: if the weights are those of another model, or the state is damaged; the
-                run then begins as it would have.
+            RecordError: if the weights are those of another model, or this is no such state; the
+                run is then of no more use.
         """
-        before = None
         try:
-            if self._loader is None:
-                packed = state["outfit"]
-                outfit = self._prepare() if packed is None else Preparation.unpack(packed)
-                self._loader = self._wrap(outfit)
-                self._outfit = outfit
-            before = copy.deepcopy(self.state_dict())
             self._go_on(state)
+        except sb.RecordError:
+            raise
         except Exception as error:
-            if before is not None:
-                self._go_on(before)
-            if isinstance(error, sb.RecordError):
-                raise
             why = f"{type(error).__name__}: {error}"
             raise sb.RecordError(
                 f"what was kept is no state of this run ({why}); begin the run anew"
             ) from error
 
     def _go_on(self, state: dict[str, Any]) -> None:
-        points = [read_point(point, "points") for point in state["points"]]
-        seen = [read_observation(each, "observations") for each in state["observations"]]
-        last, now = _read_stats("last", state["last"]), _read_stats("seen", state["seen"])
-        if not isinstance(state["trained"], int) or state["trained"] < 0:
-            raise sb.RecordError(f"trained is {state['trained']!r}, which is no number of examples")
-        if not isinstance(state["examples"], dict | None):
-            raise sb.RecordError(f"examples is {state['examples']!r:.60}, which is no history")
+        if self._loader is None and state["outfit"] is not None:
+            self._wrap(Preparation.unpack(state["outfit"]))
         try:
             self.model.load_state_dict(state["model"])
         except RuntimeError as error:
@@ -208,27 +181,25 @@ class TrainingRun:
                 f"the weights that were kept do not fit the model {self.plan.recipe.model!r} as it "
                 "is made now; make it as it was, or begin the run anew"
             ) from error
-        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.points = [Point(**point) for point in state["points"]]
+        self.observations = [Observation(**each) for each in state["observations"]]
         self.loader.load_state_dict(state["loader"])
+        self._optimizer.load_state_dict(state["optimizer"])
         self._streams.load_state_dict(state["streams"])
         self.meter.load_state_dict(state["meter"])
         self._losses.copy_(state["losses"])
+        self._seen = self.loader.stats
         for words, probe in self._probes.items():
             probe.load_state_dict(state["probes"][words])
         if self._follower is not None and state["examples"] is not None:
             self._follower.load_state_dict(state["examples"])
         else:
             self._follower = None  # half a history would be a wrong one
-        self.points, self.observations = points, seen
-        self._trained, self._last, self._seen = state["trained"], last, now
 
     @property
     def loader(self) -> sb.SelectiveLoader:
         """The loader; what the arm needs is prepared when it is first asked for."""
-        if self._loader is None:
-            self._outfit = self._prepare()
-            self._loader = self._wrap(self._outfit)
-        return self._loader
+        return self._wrap(self._prepare()) if self._loader is None else self._loader
 
     def _wrap(self, outfit: Preparation) -> sb.SelectiveLoader:
         plan, recipe = self.plan, self.plan.recipe
@@ -257,6 +228,7 @@ class TrainingRun:
         )
         if strategy.schedule.gate is not None:
             self._weighing = loader.loss_fn  # which shows the gate what training computes
+        self._outfit, self._loader = outfit, loader
         return loader
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -270,11 +242,11 @@ class TrainingRun:
 
     def _prepare(self) -> Preparation:
         """Prepare what the arm needs, on the arm's own bill."""
-        plan, prepare = self.plan, self._arm.outfit
-        assert prepare is not None
+        plan = self.plan
+        assert self._arm.outfit is not None
         task = TrainingSetup(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
-            outfit = prepare(task, plan.settings)
+            outfit = self._arm.outfit(task, plan.settings)
         self.meter.prepared, self.meter.price = outfit.cost, outfit.price
         if self._exhausted:
             raise sb.ConfigurationError(
@@ -297,10 +269,8 @@ class TrainingRun:
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
-        epochs = math.inf
-        if self.plan.length.unit == "epochs":
-            epochs = self.plan.length.value
-        loader = self.loader
+        length, loader = self.plan.length, self.loader
+        epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
             if self._follower is not None:
                 self._follower.begin(loader.next_epoch)
@@ -312,8 +282,9 @@ class TrainingRun:
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))
+                learning_rate = self.plan.recipe.learning_rate_at(self._schedule_share())
                 for group in self._optimizer.param_groups:
-                    group["lr"] = self._learning_rate()
+                    group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
                 yield len(targets)
                 if self._exhausted:
@@ -340,9 +311,6 @@ class TrainingRun:
             self._optimizer.step()
             self._losses += loss.detach()
 
-    def _learning_rate(self) -> float:
-        return self.plan.recipe.learning_rate_at(self._schedule_share())
-
     def _schedule_share(self) -> float:
         """Return the share of its schedule that the run has come to; above 1 once it is over.
 
@@ -367,10 +335,12 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         error, loss = evaluate(self.model, self._test, self._device)
-        stats, meter, before = self.loader.stats, self.meter, self._last
-        updates = meter.updates - (self.points[-1].updates if self.points else 0)
-        candidates = stats.candidates - before.candidates
-        rows = meter.trained - self._trained
+        stats, meter = self.loader.stats, self.meter
+        updates, candidates, rows = meter.updates, stats.candidates, meter.trained
+        if self.points:  # since the last one
+            updates -= self.points[-1].updates
+            candidates -= self.points[-1].candidates
+            rows -= self.points[-1].trained
         point = Point(
             progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
             epoch=stats.candidates / len(self._data.train_labels),
@@ -389,32 +359,13 @@ class TrainingRun:
             phases=meter.phases,
         )
         self._losses.zero_()
-        self._last, self._trained = stats, meter.trained
         return point
-
-
-def _read_stats(name: str, found: dict[str, Any]) -> sb.Stats:
-    """Return what was counted.
-
-    Raises:
-        RecordError: if it is no count.
-    """
-    stats, least = sb.Stats(**found), sb.Stats()
-    for counted, value in vars(stats).items():
-        start = getattr(least, counted)
-        if type(value) is not type(start) or not value >= start:
-            raise sb.RecordError(f"{name}.{counted} is {value!r}, which is no count")
-    return stats
 
 
 def _follow(plan: RunConfig, data: ImageData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
-    at_most = {
-        "epochs": plan.length.value,
-        "cost": plan.length.value / plan.settings.rate,
-        "seconds": math.inf,
-    }
-    return ExampleLog(data.train_labels, epochs=at_most[plan.length.unit])
+    longest = {"epochs": 1.0, "cost": 1.0 / plan.settings.rate, "seconds": math.inf}
+    return ExampleLog(data.train_labels, epochs=plan.length.value * longest[plan.length.unit])
 
 
 @torch.no_grad()

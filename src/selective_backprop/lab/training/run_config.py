@@ -19,33 +19,19 @@ from selective_backprop.lab.training.lr_schedule import Follows, check_pace, fol
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides how a run goes, and so everything its record must say.
-
-    Attributes:
-        recipe: what is trained, and how.
-        arm: name of the strategy.
-        settings: what the strategies have in common.
-        seed: of the weights, the order of the data, the augmentation and the draws.
-        length: epochs, or a budget of cost or seconds, after which the run ends.
-        evaluations: how often the test set is looked at, evenly over the run.
-        limit: training examples, a fixed and stratified part of the data set; None for all.
-        device: where to train.
-        noise: share of the training labels that `UniformFlip` replaced by wrong ones.
-        lr_follows: what the learning rate follows; selection follows the run in any case.
-        probes: what to look for on the way; no part of what is trained, nor of `config`.
-    """
+    """Everything that decides how a run goes, and so everything its record must say."""
 
     recipe: Recipe
-    arm: str
+    arm: str  # name of the strategy
     settings: StrategyOptions
-    seed: int
+    seed: int  # of the weights, the order of the data, the augmentation and the draws
     length: Budget
-    evaluations: int = 20
-    limit: int | None = None
+    evaluations: int = 20  # how often the test set is looked at, evenly over the run
+    limit: int | None = None  # training examples, a fixed and stratified part; None for all
     device: str = "cpu"
-    noise: float = 0.0
-    lr_follows: Follows = Follows.RUN
-    probes: tuple[Probe, ...] = ()
+    noise: float = 0.0  # share of the training labels that `UniformFlip` replaced by wrong ones
+    lr_follows: Follows = Follows.RUN  # selection follows the run in any case
+    probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `config`
 
     def __post_init__(self) -> None:
         if not 0 < self.length.value < math.inf:
@@ -59,10 +45,8 @@ class RunConfig:
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
         arm = find_strategy(self.arm)
-        if arm.outfit is None:
-            arm.make(
-                self.settings, Preparation()
-            )  # refuses now what it would refuse when it trains
+        if arm.outfit is None:  # refuses now what it would refuse when it trains
+            arm.make(self.settings, Preparation())
         UniformFlip(self.noise)
         check_pace(self.lr_follows, self.length)
         if arm.young and self.length.unit == "seconds":
@@ -96,6 +80,7 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """Return what the run is known by: what was chosen, without what is as by default."""
         recipe, length = self.recipe, self.length
+        usual = Recipe(recipe.data, recipe.model, recipe.epochs)
         revision = find_strategy(self.arm).revision
         return {
             "version": VERSION,
@@ -110,18 +95,8 @@ class RunConfig:
             "length": {length.unit: length.value},
             "evaluations": self.evaluations,
             **differing(
-                {
-                    "limit": self.limit,
-                    "noise": self.noise,
-                    "recipe": recipe.config(),
-                    "schedules_follow": followed(self.lr_follows, length),
-                },
-                {
-                    "limit": None,
-                    "noise": 0.0,
-                    "recipe": Recipe(recipe.data, recipe.model, recipe.epochs).config(),
-                    "schedules_follow": followed(Follows.RUN, length),
-                },
+                _described(self.limit, self.noise, recipe, followed(self.lr_follows, length)),
+                _described(None, 0.0, usual, followed(Follows.RUN, length)),
             ),
         }
 
@@ -131,11 +106,7 @@ class RunConfig:
         return record_name(self.identity())
 
     def header(self, command: str) -> Header:
-        """Return the first line of the record of this run, were it to start now.
-
-        Args:
-            command: what was typed.
-        """
+        """Return the first line of the record of this run, were it to start now by `command`."""
         return Header.here(
             self.identity(),
             self.config(),
@@ -143,3 +114,7 @@ class RunConfig:
             command=command,
             model_file=fingerprint(self.recipe.model),
         )
+
+
+def _described(limit: int | None, noise: float, recipe: Recipe, follows: str) -> dict[str, Any]:
+    return {"limit": limit, "noise": noise, "recipe": recipe.config(), "schedules_follow": follows}

@@ -26,12 +26,7 @@ class Stop:
             self.leave()
 
     def leave(self) -> NoReturn:
-        """Leave as the signal asks to.
-
-        Raises:
-            KeyboardInterrupt: for Ctrl-C.
-            SystemExit: for SIGTERM, with the status that a shell gives it.
-        """
+        """Leave as the signal asks to: `KeyboardInterrupt` for Ctrl-C, else `SystemExit`."""
         if self._signal == signal.SIGTERM:
             leave(signal.SIGTERM, None)
         raise KeyboardInterrupt
@@ -39,11 +34,7 @@ class Stop:
 
 @contextmanager
 def asked_to_stop() -> Generator[Stop]:
-    """Take note of signals in the body instead of leaving.
-
-    Signals that are ignored stay ignored. Outside of the main thread, which alone may take
-    signals, nothing is noted.
-    """
+    """Take note of signals in the body instead of leaving."""
     stop = Stop()
     with _handled(stop.note, signal.SIGINT, signal.SIGTERM):
         yield stop
@@ -63,6 +54,7 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def _handled(handler: "signal._HANDLER", *numbers: signal.Signals) -> Generator[None]:
+    """Handle signals in the body; ignored ones stay so, and only the main thread may take any."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
