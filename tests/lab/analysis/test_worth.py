@@ -137,7 +137,7 @@ def test_a_comparisons_headline_and_table_say_the_worth_and_its_markdown_for_pag
     assert "| good @ 4 | " in table.to_markdown()
     assert "| 2.00× (at least 2.00) |" in table.to_markdown()
     assert "orth" not in to_markdown(summary)
-    assert findings(summary)[0].text in table.title
+    assert next(iter(findings(summary).values())) in table.title
 
 
 def test_with_one_length_the_headline_says_why_nothing_can_be_said():

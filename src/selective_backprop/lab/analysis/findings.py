@@ -68,8 +68,10 @@ def findings(summary: Summary) -> dict[str, str]:
     Each finding stands under the words that say what it is about.
     """
     if summary.comparison.baseline is None:
-        text = f"there is no finished {BASELINE} run among these records, so they cannot say "
-        return {"Nothing to compare with": f"{text}whether selection pays."}
+        return {
+            "Nothing to compare with": f"there is no finished {BASELINE} run among these records, "
+            "so they cannot say whether selection pays."
+        }
     rows = [row for row in summary.rows if row.group.runs]
     matches = [_closest(row, rows) for row in rows if not row.group.is_baseline]
     if not matches:
@@ -105,9 +107,11 @@ def _upshot(matches: Sequence[Match]) -> dict[str, str]:
         if match.equal:
             verdicts.setdefault(match.row.group.name, []).append(match.verdict)
     if not verdicts:
-        text = "no strategy cost what a traditional run did. Whether a shorter traditional training"
-        more = "would do as well is left open; --budget settles it."
-        return {"No comparison at equal cost": f"{text} {more}{caution}"}
+        return {
+            "No comparison at equal cost": "no strategy cost what a traditional run did. Whether a "
+            "shorter traditional training would do as well is left open; --budget settles it."
+            + caution
+        }
     better = [
         f"{name} (at {own.count('lower')} of {len(own)} costs)" if len(own) > 1 else name
         for name, own in verdicts.items()
@@ -116,9 +120,11 @@ def _upshot(matches: Sequence[Match]) -> dict[str, str]:
     if not better:
         text = "no strategy ended with a lower error than traditional training at equal cost."
         return {"Nothing beat traditional training": text + caution}
-    text = "Each 95 % interval stands alone; the more strategies and budgets are compared, the"
-    text = f"{listed(better)}. {text} likelier one of them is a fluke.{caution}"
-    return {"Better than traditional training at equal cost": text}
+    return {
+        "Better than traditional training at equal cost": f"{listed(better)}. Each 95 % interval "
+        "stands alone; the more strategies and budgets are compared, the likelier one of them is a "
+        f"fluke.{caution}"
+    }
 
 
 def _of_length(matches: Sequence[Match]) -> str:

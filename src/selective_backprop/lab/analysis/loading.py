@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import selective_backprop as sb
@@ -15,17 +15,11 @@ from selective_backprop.lab.records.schema import Run, is_recorded, read_run, re
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        runs: that may be compared, finished or not.
-        histories: what became of their examples, by record, where that was kept.
-        problems: what is wrong with the records, in sentences.
-    """
-
-    runs: tuple[Run, ...]
-    histories: Mapping[Path, ExampleHistory] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    runs: tuple[Run, ...]  # that may be compared, finished or not
+    histories: Mapping[Path, ExampleHistory]  # by record, where they were kept
+    problems: tuple[str, ...]  # what is wrong with the records, in sentences
 
 
 def survey(places: Sequence[str | Path]) -> Survey:
@@ -60,10 +54,10 @@ def _survey(
     choose: Callable[[Sequence[Run]], tuple[list[Run], list[str]]],
     advice: str,
 ) -> Survey:
-    files = _files(places)
+    """Read records, and keep those that a choice keeps."""
     problems: list[str] = []
     runs: list[Run] = []
-    for path in files:
+    for path in _files(places):
         try:
             run = read_run(path)
             length_of(run)

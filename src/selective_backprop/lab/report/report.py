@@ -57,17 +57,10 @@ def write_report(
     problems: Sequence[str] = (),
     axis: Axis = "seconds",
 ) -> None:
-    """Write the report of a comparison.
+    """Write the report of a comparison, with its examples' histories, and times along an axis.
 
     The page is written beside its place and then moved there, so that a reader never meets half of
     it. It is about 5 MB, nearly all of it Plotly's own code.
-
-    Args:
-        runs: records of one comparison, in any order, finished or not.
-        path: where to, usually ending in .html.
-        histories: what became of the examples of these runs, by record; see `survey`.
-        problems: what is wrong with the records, in sentences for the page.
-        axis: what times are measured in, beside cost.
 
     Raises:
         RecordError: if the runs cannot be compared.
