@@ -267,9 +267,15 @@ def curve(runs: Sequence[Run], axis: Axis) -> Curve:
     end = min(run.points[-1].progress for run in runs)
     grid = [place for place in grid if start - _SAME <= place <= end + _SAME]
 
-    def resampled(axis: str) -> list[list[float]]:
-        values = [[(p.progress, getattr(p, axis)) for p in run.points] for run in runs]
-        return [np.interp(grid, *zip(*own, strict=True)).tolist() for own in values]
+    def resampled(name: str) -> list[list[float]]:
+        return [
+            np.interp(
+                grid,
+                [point.progress for point in run.points],
+                [float(getattr(point, name)) for point in run.points],
+            ).tolist()
+            for run in runs
+        ]
 
     return Curve.over_seeds(resampled(axis), resampled("test_error"))
 
