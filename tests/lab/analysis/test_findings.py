@@ -9,7 +9,7 @@ from selective_backprop.lab.analysis.summary import summarise
 
 def said(*groups):
     runs = [run for group in groups for run in group]
-    return {finding.lead: finding.text for finding in findings(summarise(runs))}
+    return findings(summarise(runs))
 
 
 def verdict(*groups):

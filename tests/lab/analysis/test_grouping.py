@@ -73,13 +73,13 @@ def test_seeds_are_in_order_and_unfinished_runs_stand_apart():
 @pytest.mark.parametrize("key", ["data", "limit", "noise", "model"])
 def test_different_data_or_models_are_never_compared(key):
     runs = [fixture_run(), fixture_run("other", config={key: {"name": "else"}})]
-    with pytest.raises(sb.RecordError, match=rf"differ in {key}: [\w-]+ in traditional, seed 0"):
+    with pytest.raises(sb.RecordError, match=rf"{key} .*: \w+, seed 0\."):
         gather(runs)
 
 
 def test_two_configurations_under_one_name_are_refused():
     runs = [fixture_run(seed=0), fixture_run(seed=1, config={"strategy": "another"})]
-    with pytest.raises(sb.RecordError, match="both traditional, but differ in strategy"):
+    with pytest.raises(sb.RecordError, match="strategy another: traditional, seed 0"):
         gather(runs)
 
 

@@ -13,7 +13,6 @@ TABLE = Table(
     title="A <title>",
     notes=["a | note"],
     ruled=[1],
-    swatches=["#111111", "#222222"],
 )
 
 
@@ -41,18 +40,6 @@ def test_plain_text_is_in_columns_of_even_width():
         "long name          12.00  no",
         "a | note",
     ]
-
-
-def test_a_page_gets_everything_escaped_remarks_small_and_a_dot_for_each_row():
-    html = TABLE.__html__()
-    assert '<th class="left">name</th><th class="right">final<br>error</th>' in html
-    dot = '<span class="swatch" style="background:#111111"></span>'
-    assert f'<tr><td class="left">{dot}a|b&lt;c\\</td>' in html
-    assert '<td class="right">1.00<small>(2 of 3)</small></td><td class="left">yes</td>' in html
-    assert '<tr class="rule"><td class="left"><span' in html
-    assert html.endswith('<p class="quiet">a | note</p>')
-    nasty = Table(columns=("<i>",), rows=[("<b> (<u>)",)], notes=("<s>",)).to_html()
-    assert not {"<i>", "<b>", "<u>", "<s>"} & {nasty[i : i + 3] for i in range(len(nasty))}
 
 
 def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():

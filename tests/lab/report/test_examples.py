@@ -14,14 +14,14 @@ from PIL import Image
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.report.example_gallery import gallery
-from selective_backprop.lab.report.example_histories import (
+from selective_backprop.lab.report.example_plots import class_plot, life_plot, spread_plot
+from selective_backprop.lab.report.examples import (
     class_shares,
+    gallery,
     group_histories,
     loss_spread,
     widest_classes,
 )
-from selective_backprop.lab.report.example_plots import class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.styles import styles
 
 LIVES = ("life_index", "life_loss", "life_probability", "life_selected")
@@ -81,9 +81,9 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
         cdf_progress=other.cdf_progress[:1],
         cdf_known=other.cdf_known[:1],
     )
-    spread = loss_spread([one, other, short])
-    assert spread.loss == pytest.approx(2 * one.cdf_loss)
-    assert spread.progress.tolist() == [0.5, 1.0]
+    progress, loss = loss_spread([one, other, short])
+    assert loss == pytest.approx(2 * one.cdf_loss)
+    assert progress.tolist() == [0.5, 1.0]
 
 
 def test_the_slider_shows_the_quantiles_of_its_moment():
@@ -117,12 +117,12 @@ def test_the_most_and_the_least_selected_are_what_sorting_gives():
     def place(i):
         return -int(history.selected[i]), -float(history.loss_mean[i])
 
-    run = gallery(kept_of()[0]).runs[0]
+    run = gallery(kept_of()[0])["runs"][0]
     ordered = sorted(range(12), key=place)
-    assert [card.index for card in run.most] == ordered[:6]
-    assert [card.index for card in run.least] == ordered[::-1][:6]
-    assert not run.even
-    assert gallery(kept_of(selected=np.full(12, 7, np.int32))[0]).runs[0].even
+    assert [card["number"] for card in run["most"]] == ordered[:6]
+    assert [card["number"] for card in run["least"]] == ordered[::-1][:6]
+    assert not run["even"]
+    assert gallery(kept_of(selected=np.full(12, 7, np.int32))[0])["runs"][0]["even"]
 
 
 def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
@@ -153,24 +153,24 @@ def test_the_gallery_says_of_each_example_what_its_history_says():
     found = gallery(kept)
     history = kept[0].histories[0]
     names = [f"{arm}, seed {seed}" for arm in ("traditional", "top-k") for seed in (0, 1)]
-    assert [run.name for run in found.runs] == names
-    run = found.runs[0]
-    for card in (*run.most, *run.least):
-        i = card.index
+    assert [run["name"] for run in found["runs"]] == names
+    run = found["runs"][0]
+    for card in (*run["most"], *run["least"]):
+        i = card["number"]
         seen = f"predicted class {history.prediction[i]} ({100 * history.confidence[i]:.0f}\u00a0%)"
-        assert (card.label, card.prediction) == (f"class {history.label[i]}", seen)
-        assert card.is_wrong == (history.prediction[i] != history.label[i])
-        assert card.selected == history.selected[i]
-        assert card.clean == ("class 2" if i == 0 else None)
+        assert (card["label"], card["prediction"]) == (f"class {history.label[i]}", seen)
+        assert card["is_wrong"] == (history.prediction[i] != history.label[i])
+        assert card["selected"] == history.selected[i]
+        assert card["clean"] == ("class 2" if i == 0 else "")
 
 
 def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
     kept, _, _ = kept_of(
         prediction=np.full(12, -1), confidence=np.full(12, np.nan, np.float32), class_name=()
     )
-    card = gallery(kept).runs[0].most[0]
-    assert (card.prediction, card.is_wrong) == ("never seen", False)
-    assert card.label in {"0", "1", "2"}
+    card = gallery(kept)["runs"][0]["most"][0]
+    assert (card["prediction"], card["is_wrong"]) == ("never seen", False)
+    assert card["label"] in {"0", "1", "2"}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
 )
 def test_faces_are_the_images_themselves(pixels):
     kept, _, _ = kept_of(portrait_image=pixels)
-    images = gallery(kept).images
+    images = gallery(kept)["images"]
     assert set(images) == set(range(12))
     kind, _, content = images[3].partition(",")
     assert kind == "data:image/png;base64"
@@ -192,15 +192,15 @@ def test_examples_that_are_no_images_are_shown_as_text_cut_short():
     texts = ("short", "long " * 100, *["x"] * 10)
     kept, _, _ = kept_of(portrait_image=None, portrait_text=texts)
     found = gallery(kept)
-    assert found.images == {}
-    assert found.texts[0] == "short"
-    assert len(found.texts[1]) <= 300
-    assert gallery(kept_of(portrait_image=None)[0]).texts == {}
+    assert found["images"] == {}
+    assert found["texts"][0] == "short"
+    assert len(found["texts"][1]) <= 300
+    assert gallery(kept_of(portrait_image=None)[0])["texts"] == {}
 
 
 def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
     kept, _, _ = kept_of([f"arm {i}" for i in range(7)], seeds=2)
-    assert [run.name.split(", ")[1] for run in gallery(kept).runs] == ["seed 0"] * 7
+    assert [run["name"].split(", ")[1] for run in gallery(kept)["runs"]] == ["seed 0"] * 7
 
 
 def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():

@@ -14,18 +14,9 @@ from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
 from selective_backprop.lab.analysis.summary import WORTH, GroupRow, Summary, worth_words
 from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.budget import Budget
 
 _SAME_COST = 0.03  # share by which costs may differ and still count as equal
 _CONTROLS = ("random-scored", "random-backprop")  # the one that pays for scoring first
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that the runs show."""
-
-    lead: str  # what it is about
-    text: str
 
 
 @dataclass(frozen=True)
@@ -71,109 +62,107 @@ class Match:
         return f"{name} ({', '.join(parts)})"
 
 
-def findings(summary: Summary) -> list[Finding]:
-    """Return what a comparison shows: the worth, the upshot, each length, and the controls."""
+def findings(summary: Summary) -> dict[str, str]:
+    """Return what a comparison shows: the worth, the upshot, each length, and the controls.
+
+    Each finding stands under the words that say what it is about.
+    """
     if summary.comparison.baseline is None:
-        return [
-            Finding(
-                "Nothing to compare with",
-                f"there is no finished {BASELINE} run among these records, so they cannot say "
-                "whether selection pays.",
-            )
-        ]
-    matches = _matches(summary)
-    if not matches:
-        return [Finding("Traditional training alone", "no other strategy has finished a run.")]
-    found = [Finding(WORTH, worth_words(summary)), _upshot(matches)]
-    for length, group in groupby(matches, key=lambda match: match.row.group.length):
-        found.append(_of_length(length, list(group)))
-    return [*found, *_against_controls(summary)]
-
-
-def _matches(summary: Summary) -> list[Match]:
-    """Match each group with traditional training of its cost, else its length, else the longest."""
+        return {
+            "Nothing to compare with": f"there is no finished {BASELINE} run among these records, "
+            "so they cannot say whether selection pays."
+        }
     rows = [row for row in summary.rows if row.group.runs]
-    theirs = [row for row in rows if row.group.is_baseline]
+    matches = [_closest(row, rows) for row in rows if not row.group.is_baseline]
+    if not matches:
+        return {"Traditional training alone": "no other strategy has finished a run."}
+    found = {WORTH: worth_words(summary)} | _upshot(matches)
+    for length, group in groupby(matches, key=lambda match: match.row.group.length):
+        lead = f"At {length.words}" if length.unit == "epochs" else f"Within {length.words}"
+        found[lead] = _of_length(list(group))
+    if text := _against_controls(rows):
+        found["Against choosing at random, at equal cost"] = text
+    return found
 
-    def closeness(match: Match) -> tuple[bool, bool, float]:
-        row, other = match.row, match.other
+
+def _closest(row: GroupRow, rows: Sequence[GroupRow]) -> Match:
+    """Match a group with traditional training of its cost, else its length, else the longest."""
+
+    def distance(match: Match) -> tuple[bool, bool, float]:
+        other = match.other
         return not match.equal, row.group.length != other.group.length, -other.means["cost"]
 
-    return [
-        min((Match(row, other) for other in theirs), key=closeness)
-        for row in rows
-        if not row.group.is_baseline
-    ]
+    return min((Match(row, other) for other in rows if other.group.is_baseline), key=distance)
 
 
-def _upshot(matches: Sequence[Match]) -> Finding:
+def _upshot(matches: Sequence[Match]) -> dict[str, str]:
     told = [match for match in matches if match.verdict != "untold"]
     if not told:
-        return Finding(
-            "No verdict",
-            "with fewer than two shared seeds the spread is unknown: nothing can be told apart.",
-        )
+        text = "with fewer than two shared seeds the spread is unknown: nothing can be told apart."
+        return {"No verdict": text}
     few = any(match.difference.seeds < ENOUGH_SEEDS for match in told)
     caution = f" Fewer than {ENOUGH_SEEDS} seeds carry this: too few for a claim." if few else ""
-    fair = [match for match in told if match.equal]
-    if not fair:
-        return Finding(
-            "No comparison at equal cost",
-            "no strategy cost what a traditional run did. Whether a shorter traditional training "
-            f"would do as well is left open; --budget settles it.{caution}",
-        )
-    better = []
-    for name in dict.fromkeys(match.row.group.name for match in fair):
-        own = [match.verdict == "lower" for match in fair if match.row.group.name == name]
-        if any(own):
-            better.append(f"{name} (at {sum(own)} of {len(own)} costs)" if len(own) > 1 else name)
+    verdicts: dict[str, list[str]] = {}
+    for match in told:
+        if match.equal:
+            verdicts.setdefault(match.row.group.name, []).append(match.verdict)
+    if not verdicts:
+        return {
+            "No comparison at equal cost": "no strategy cost what a traditional run did. Whether a "
+            "shorter traditional training would do as well is left open; --budget settles it."
+            + caution
+        }
+    better = [
+        f"{name} (at {own.count('lower')} of {len(own)} costs)" if len(own) > 1 else name
+        for name, own in verdicts.items()
+        if "lower" in own
+    ]
     if not better:
         text = "no strategy ended with a lower error than traditional training at equal cost."
-        return Finding("Nothing beat traditional training", text + caution)
-    return Finding(
-        "Better than traditional training at equal cost",
-        f"{listed(better)}. Each 95 % interval stands alone; the more strategies and budgets are "
-        f"compared, the likelier one of them is a fluke.{caution}",
-    )
+        return {"Nothing beat traditional training": text + caution}
+    return {
+        "Better than traditional training at equal cost": f"{listed(better)}. Each 95 % interval "
+        "stands alone; the more strategies and budgets are compared, the likelier one of them is a "
+        f"fluke.{caution}"
+    }
 
 
-def _of_length(length: Budget, matches: Sequence[Match]) -> Finding:
+def _of_length(matches: Sequence[Match]) -> str:
     phrases = {
         "lower": "a lower final error than traditional",
         "higher": "a higher final error than traditional",
         "unresolved": "no difference resolved, the interval includes zero",
         "untold": "too few shared seeds to tell",
     }
-    parts = []
-    for verdict, phrase in phrases.items():
-        words = [match.words(match.row.group.name) for match in matches if match.verdict == verdict]
-        if words:
-            parts.append(f"{phrase}: {listed(words)}")
-    lead = f"At {length.words}" if length.unit == "epochs" else f"Within {length.words}"
-    return Finding(lead, "; ".join(parts) + ".")
+    ranked = sorted(matches, key=lambda match: list(phrases).index(match.verdict))
+    return _sentence(
+        (phrases[match.verdict], match.words(match.row.group.name)) for match in ranked
+    )
 
 
-def _against_controls(summary: Summary) -> Iterable[Finding]:
-    rows = [row for row in summary.rows if row.group.runs]
-    said: dict[str, list[str]] = {}
+def _against_controls(rows: Sequence[GroupRow]) -> str:
+    """Hold each method against the first control that cost the same."""
+    said = []
     for row in rows:
-        if row.group.name in {BASELINE, *_CONTROLS}:
-            continue
-        match = _control_of(row, rows)
+        controls = (
+            match
+            for name in _CONTROLS
+            for other in rows
+            if other.group.name == name and (match := Match(row, other)).equal
+        )
+        match = None if row.group.name in {BASELINE, *_CONTROLS} else next(controls, None)
         if match is not None and match.verdict != "untold":
             phrase = f"{match.verdict} error than {match.other.group.name}"
             if match.verdict == "unresolved":
                 phrase = f"no difference to {match.other.group.name} resolved"
-            said.setdefault(phrase, []).append(match.words(row.group.label))
-    if said:
-        text = "; ".join(f"{phrase}: {listed(words)}" for phrase, words in said.items())
-        yield Finding("Against choosing at random, at equal cost", text + ".")
+            said.append((phrase, match.words(row.group.label)))
+    return _sentence(said)
 
 
-def _control_of(row: GroupRow, rows: Sequence[GroupRow]) -> Match | None:
-    """Match a group with the first control that cost the same."""
-    for name in _CONTROLS:
-        for other in rows:
-            if other.group.name == name and (match := Match(row, other)).equal:
-                return match
-    return None
+def _sentence(said: Iterable[tuple[str, str]]) -> str:
+    """Return each phrase once, with all groups of which it is said."""
+    found: dict[str, list[str]] = {}
+    for phrase, words in said:
+        found.setdefault(phrase, []).append(words)
+    parts = [f"{phrase}: {listed(words)}" for phrase, words in found.items()]
+    return f"{'; '.join(parts)}." if parts else ""

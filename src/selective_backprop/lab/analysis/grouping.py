@@ -1,14 +1,13 @@
-"""Which runs belong together: records in, groups that may be compared out, or an error saying why.
+"""Which runs may be compared, in groups of one strategy and length each.
 
 Runs of different data or models are never compared. Whatever else differs (code, versions,
 hardware, recipe) is put into words by `run_summary.notes`, which every table and page shows.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import selective_backprop as sb
@@ -16,10 +15,12 @@ from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.records.schema import Run
 
 BASELINE = "traditional"
+DATA = ("data", "limit", "noise")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What a group may have for itself; all else in a configuration is the recipe, the same for all.
 OF_THE_GROUP = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
 # The order in which a reader wants strategies: the baseline, the controls, the methods by name.
+_MOST_NAMED = 4
 _CONTROLS = (BASELINE, "random-backprop", "random-scored")
 
 
@@ -90,32 +91,94 @@ class Comparison:
 
 
 def gather(runs: Sequence[Run]) -> Comparison:
-    """Sort runs into groups that may be compared.
-
-    Args:
-        runs: records in any order, finished or not. What a group has for itself lies under the
-            keys of `OF_THE_GROUP`; the rest should be the same for all.
+    """Sort runs, finished or not, into groups that may be compared.
 
     Raises:
-        RecordError: if there are no runs, if they differ in data or model, or if two runs of the
-            same strategy, length and seed, or two configurations of the same strategy and length,
-            are among them.
+        RecordError: if there are no runs, or some cannot be compared; see `comparable`.
     """
     if not runs:
         raise sb.RecordError("There are no records to compare; run at least one strategy first.")
-    for key in ("data", "limit", "noise", "model"):
-        _refuse_mixture(runs, key)
-    lengths = sorted({length_of(run) for run in runs}, reverse=True)
-    found: dict[tuple[Budget, str], list[Run]] = {}
-    for run in runs:
-        found.setdefault((length_of(run), run.header.arm), []).append(run)
-    groups = tuple(
-        _group(name, length, found[length, name], several=len(lengths) > 1)
-        for length in lengths
-        for name in sorted({run.header.arm for run in runs}, key=_rank)
-        if (length, name) in found
-    )
-    return Comparison(groups=groups, runs=tuple(runs))
+    _, problems = comparable(runs)
+    if problems:
+        raise sb.RecordError(
+            f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
+            "in a folder of their own."
+        )
+    several = len({length_of(run) for run in runs}) > 1
+    groups = []
+    for (length, name), own in _by(runs, lambda run: (length_of(run), run.header.arm)).items():
+        own.sort(key=lambda run: run.header.seed)
+        groups.append(
+            RunGroup(
+                name=name,
+                label=f"{name} @ {length.short}" if several else name,
+                length=length,
+                runs=tuple(run for run in own if counts(run)),
+                unfinished=tuple(run for run in own if not counts(run)),
+            )
+        )
+    groups.sort(key=lambda group: _rank(group.name))
+    groups.sort(key=lambda group: group.length, reverse=True)
+    return Comparison(groups=tuple(groups), runs=tuple(runs))
+
+
+def comparable(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Return the runs that may be compared, and in sentences why the others may not.
+
+    Kept is the largest group of one data set, model and share of flipped labels; of each strategy
+    and length, the largest group of one configuration; and of each seed one run, a finished one
+    before an unfinished and the newest before an older one.
+    """
+    alike, problems = largest(runs, (*DATA, "model"))
+    kept: list[Run] = []
+    for own in _by(alike, lambda run: (run.header.arm, length_of(run))).values():
+        same, others = largest(own)
+        found: dict[int, Run] = {}
+        for run in sorted(same, key=lambda run: (run.finished, run.header.started)):
+            if other := found.get(run.header.seed):
+                better = "newer" if run.finished is other.finished else "finished"
+                others.append(
+                    f"{other.name} and {run.name} are both {run.header.arm}, seed "
+                    f"{run.header.seed}; the second is {better}."
+                )
+            found[run.header.seed] = run
+        kept += found.values()
+        problems += others
+    return kept, problems
+
+
+def largest(runs: Sequence[Run], names: Iterable[str] = ()) -> tuple[list[Run], list[str]]:
+    """Return the largest group of runs that share some options, and what the others have instead.
+
+    Without names all options but the seed count. Of groups as large the one of the newest run wins.
+    """
+
+    def options(run: Run) -> dict[str, str]:
+        config = run.header.config
+        found = {name: config.get(name) for name in names} or flat(config, ignore={"seed"})
+        return {name: as_text(value) for name, value in sorted(found.items()) if value is not None}
+
+    def size(group: list[Run]) -> tuple[int, str]:
+        return len(group), max(run.header.started for run in group)
+
+    groups = _by(sorted(runs, key=lambda run: as_text(options(run))), lambda r: as_text(options(r)))
+    kept = max(groups.values(), key=size)
+    return kept, [
+        _other_options([run.name for run in group], options(group[0]), options(kept[0]))
+        for group in groups.values()
+        if group is not kept
+    ]
+
+
+def _other_options(records: list[str], own: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    """Say in which options some records differ from the others."""
+    names = [name for name in {**own, **usual} if own.get(name) != usual.get(name)]
+    one, two = (", ".join(f"{n} {each.get(n, 'none')}" for n in names) for each in (own, usual))
+    named = ", ".join(records[:_MOST_NAMED])
+    if more := records[_MOST_NAMED:]:
+        named += f" and {len(more)} more"
+    noun = "1 record has" if len(records) == 1 else f"{len(records)} records have"
+    return f"{noun} {one}, where the others have {two}: {named}."
 
 
 def counts(run: Run) -> bool:
@@ -170,36 +233,9 @@ def _rank(name: str) -> tuple[int, str]:
     return (_CONTROLS.index(name) if name in _CONTROLS else len(_CONTROLS), name)
 
 
-def _group(name: str, length: Budget, runs: list[Run], *, several: bool) -> RunGroup:
-    runs = sorted(runs, key=lambda run: run.header.seed)
-    for earlier, later in pairwise(runs):
-        if earlier.header.seed == later.header.seed:
-            raise sb.RecordError(
-                f"{earlier.name} and {later.name} are both {name}, seed {later.header.seed}. "
-                "Keep the records of each comparison in a folder of their own."
-            )
-        if different := differences([earlier, later], ignore={"seed"}):
-            raise sb.RecordError(
-                f"{earlier.name} and {later.name} are both {name}, but differ in "
-                f"{', '.join(sorted(different))}. Give the strategies different names, or the "
-                "records different folders."
-            )
-    return RunGroup(
-        name=name,
-        label=f"{name} @ {length.short}" if several else name,
-        length=length,
-        runs=tuple(run for run in runs if counts(run)),
-        unfinished=tuple(run for run in runs if not counts(run)),
-    )
-
-
-def _refuse_mixture(runs: Sequence[Run], key: str) -> None:
-    found: dict[str, Run] = {}
+def _by(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Run]]:
+    """Return runs by a key, in the order in which the keys are met."""
+    found: dict[Any, list[Run]] = {}
     for run in runs:
-        found.setdefault(as_text(run.header.config.get(key)), run)
-    if len(found) > 1:
-        (one, first), (other, second) = list(found.items())[:2]
-        raise sb.RecordError(
-            f"The records differ in {key}: {one} in {first.name}, {other} in {second.name}. "
-            "Compare them in folders of their own."
-        )
+        found.setdefault(key(run), []).append(run)
+    return found

@@ -1,60 +1,37 @@
-"""Records as they are found, damaged and mixed ones among them: what can be shown, what is wrong.
-
-`read_runs` and `gather` refuse what they cannot vouch for. A report shows what can be shown, and
-says of the rest why it is left out.
-"""
+"""Records as they are found, damaged ones among them: what can be shown, and what is wrong."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop.lab.analysis.grouping import as_text, differences, length_of
+from selective_backprop.lab.analysis.grouping import DATA, comparable, largest, length_of
 from selective_backprop.lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop.lab.records.example_history import ExampleHistory, read_examples
 from selective_backprop.lab.records.identity import SUFFIX
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run, record_paths
 
-_DATA = ("data", "limit", "noise")
-_MOST_NAMED = 4
-
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        runs: that may be compared, finished or not.
-        histories: what became of their examples, by record, where that was kept.
-        problems: what is wrong with the records, in sentences.
-    """
-
-    runs: tuple[Run, ...]
-    histories: Mapping[Path, ExampleHistory] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    runs: tuple[Run, ...]  # that may be compared, finished or not
+    histories: Mapping[Path, ExampleHistory]  # by record, where they were kept
+    problems: tuple[str, ...]  # what is wrong with the records, in sentences
 
 
 def survey(places: Sequence[str | Path]) -> Survey:
     """Read every record in some folders, and say what is wrong with those that cannot be shown.
 
-    Of records that do not belong together the largest group is kept: of one data set, model and
-    share of flipped labels, of one configuration for each strategy and length, and of one record
-    for each seed, a finished one before an unfinished and the newest before an older one.
+    Of records that do not belong together the largest group is kept; see `comparable`.
 
     Raises:
         RecordError: if a place does not exist, or there is not one record to show; the message
             has all that is wrong.
     """
-    problems: list[str] = []
-    advice = "A folder of their own would let them be compared."
-    runs = _alike(places, (*_DATA, "model"), advice, problems)
-    kept: list[Run] = []
-    for key in dict.fromkeys((run.header.arm, length_of(run)) for run in runs):
-        alike = [run for run in runs if (run.header.arm, length_of(run)) == key]
-        kept += _newest(_largest(alike, _configuration, _other_configuration, problems), problems)
-    return Survey(tuple(kept), _histories(kept, problems), tuple(problems))
+    return _survey(places, comparable, "Left out; a folder of their own lets them be compared.")
 
 
 def survey_data(places: Sequence[str | Path]) -> Survey:
@@ -63,9 +40,7 @@ def survey_data(places: Sequence[str | Path]) -> Survey:
     Raises:
         RecordError: as `survey` does.
     """
-    problems: list[str] = []
-    runs = _alike(places, _DATA, "Name them alone to have them.", problems)
-    return Survey(tuple(runs), _histories(runs, problems), tuple(problems))
+    return _survey(places, lambda runs: largest(runs, DATA), "Left out; name them alone.")
 
 
 def with_histories(runs: Sequence[Run]) -> Survey:
@@ -74,11 +49,22 @@ def with_histories(runs: Sequence[Run]) -> Survey:
     return Survey(tuple(runs), _histories(runs, problems), tuple(problems))
 
 
-def _alike(
-    places: Sequence[str | Path], names: Sequence[str], advice: str, problems: list[str]
-) -> list[Run]:
-    """Return the records that agree with most others in some parts of their configurations."""
-    runs = _read(_files(places), problems)
+def _survey(
+    places: Sequence[str | Path],
+    choose: Callable[[Sequence[Run]], tuple[list[Run], list[str]]],
+    advice: str,
+) -> Survey:
+    """Read records, and keep those that a choice keeps."""
+    problems: list[str] = []
+    runs: list[Run] = []
+    for path in _files(places):
+        try:
+            run = read_run(path)
+            length_of(run)
+        except sb.RecordError as error:
+            problems.append(f"{error} It is left out.")
+        else:
+            runs.append(run)
     problems += _without_record(places)
     if not runs:
         wrong = "".join(f"\n  {problem}" for problem in problems)
@@ -86,23 +72,9 @@ def _alike(
             f"there is no record to show in {', '.join(map(str, places))}; compare and train "
             f"write them.{wrong}"
         )
-
-    def key(run: Run) -> str:
-        return as_text([run.header.config.get(name) for name in names])
-
-    def words(left: Run, kept: Run) -> str:
-        one, other = left.header.config, kept.header.config
-        differing = [name for name in names if as_text(one.get(name)) != as_text(other.get(name))]
-        values = [
-            ", ".join(
-                f"{name} {'none' if config.get(name) is None else as_text(config[name])}"
-                for name in differing
-            )
-            for config in (one, other)
-        ]
-        return f" of {values[0]}, and not of {values[1]} like the others,"
-
-    return _largest(runs, key, words, problems, advice)
+    kept, left_out = choose(runs)
+    problems += [f"{problem} {advice}" for problem in left_out]
+    return Survey(tuple(kept), _histories(kept, problems), tuple(problems))
 
 
 def _files(places: Sequence[str | Path]) -> list[Path]:
@@ -128,64 +100,6 @@ def _without_record(places: Sequence[str | Path]) -> list[str]:
         for file, record in files
         if not is_recorded(record)
     ]
-
-
-def _read(files: Sequence[Path], problems: list[str]) -> list[Run]:
-    runs = []
-    for path in files:
-        try:
-            run = read_run(path)
-            length_of(run)
-        except sb.RecordError as error:
-            problems.append(f"{error} It is left out.")
-        else:
-            runs.append(run)
-    return runs
-
-
-def _largest(
-    runs: Sequence[Run],
-    key: Callable[[Run], str],
-    words: Callable[[Run, Run], str],
-    problems: list[str],
-    advice: str = "",
-) -> list[Run]:
-    """Return the largest group of runs of one key, the newest of equals; say what is left out."""
-    groups = [list(group) for _, group in groupby(sorted(runs, key=key), key)]
-    kept = max(groups, key=lambda group: (len(group), max(run.header.started for run in group)))
-    for left in groups:
-        if left is not kept:
-            records, are = ("record", "is") if len(left) == 1 else ("records", "are")
-            named = ", ".join(run.name for run in left[:_MOST_NAMED])
-            if len(left) > _MOST_NAMED:
-                named += f" and {len(left) - _MOST_NAMED} more"
-            said = f"{len(left)} {records}{words(left[0], kept[0])} {are} left out: {named}."
-            problems.append(f"{said} {advice}".rstrip())
-    return kept
-
-
-def _configuration(run: Run) -> str:
-    return as_text({name: value for name, value in run.header.config.items() if name != "seed"})
-
-
-def _other_configuration(left: Run, kept: Run) -> str:
-    found = ", ".join(sorted(differences([left, kept], ignore={"seed"})))
-    return f" of {left.header.arm} with another {found} than the rest of that arm"
-
-
-def _newest(runs: Sequence[Run], problems: list[str]) -> list[Run]:
-    """Return one run of each seed."""
-    kept: dict[int, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.finished, run.header.started)):
-        other = kept.get(run.header.seed)
-        if other is not None:
-            better = "newer" if run.finished is other.finished else "finished"
-            problems.append(
-                f"{other.name} is left out: {run.name} is {run.header.arm}, seed "
-                f"{run.header.seed}, as well, and {better}."
-            )
-        kept[run.header.seed] = run
-    return list(kept.values())
 
 
 def _histories(runs: Sequence[Run], problems: list[str]) -> dict[Path, ExampleHistory]:

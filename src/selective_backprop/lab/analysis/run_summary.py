@@ -88,9 +88,8 @@ def machine_of(hardware: Mapping[str, Any]) -> str:
         number = hardware.get(f"{noun}s")
         return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
 
-    memory = hardware.get("memory_gib")
-    parts = [hardware.get("gpu"), hardware.get("cpu"), counted("core"), counted("thread")]
-    parts.append(f"{memory:.0f} GiB" if memory else None)
+    memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
+    parts = [hardware.get("gpu"), hardware.get("cpu"), counted("core"), counted("thread"), memory]
     return ", ".join(str(part) for part in parts if part) or "hardware unknown"
 
 

@@ -161,11 +161,7 @@ def final_error(run: Run) -> float:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of one value per seed, with Student's 95 % interval.
-
-    Returns:
-        NaN for the half width of a single value, and for both of none.
-    """
+    """Return the mean of one value per seed, with Student's 95 % interval."""
     n = len(values)
     if n == 0:
         return Estimate(math.nan, math.nan, 0)
@@ -211,10 +207,7 @@ def time_to(run: Run, target: float, axis: Axis = "seconds") -> float | None:
     Nothing is interpolated: the target was reached when it was seen to be. The answer is therefore
     late by up to the distance between two evaluations. None if the error never was so low.
     """
-    for point in run.points:
-        if point.test_error <= target:
-            return at(point, axis)
-    return None
+    return next((at(point, axis) for point in run.points if point.test_error <= target), None)
 
 
 def speedups(
@@ -273,10 +266,18 @@ def curve(runs: Sequence[Run], axis: Axis) -> Curve:
     start = max(run.points[0].progress for run in runs)
     end = min(run.points[-1].progress for run in runs)
     grid = [place for place in grid if start - _SAME <= place <= end + _SAME]
-    return Curve.over_seeds(
-        [_resample(run, grid, [at(point, axis) for point in run.points]) for run in runs],
-        [_resample(run, grid, [point.test_error for point in run.points]) for run in runs],
-    )
+
+    def resampled(name: str) -> list[list[float]]:
+        return [
+            np.interp(
+                grid,
+                [point.progress for point in run.points],
+                [float(getattr(point, name)) for point in run.points],
+            ).tolist()
+            for run in runs
+        ]
+
+    return Curve.over_seeds(resampled(axis), resampled("test_error"))
 
 
 def ranking(comparison: Comparison) -> list[RunGroup]:
@@ -332,7 +333,3 @@ def _speedup(
         reached=sum(time < math.inf for time in times),
         seeds=len(times),
     )
-
-
-def _resample(run: Run, grid: Sequence[float], values: Sequence[float]) -> list[float]:
-    return np.interp(grid, [point.progress for point in run.points], values).tolist()

@@ -1,17 +1,18 @@
-"""One table, for a terminal, Markdown, plain text and a page; and how numbers are written in it."""
+"""One table, for a terminal, Markdown and plain text; and how numbers are written in it."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
 from rich import table as rich_table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.text import Text
 
 from selective_backprop.lab.analysis.statistics import Estimate
 
+_MOST = 10_000  # characters of a terminal in which every table fits
 _NAME = 18  # characters of a row's name, from which on it may be folded in a terminal
 
 
@@ -31,10 +32,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts: `console.print(table)` fits it into a terminal, `{{ table }}` onto a page.
+    """A table of texts, which `console.print` fits into a terminal.
 
     A remark in brackets at the end of a cell, as in "never (1 of 3)", gets a line of its own in a
-    terminal, and is set small on a page.
+    terminal, and is set small on the report's page.
     """
 
     columns: Sequence[Column | str]
@@ -42,31 +43,59 @@ class Table:
     title: str = ""
     notes: Sequence[str] = ()  # below, a line each
     ruled: Sequence[int] = ()  # rows above which a line is drawn
-    swatches: Sequence[str] = ()  # a colour for each row's name on a page
 
     @property
-    def _columns(self) -> list[Column]:
+    def set_columns(self) -> list[Column]:
+        """The columns with how they are set: the first flush left."""
         found = [each if isinstance(each, Column) else Column(each) for each in self.columns]
         return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
-        """Print the table as wide as the terminal allows."""
-        yield self.to_rich(options.max_width)
-
-    def __html__(self) -> str:
-        """Let Jinja take the table as the HTML that it is."""
-        return self.to_html()
-
-    def to_rich(self, width: int | None = None) -> rich_table.Table:
-        """Return the table for a terminal of some width.
+        """Print the table as wide as the terminal allows.
 
         Where it would not fit, the columns that matter least are left out, and a note says which.
         """
-        columns, notes = self._columns, list(self.notes)
-        kept = self._fitting(width)
+
+        def fits(kept: Sequence[int], padding: int) -> bool:
+            wide = options.update(max_width=_MOST)
+            needed = Measurement.get(console, wide, self._set(kept, padding, ())).maximum
+            return needed <= options.max_width
+
+        columns, notes = self.set_columns, list(self.notes)
+        kept = list(range(len(columns)))
+        for _, position in sorted((c.expendable, i) for i, c in enumerate(columns) if c.expendable):
+            if not fits(kept, 0):
+                kept.remove(position)
         if left_out := [column.name for i, column in enumerate(columns) if i not in kept]:
             notes.append(f"A wider terminal shows also: {', '.join(left_out)}.")
-        roomy = width is None or self._width(kept, gap=2) <= width
+        yield self._set(kept, int(fits(kept, 1)), notes)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, under its title and above its notes."""
+        lines = [f"**{escaped(self.title)}**", ""] if self.title else []
+        lines.append(piped(column.name for column in self.set_columns))
+        lines.append("| " + " | ".join(":--" if c.left else "--:" for c in self.set_columns) + " |")
+        lines += [piped(row) for row in self.rows]
+        if self.notes:
+            lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
+        return "\n".join([*lines, ""])
+
+    def to_text(self) -> str:
+        """Return plain text under the title: columns of even width, two blanks between them."""
+        lines = [[column.name for column in self.set_columns], *self.rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if column.left else cell.rjust(width)
+                for cell, width, column in zip(line, widths, self.set_columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        texts.insert(1, "-" * max(map(len, texts)))
+        return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
+
+    def _set(self, kept: Sequence[int], padding: int, notes: Sequence[str]) -> rich_table.Table:
+        """Return some columns as a terminal shows them."""
         table = rich_table.Table(
             title=Text(self.title) if self.title else None,
             caption=Text("\n".join(notes), justify="left") if notes else None,
@@ -75,82 +104,23 @@ class Table:
             caption_style="dim",
             box=SIMPLE_HEAD,
             pad_edge=False,
-            padding=(0, 1 if roomy else 0, 0, 0),
+            padding=(0, padding, 0, 0),
         )
         for i in kept:
-            side = "left" if columns[i].left else "right"
-            table.add_column(Text(columns[i].heading), justify=side, no_wrap=i > 0, overflow="fold")
+            column = self.set_columns[i]
+            table.add_column(
+                Text(column.heading),
+                justify="left" if column.left else "right",
+                no_wrap=i > 0,
+                overflow="fold",
+                max_width=None if i else _NAME,
+            )
         for number, row in enumerate(self.rows):
             if number in self.ruled:
                 table.add_section()
             name, *cells = (_stacked(row[i]) for i in kept)
             table.add_row(Text(_folded(name)), *map(Text, cells))
         return table
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown, under its title and above its notes."""
-        lines = [f"**{escaped(self.title)}**", ""] if self.title else []
-        lines.append(piped(column.name for column in self._columns))
-        lines.append("| " + " | ".join(":--" if c.left else "--:" for c in self._columns) + " |")
-        lines += [piped(row) for row in self.rows]
-        if self.notes:
-            lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
-        return "\n".join([*lines, ""])
-
-    def to_text(self) -> str:
-        """Return plain text under the title: columns of even width, two blanks between them."""
-        lines = [[column.name for column in self._columns], *self.rows]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        texts = [
-            "  ".join(
-                cell.ljust(width) if column.left else cell.rjust(width)
-                for cell, width, column in zip(line, widths, self._columns, strict=True)
-            ).rstrip()
-            for line in lines
-        ]
-        texts.insert(1, "-" * max(map(len, texts)))
-        return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
-
-    def to_html(self) -> Markup:
-        """Return the table for a page, everything escaped."""
-        sides = ["left" if column.left else "right" for column in self._columns]
-        head = Markup().join(
-            Markup('<th class="{}">{}</th>').format(side, Markup("<br>").join(lines))
-            for side, lines in zip(
-                sides, (c.heading.split("\n") for c in self._columns), strict=True
-            )
-        )
-        body = Markup()
-        for number, row in enumerate(self.rows):
-            cells = [_small_remark(cell) for cell in row]
-            if self.swatches:
-                dot = Markup('<span class="swatch" style="background:{}"></span>')
-                cells[0] = dot.format(self.swatches[number]) + cells[0]
-            body += Markup('<tr class="rule">') if number in self.ruled else Markup("<tr>")
-            for side, cell in zip(sides, cells, strict=True):
-                body += Markup('<td class="{}">{}</td>').format(side, cell)
-            body += Markup("</tr>")
-        table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>")
-        notes = Markup().join(Markup('<p class="quiet">{}</p>').format(n) for n in self.notes)
-        return Markup('<div class="wide">{}</div>{}').format(table.format(head, body), notes)
-
-    def _fitting(self, width: int | None) -> list[int]:
-        """Return the positions of the columns that a terminal has room for."""
-        kept = list(range(len(self.columns)))
-        dispensable = [(c.expendable, i) for i, c in enumerate(self._columns) if c.expendable]
-        for _, position in sorted(dispensable):
-            if width is not None and self._width(kept, gap=1) > width:
-                kept.remove(position)
-        return kept
-
-    def _width(self, kept: Sequence[int], *, gap: int) -> int:
-        """Return the characters that some columns need; a long name may take two lines."""
-        cells = [[self._columns[i].heading, *(_stacked(row[i]) for row in self.rows)] for i in kept]
-        widest = [
-            max(len(line) for cell in column for line in cell.split("\n")) for column in cells
-        ]
-        widest[0] = min(widest[0], _NAME)
-        return sum(widest) + gap * (len(kept) - 1) + 2  # the table's own edges
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
@@ -206,8 +176,3 @@ def _folded(name: str) -> str:
     """Return a name that is too long for its column in two lines, the first ending in a hyphen."""
     cut = 1 + name.rfind("-", 0, _NAME)
     return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"
-
-
-def _small_remark(cell: str) -> Markup:
-    text, bracket, remark = cell.partition(" (")
-    return escape(text) + (Markup("<small>({}</small>").format(remark) if bracket else Markup())

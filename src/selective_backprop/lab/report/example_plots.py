@@ -9,13 +9,12 @@ import numpy as np
 import plotly.graph_objects as go
 
 from selective_backprop.lab.records.example_history import ExampleHistory
-from selective_backprop.lab.report.example_histories import (
+from selective_backprop.lab.report.examples import (
     GroupHistories,
-    Spread,
-    class_of,
     class_shares,
     examined,
     faces,
+    labels_of,
     loss_spread,
     widest_classes,
 )
@@ -32,13 +31,16 @@ def spread_plot(
     kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
 ) -> go.Figure | None:
     """Return how losses are spread over the examples, at a moment that the reader chooses."""
-    spreads = [(own, loss_spread(own.histories)) for own in kept]
-    spreads = [(own, spread) for own, spread in spreads if len(spread.progress)]
+    spreads = [(own, *loss_spread(own.histories)) for own in kept]
+    spreads = [spread for spread in spreads if len(spread[1])]
     if not spreads:
         return None
-    moments = max((spread.progress for _, spread in spreads), key=len)
+    moments = max((progress for _, progress, _ in spreads), key=len)
     losses = {
-        f"{100 * share:.0f} % of the run": [_losses_at(spread, share) for _, spread in spreads]
+        f"{100 * share:.0f} % of the run": [
+            _short(np.maximum(loss[np.abs(progress - share).argmin()], _LEAST))
+            for _, progress, loss in spreads
+        ]
         for share in moments.tolist()
     }
     *_, last = losses.values()
@@ -47,15 +49,15 @@ def spread_plot(
             mode="lines",
             **_named(own, shown),
             x=x,
-            y=100 * spread.level,
+            y=100 * own.histories[0].cdf_level.astype(float),
             line=_line(look[own.group.label]),
             hovertemplate="%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
             "<extra></extra>",
         )
-        for (own, spread), x in zip(spreads, last, strict=True)
+        for (own, *_), x in zip(spreads, last, strict=True)
     ]
     # The lowest loss of all is often far below the rest.
-    known = np.concatenate([spread.loss[:, 1:].ravel() for _, spread in spreads])
+    known = np.concatenate([loss[:, 1:].ravel() for *_, loss in spreads])
     finite = known[np.isfinite(known)]
     low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
     y = "examples with at most this loss (%)"
@@ -215,21 +217,15 @@ def _life(history: ExampleHistory, index: int) -> dict[str, Any]:
 
 
 def _described(index: int, history: ExampleHistory) -> str:
-    label = int(history.label[index])
-    clean = label if history.label_clean is None else int(history.label_clean[index])
-    was = "" if clean == label else f", flipped, was {class_of(history, clean)}"
-    return html.escape(f"example {index}, label {class_of(history, label)}{was}")
+    label, clean = labels_of(history, index)
+    was = f", flipped, was {clean}" if clean else ""
+    return html.escape(f"example {index}, label {label}{was}")
 
 
 def _named(own: GroupHistories, shown: frozenset[str]) -> dict[str, Any]:
     label = own.group.label
     visible = True if label in shown else "legendonly"
     return {"name": html.escape(label), "legendgroup": label, "visible": visible}
-
-
-def _losses_at(spread: Spread, share: float) -> list[float]:
-    """Return the quantiles at the evaluation that is nearest to a share of the run."""
-    return _short(np.maximum(spread.loss[int(np.abs(spread.progress - share).argmin())], _LEAST))
 
 
 def _short(values: Any) -> list[float]:

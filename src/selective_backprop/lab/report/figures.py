@@ -41,12 +41,7 @@ def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seco
     """Draw error against cost and against time, final errors, and where the time went.
 
     Of more strategies than curves that can be told apart, only those that end lowest get curves;
-    final errors and time have a row for each.
-
-    Args:
-        runs: records of one comparison, in any order; unfinished ones are drawn thin and dotted.
-        path: where to, with a suffix that Matplotlib knows (.png, .svg, .pdf).
-        axis: what time is measured in.
+    final errors and time have a row for each. Unfinished runs are drawn thin and dotted.
 
     Raises:
         RecordError: if the runs cannot be compared.

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
@@ -29,9 +28,8 @@ from selective_backprop.lab.analysis.tables import Column, Table, with_interval
 from selective_backprop.lab.analysis.worth import worth
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.example_gallery import gallery
-from selective_backprop.lab.report.example_histories import group_histories
 from selective_backprop.lab.report.example_plots import CLASSES, class_plot, life_plot, spread_plot
+from selective_backprop.lab.report.examples import gallery, group_histories
 from selective_backprop.lab.report.plots import (
     error_plot,
     final_plot,
@@ -59,17 +57,10 @@ def write_report(
     problems: Sequence[str] = (),
     axis: Axis = "seconds",
 ) -> None:
-    """Write the report of a comparison.
+    """Write the report of a comparison, with its examples' histories, and times along an axis.
 
     The page is written beside its place and then moved there, so that a reader never meets half of
     it. It is about 5 MB, nearly all of it Plotly's own code.
-
-    Args:
-        runs: records of one comparison, in any order, finished or not.
-        path: where to, usually ending in .html.
-        histories: what became of the examples of these runs, by record; see `survey`.
-        problems: what is wrong with the records, in sentences for the page.
-        axis: what times are measured in, beside cost.
 
     Raises:
         RecordError: if the runs cannot be compared.
@@ -83,10 +74,8 @@ def write_report(
     try:
         fresh.write_text(page, encoding="utf-8", errors="replace")
         fresh.replace(path)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _page(
@@ -116,6 +105,7 @@ def _page(
         error=error_plot(comparison),
         hidden=len(shown) < len(comparison.groups),
         numbers=_numbers(summary),
+        colours=[look[row.group.label].colour for row in summary.rows],
         soon=_soon(summary),
         final=final_plot(comparison),
         pareto=pareto_plot(comparison),
@@ -142,7 +132,6 @@ def _drawn(figure: go.Figure, name: str) -> Markup:
 def _numbers(summary: Summary) -> Table:
     columns = list(NUMBERS)
     columns.insert(2, Column("against\ntraditional"))
-    look = styles(summary.comparison.groups)
     rows = []
     for row in summary.rows:
         cells = [cell(row) for cell in NUMBERS.values()]
@@ -153,7 +142,6 @@ def _numbers(summary: Summary) -> Table:
         columns=columns,
         rows=rows,
         ruled=summary.ruled,
-        swatches=[look[row.group.label].colour for row in summary.rows],
         notes=(
             "Means over seeds. Scored and trained count examples. Against traditional: the "
             "difference of the final errors in points, seed by seed, to traditional training of "

@@ -45,7 +45,6 @@ _OWN = {
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-PHASES = ("prepare", "load", "score", "select", "forward", "backward", "step", "other")
 # Tol's "bright" palette, in another family, so that a phase is not taken for a strategy.
 PHASE_COLOURS = {
     "prepare": "#aa3377",
@@ -57,6 +56,7 @@ PHASE_COLOURS = {
     "step": "#228833",
     "other": "#777777",
 }
+PHASES = tuple(PHASE_COLOURS)  # in the order of the work
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the histories of examples say: how losses are spread, which classes and examples train.
 
 Of several seeds, what is a number of each example or class is averaged; single examples are shown
-of one run, since their predictions are.
+run by run, since their predictions are a run's own.
 """
 
 import base64
@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +18,7 @@ from PIL import Image
 
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
-from selective_backprop.lab.records.example_history import ExampleHistory
+from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop.lab.records.schema import Run
 
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
@@ -35,15 +36,6 @@ class GroupHistories:
     def histories(self) -> list[ExampleHistory]:
         """The histories alone."""
         return [history for _, history in self.runs]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How the losses last seen of the examples were spread, at some moments of a run."""
-
-    progress: Float[np.ndarray, " evaluation"]  # share of the run
-    level: Float[np.ndarray, " level"]  # share of the examples seen by then
-    loss: Float[np.ndarray, "evaluation level"]  # that this share does not exceed
 
 
 def group_histories(
@@ -75,18 +67,17 @@ def examined(kept: Sequence[GroupHistories]) -> list[tuple[GroupHistories, Run, 
     ]
 
 
-def loss_spread(histories: Sequence[ExampleHistory]) -> Spread:
-    """Return how losses were spread at each evaluation, quantile by quantile the mean over seeds.
+def loss_spread(
+    histories: Sequence[ExampleHistory],
+) -> tuple[Float[np.ndarray, " evaluation"], Float[np.ndarray, "evaluation level"]]:
+    """Return each evaluation's share of the run, and the quantiles of losses, as means over seeds.
 
     Seeds that were evaluated less often than the others, or had nothing to show, are left out.
     """
     most = max(len(history.cdf_progress) for history in histories)
     alike = [history for history in histories if len(history.cdf_progress) == most]
-    return Spread(
-        progress=np.mean([history.cdf_progress for history in alike], axis=0),
-        level=alike[0].cdf_level.astype(float),
-        loss=np.mean([history.cdf_loss.astype(float) for history in alike], axis=0),
-    )
+    losses = np.mean([history.cdf_loss.astype(float) for history in alike], axis=0)
+    return np.mean([history.cdf_progress for history in alike], axis=0), losses
 
 
 def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
@@ -114,6 +105,49 @@ def class_of(history: ExampleHistory, number: int) -> str:
     return history.class_name[number] if known else str(number)
 
 
+def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
+    """Return an example's label, and what it was before it was flipped, else nothing."""
+    label = int(history.label[index])
+    clean = label if history.label_clean is None else int(history.label_clean[index])
+    return class_of(history, label), "" if clean == label else class_of(history, clean)
+
+
+def gallery(kept: Sequence[GroupHistories]) -> dict[str, Any]:
+    """Return single examples of each run, with the faces that the runs share, for the page."""
+    seen = examined(kept)
+    runs: list[dict[str, Any]] = []
+    for own, run, history in seen:
+        orders = extremes(history.selected, history.loss_mean)
+        count = min(EXTREMES, len(history) // 2)  # of few examples, none stands on both sides
+        sides = {
+            side: [_card(history, index) for index in orders[side][:count].tolist()]
+            for side in ("most", "least")
+        }
+        even = len(np.unique(history.selected)) == 1  # all were trained on equally often
+        name = f"{own.group.label}, seed {run.header.seed}"
+        runs.append({"name": name, "even": even, "passes": round(history.passes, 2), **sides})
+    most_different = int(np.argmax([np.var(history.selected) for _, _, history in seen]))
+    shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
+    images, texts = faces([history for _, _, history in seen], shown)
+    return {"runs": runs, "first": runs[most_different], "images": images, "texts": texts}
+
+
+def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
+    """Return what the page says of one example in one run."""
+    prediction, confidence = int(history.prediction[index]), float(history.confidence[index])
+    sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
+    label, clean = labels_of(history, index)
+    seen = f"predicted {class_of(history, prediction)}{sure}"
+    return {
+        "number": index,
+        "label": label,
+        "clean": clean,
+        "prediction": "never seen" if prediction < 0 else seen,
+        "is_wrong": prediction not in {int(history.label[index]), -1},
+        "selected": int(history.selected[index]),
+    }
+
+
 def faces(
     histories: Sequence[ExampleHistory], indices: Collection[int]
 ) -> tuple[dict[int, str], dict[int, str]]:
@@ -138,12 +172,7 @@ def _as_png(image: np.ndarray) -> str:
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the classes in which groups differ most, in the classes' own order.
-
-    Args:
-        shares: of each group, one for each class.
-        count: how many classes to return, or all if there are fewer.
-    """
+    """Return so many classes in which groups differ most, in the classes' own order."""
     means = np.array([[share.mean for share in own] for own in shares])
     known = np.nan_to_num(means)
     # How much a strategy selects in all is another matter.
