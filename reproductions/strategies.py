@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import selective_backprop as sb
-from reproductions.costs import cost
 from reproductions.figures import Entry, Setting
+from reproductions.training import cost
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.recipe import Recipe

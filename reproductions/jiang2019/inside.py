@@ -13,26 +13,33 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions.claims import mean_of, paired
 from reproductions.drawing import (
-    Pick,
+    Line,
     caption,
+    curve_at,
     draw_images,
-    draw_line,
-    draw_series,
+    draw_lines,
     entitled,
-    follow,
     images_of,
-    looks,
-    over_training,
+    name_lines,
     ruled,
     sheet,
 )
 from reproductions.figures import Found, PanelData, Presentation, presented
-from reproductions.rankings import mean_over, overlap, seen_last
+from reproductions.observations import (
+    Pick,
+    follow,
+    looks,
+    mean_over,
+    over_training,
+    overlap,
+    seen_last,
+)
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
 from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.report.panels import draw_curve
 from selective_backprop.lab.report.styles import Style
 
 _RANKS, _QUANTILES, _GRADIENTS, _BANDS = (
@@ -116,8 +123,7 @@ def present_losses(found: Found) -> Presentation:
 
     def draw(panel: Axes, shown: PanelData) -> None:
         for (name, moment), style in zip(_MOMENTS.items(), (_DOT, _DASH, _SOLID), strict=True):
-            losses = quantiles_at(shown.only, moment)
-            _draw_odds(panel, losses, [100 * share for share in _shares(losses)], style, name)
+            _draw_odds(panel, quantiles_at(shown.only, moment), 1, style, name)
         _finish_odds(panel, shown.title, "share of the examples (%)")
 
     def table(shown: PanelData) -> Table:
@@ -125,10 +131,8 @@ def present_losses(found: Found) -> Presentation:
         rows = []
         for name, moment in _MOMENTS.items():
             losses = quantiles_at(shown.only, moment)
-            rows.append((name, *(f"{_at_share(losses, share):.4f}" for share in shares)))
-        return Table(
-            ("loss", *(f"{share} % are below" for share in shares)), tuple(rows), shown.title
-        )
+            rows.append((name, *(_at_share(losses, share) for share in shares)))
+        return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
 
     cells = [partial(draw, shown=shown) for shown in found.panels]
     return presented(found, sheet([cells], f"{_LOSSES} {caption(found)}"), table)
@@ -140,21 +144,16 @@ def present_odds_by_loss(found: Found) -> Presentation:
     def draw(panel: Axes, shown: PanelData) -> None:
         losses = quantiles_at(shown.only, 0.5)
         for beta, style in zip(BETAS, (_DOT, _SOLID, _DASH), strict=True):
-            odds = [100 * share**beta for share in _shares(losses)]
             name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
-            _draw_odds(panel, losses, odds, style, name)
+            _draw_odds(panel, losses, beta, style, name)
         _finish_odds(panel, shown.title, "probability of selection (%)")
 
     def table(shown: PanelData) -> Table:
         losses = quantiles_at(shown.only, 0.5)
-        rows = tuple(
-            (
-                f"{share} % of the losses are lower",
-                f"{_at_share(losses, share):.4f}",
-                *(percent((share / 100) ** beta) for beta in BETAS),
-            )
-            for share in (10, 50, 90)
-        )
+        rows = []
+        for share in (10, 50, 90):
+            odds = [percent((share / 100) ** beta) for beta in BETAS]
+            rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
         return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
 
     cells = [partial(draw, shown=shown) for shown in found.panels]
@@ -172,18 +171,15 @@ def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
     return [fmean(values) for values in columns]
 
 
-def _shares(quantiles: Sequence[float]) -> list[float]:
-    return [place / (len(quantiles) - 1) for place in range(len(quantiles))]
+def _at_share(quantiles: Sequence[float], share: int) -> str:
+    return f"{quantiles[round(share * (len(quantiles) - 1) / 100)]:.4f}"
 
 
-def _at_share(quantiles: Sequence[float], share: int) -> float:
-    return quantiles[round(share * (len(quantiles) - 1) / 100)]
-
-
-def _draw_odds(
-    panel: Axes, losses: Sequence[float], heights: Sequence[float], style: Style, name: str
-) -> None:
-    draw_line(panel, [max(loss, _FLOOR) for loss in losses], heights, style, label=name)
+def _draw_odds(panel: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
+    """Draw the odds of each loss: the share of lower ones, to the power of beta."""
+    odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
+    curve = curve_at([max(loss, _FLOOR) for loss in losses], [odds])
+    draw_curve(panel, curve, style, width=0.75, label=name)
 
 
 def _finish_odds(panel: Axes, title: str, label: str) -> None:
@@ -223,11 +219,13 @@ def present_gradients(found: Found) -> Presentation:
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
         label, most, _ = _MEASURES[key]
-        series = [
-            follow(kind, style, shown.only, _GRADIENTS, _kind(key, kind))
+        lines: list[Line] = [
+            (kind, style, follow(shown.only, _GRADIENTS, _kind(key, kind)))
             for kind, style in _KINDS.items()
         ]
-        draw_series(panel, series, most=most)
+        means = [value for *_, line in lines for value in line.mean]
+        room = 0.25 * (max(means) - min(means)) or 0.1
+        _draw_over_training(panel, lines, (min(means) - room, min(max(means) + room, most)))
         panel.set_ylabel(label)
         entitled(panel, shown.title)
 
@@ -254,6 +252,16 @@ def present_gradients(found: Found) -> Presentation:
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _MEASURES]
     return presented(found, sheet([cells], words), table, judge)
+
+
+def _draw_over_training(panel: Axes, lines: Sequence[Line], limits: tuple[float, float]) -> None:
+    """Draw numbers over training, each named where it ends."""
+    draw_lines(panel, lines)
+    panel.set_ylim(*limits)
+    panel.set_xlim(0, 100)
+    panel.set_xlabel("% of the run")
+    ruled(panel)
+    name_lines(panel, lines)
 
 
 def _kind(key: str, kind: str) -> Pick:
@@ -285,7 +293,7 @@ def _present_bands(
     )
 
     def draw(panel: Axes, shown: PanelData) -> None:
-        series = []
+        lines: list[Line] = []
         for arm_key, dash in (("sb", "solid"), ("traditional", "dash")):
             arm = shown.find(arm_key)
             if arm is None:
@@ -293,9 +301,9 @@ def _present_bands(
             for band, name in enumerate(_band_names(arm)):
                 style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
                 label = name if dash == "solid" else ""
-                series.append(follow(label, style, arm, _BANDS, _band(key, band)))
-        top = max(value.mean for each in series for value in each.y)
-        draw_series(panel, series, limits=(-0.02 * top, min(102.0, 1.1 * top)))
+                lines.append((label, style, follow(arm, _BANDS, _band(key, band))))
+        top = max(value for *_, line in lines for value in line.mean)
+        _draw_over_training(panel, lines, (-0.02 * top, min(102.0, 1.1 * top)))
         entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
         if shown is found.panels[0]:
             panel.set_ylabel(f"{what} (%)")
@@ -375,11 +383,11 @@ def present_odds(found: Found) -> Presentation:
         if arm is None:
             return
         one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
-        series = []
+        lines: list[Line] = []
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            series.append(follow(name, style, one, _RANKS, _odds(place, beta)))
-        draw_series(panel, series, limits=(-2, 102))
+            lines.append((name, style, follow(one, _RANKS, _odds(place, beta))))
+        _draw_over_training(panel, lines, (-2, 102))
         panel.set_ylabel(f"odds of selection at β = {beta:g} (%)")
 
     def table(shown: PanelData) -> Table:

@@ -8,11 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from reproductions.claims import clock, final, paired, reaches_sooner, seconds_of_phases, timed
-from reproductions.drawing import AXIS_LABELS, caption, sheet
+from reproductions.drawing import caption, sheet
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.timing import PHASES, ROUNDS, StepTimes
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
+    AXIS_LABELS,
     AXIS_WORDS,
     FACTORS,
     Axis,

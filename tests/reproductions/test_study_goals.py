@@ -7,11 +7,11 @@ import pytest
 
 from reproductions.auto_study.budget_curves import BudgetCurves
 from reproductions.auto_study.goals import goals
-from reproductions.auto_study.page import Section, overview
-from reproductions.auto_study.protocol import STAGES, Benchmark, StageName
+from reproductions.auto_study.protocol import STAGES, Benchmark
+from reproductions.auto_study.study import Section, overview
 from selective_backprop.lab.analysis.verdict import Verdict
 
-CLEAN, _, FLIPPED, _ = STAGES[StageName.DEVELOP].benchmarks
+CLEAN, _, FLIPPED, _ = STAGES["develop"].benchmarks
 BUDGETS = CLEAN.budgets
 SEEDS = range(5)
 
@@ -135,7 +135,7 @@ def test_a_single_seed_resolves_nothing():
         assert {goal.verdict for goal in found.values()} == {Verdict.OPEN}
 
 
-@pytest.mark.parametrize("stage", StageName)
+@pytest.mark.parametrize("stage", STAGES)
 def test_every_benchmark_has_its_own_title_and_rising_budgets(stage):
     benchmarks = STAGES[stage].benchmarks
     assert len({benchmark.title for benchmark in benchmarks}) == len(benchmarks)
@@ -144,7 +144,7 @@ def test_every_benchmark_has_its_own_title_and_rising_budgets(stage):
 
 
 def test_the_stages_share_no_data_and_no_seed():
-    develop, confirm = (STAGES[stage] for stage in (StageName.DEVELOP, StageName.CONFIRM))
+    develop, confirm = (STAGES[stage] for stage in ("develop", "confirm"))
     data = [{each.recipe.data for each in stage.benchmarks} for stage in (develop, confirm)]
     assert not data[0] & data[1]
     assert not {*develop.seeds(50)} & {*confirm.seeds(50)}
