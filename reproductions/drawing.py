@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +13,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.figures import Found, PanelData, PanelSpec
+from reproductions.figures import Found, PanelData, PanelSpec, Presentation, presented
 from reproductions.timing import StepTimes
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
 from selective_backprop.lab.analysis.statistics import Curve, Estimate
-from selective_backprop.lab.analysis.tables import percent
+from selective_backprop.lab.analysis.tables import Table, percent
+from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
@@ -50,6 +51,21 @@ def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float =
         lines = textwrap.wrap(words, int(_LETTERS * drawing.get_figwidth()))
         drawing.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5)
     return drawing
+
+
+def present_panels(
+    found: Found,
+    draw: Callable[[Axes, PanelData], object],
+    words: str,
+    table: Callable[[PanelData], Table] | None = None,
+    judge: Callable[[PanelData], Iterable[Finding]] | None = None,
+    *,
+    height: float = HEIGHT,
+) -> Presentation:
+    """Draw panels beside each other, words and a caption under them, with tables and verdicts."""
+    cells: list[Cell] = [lambda panel, shown=shown: draw(panel, shown) for shown in found.panels]
+    drawing = sheet([cells], f"{words} {caption(found)}", height=height)
+    return presented(found, drawing, table, judge)
 
 
 def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:

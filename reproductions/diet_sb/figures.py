@@ -16,7 +16,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from reproductions import strategies
+from reproductions import figures
 from reproductions.claims import clock, mean_of, paired
 from reproductions.drawing import (
     Line,
@@ -27,6 +27,7 @@ from reproductions.drawing import (
     entitled,
     images_of,
     name_lines,
+    present_panels,
     ruled,
     sheet,
     spread_of,
@@ -41,10 +42,10 @@ from reproductions.figures import (
     Setting,
     figures_of,
     presented,
+    probed,
 )
 from reproductions.observations import by_class, lowest, mean_over, overlap, seen_last, standing
 from reproductions.probes import El2nRanks, Selections
-from reproductions.strategies import probed
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
@@ -88,17 +89,17 @@ def accuracy(scale: Scale) -> Sequence[PanelSpec]:
     """Return random training, SB, EL2N and Diet-SB, at each share, and traditional training."""
     setting = scale.pruned
     four = [entry for share in PRUNED for entry in _four(setting, share)]
-    return [PanelSpec(setting.title, setting, (strategies.entry("traditional", setting), *four))]
+    return [PanelSpec(setting.title, setting, (figures.entry("traditional", setting), *four))]
 
 
 def seven(scale: Scale) -> Sequence[PanelSpec]:
     """Return seven methods, six of which leave out a half."""
     setting = scale.pruned
     random, ours, el2n, diet = _four(setting, HALF)
-    stale = strategies.entry("stale", setting, rate=1 - HALF)
+    stale = figures.entry("stale", setting, rate=1 - HALF)
     both = _pruning(setting, "el2n-random", keep=math.sqrt(HALF), rate=math.sqrt(HALF))
     mixed = _entry("EL2N + random", "el2n-random", both)
-    entries = (strategies.entry("traditional", setting), random, ours, stale, el2n, mixed, diet)
+    entries = (figures.entry("traditional", setting), random, ours, stale, el2n, mixed, diet)
     plain = tuple(replace(each, label=each.label.removesuffix(" 50 %")) for each in entries)
     return [PanelSpec(f"{setting.title}, 50 % pruned", setting, plain)]
 
@@ -117,7 +118,7 @@ def chosen(scale: Scale) -> Sequence[PanelSpec]:
 
 def _scored(setting: Setting) -> PanelSpec:
     return PanelSpec(
-        setting.title, setting, (probed(strategies.entry("traditional", setting), El2nRanks()),)
+        setting.title, setting, (probed(figures.entry("traditional", setting), El2nRanks()),)
     )
 
 
@@ -125,8 +126,8 @@ def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
     """Return the four strategies that train on all but a share of an epoch's examples."""
     left, words = 1 - share, f" {percent(share)}"
     root = math.sqrt(left)
-    random = strategies.plan(setting, "random-backprop", rate=left)
-    ours = strategies.plan(setting, "selective-backprop", rate=left)
+    random = figures.plan(setting, "random-backprop", rate=left)
+    ours = figures.plan(setting, "selective-backprop", rate=left)
     return (
         _entry(f"Random{words}", "random", random),
         _entry(f"SB{words}", "sb", ours),
@@ -136,12 +137,12 @@ def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
 
 
 def _pruning(setting: Setting, arm: str, *, keep: float, rate: float | None = None) -> RunConfig:
-    plan = strategies.plan(setting, arm, rate=rate)
+    plan = figures.plan(setting, arm, rate=rate)
     return replace(plan, settings=replace(plan.settings, keep=keep))
 
 
 def _entry(label: str, key: str, plan: RunConfig) -> Entry:
-    return strategies.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
+    return figures.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
 
 
 def present_runtime(found: Found) -> Presentation:
@@ -195,9 +196,8 @@ def _faster(shown: PanelData) -> Iterator[Finding]:
 
 def present_accuracy(found: Found) -> Presentation:
     """Draw and list the accuracy of each method, by the share that is pruned."""
-    words = f"Means and 95 % t-intervals over seeds. {_SETUP} {caption(found)}"
-    cells = [partial(_draw, shown=shown) for shown in found.panels]
-    return presented(found, sheet([cells], words, height=3.2), _accuracies, _keeps)
+    words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
+    return present_panels(found, _draw, words, _accuracies, _keeps, height=3.2)
 
 
 def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunGroup]]]:

@@ -3,11 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
+from reproductions.figures import (
+    Entry,
+    PanelSpec,
+    Scale,
+    Setting,
+    entry,
+    everyone,
+    figures_of,
+    probed,
+    variants,
+)
 from reproductions.jiang2019 import curves, inside, times
 from reproductions.jiang2019.curves import TIME
 from reproductions.probes import GradientAgreement, LossBands, LossQuantiles, LossRanks
-from reproductions.strategies import entry, everyone, probed, variants
 from reproductions.timing import StepTiming
 from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.training.callbacks import Probe

@@ -21,6 +21,7 @@ from reproductions.drawing import (
     entitled,
     images_of,
     name_lines,
+    present_panels,
     ruled,
     sheet,
 )
@@ -134,8 +135,7 @@ def present_losses(found: Found) -> Presentation:
             rows.append((name, *(_at_share(losses, share) for share in shares)))
         return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    return presented(found, sheet([cells], f"{_LOSSES} {caption(found)}"), table)
+    return present_panels(found, draw, _LOSSES, table)
 
 
 def present_odds_by_loss(found: Found) -> Presentation:
@@ -156,9 +156,7 @@ def present_odds_by_loss(found: Found) -> Presentation:
             rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
         return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    words = f"Halfway through the run. {_LOSSES} {caption(found)}"
-    return presented(found, sheet([cells], words), table)
+    return present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
 
 
 def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
@@ -289,7 +287,7 @@ def _present_bands(
 ) -> Presentation:
     words = (
         "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
-        f"Means over seeds; their intervals stand in the table. {caption(found)}"
+        "Means over seeds; their intervals stand in the table."
     )
 
     def draw(panel: Axes, shown: PanelData) -> None:
@@ -317,33 +315,37 @@ def _present_bands(
         head = ("strategy", *(f"loss {name}" for name in names))
         return Table(head, tuple(rows), f"{shown.title}: {what} at the end, %")
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    return presented(found, sheet([cells], words, height=3.2), table, judge)
+    return present_panels(found, draw, words, table, judge, height=3.2)
 
 
 def judge_confidence(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 8: confidence moves from the easy examples to the hard ones."""
-    for band, claim, judged in (
-        (0, "SB is less sure of the easiest fifth than Traditional", below_zero),
-        (-1, "SB is surer of the hardest fifth than Traditional", above_zero),
-    ):
-        for found in _more_than_traditional(shown, _band("confidence", band)):
-            words = f"{shown.title}: {claim} (implied)"
-            yield judged(words, found, "points of target confidence over training")
+    unit = "points of target confidence over training"
+    easiest, hardest = (over_training(_BANDS, _band("confidence", band)) for band in (0, -1))
+    claim = "SB is less sure of the easiest fifth than Traditional"
+    yield from _against_traditional(shown, claim, easiest, unit, below_zero)
+    claim = "SB is surer of the hardest fifth than Traditional"
+    yield from _against_traditional(shown, claim, hardest, unit)
 
 
 def judge_accuracy(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 9: the harder examples are learned sooner."""
-    for found in _more_than_traditional(shown, lambda seen: sum(seen["accuracy"][-2:]) / 2):
-        claim = f"{shown.title}: SB is right more often on the harder two fifths (implied)"
-        yield above_zero(claim, found, "points of accuracy over training")
+    harder = over_training(_BANDS, lambda seen: sum(seen["accuracy"][-2:]) / 2)
+    claim = "SB is right more often on the harder two fifths"
+    yield from _against_traditional(shown, claim, harder, "points of accuracy over training")
 
 
-def _more_than_traditional(shown: PanelData, pick: Pick) -> Iterator[Estimate]:
+def _against_traditional(
+    shown: PanelData,
+    claim: str,
+    value: Callable[[Run], float],
+    unit: str,
+    judge: Callable[[str, Estimate, str], Finding] = above_zero,
+) -> Iterator[Finding]:
     ours, base = shown.find("sb"), shown.find("traditional")
     if ours is not None and base is not None:
-        mean = over_training(_BANDS, pick)
-        yield paired(ours, base, lambda one, two: mean(one) - mean(two))
+        more = paired(ours, base, lambda one, two: value(one) - value(two))
+        yield judge(f"{shown.title}: {claim} (implied)", more, unit)
 
 
 def _band(key: str, band: int) -> Pick:
@@ -404,11 +406,11 @@ def present_odds(found: Found) -> Presentation:
 
 def judge_odds(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 15: ranks move more where SB selects."""
-    ours, base = shown.find("sb"), shown.find("traditional")
-    if ours is not None and base is not None:
-        claim = f"{shown.title}: odds change more with selection than without (implied)"
-        found = paired(ours, base, lambda one, two: _moved(one) - _moved(two))
-        yield above_zero(claim, found, "places in a hundred, from look to look")
+    claim, unit = (
+        "odds change more with selection than without",
+        "places in a hundred, from look to look",
+    )
+    yield from _against_traditional(shown, claim, _moved, unit)
 
 
 def _odds(place: int, beta: float) -> Pick:

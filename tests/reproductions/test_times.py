@@ -2,7 +2,7 @@ import pytest
 from fixture_papers import fixture_setting
 from fixture_runs import PHASES, fixture_run
 
-from reproductions import strategies
+from reproductions import figures
 from reproductions.figures import PanelData, PanelSpec
 from reproductions.jiang2019.times import (
     PARTS,
@@ -23,9 +23,9 @@ SETTING = fixture_setting()
 
 def filled(**errors):
     entries = {
-        "traditional": strategies.entry("traditional", SETTING),
-        "sb": strategies.entry("sb", SETTING),
-        "stale": strategies.entry("stale", SETTING),
+        "traditional": figures.entry("traditional", SETTING),
+        "sb": figures.entry("sb", SETTING),
+        "stale": figures.entry("stale", SETTING),
     }
     chosen = {key: entries[key] for key in errors}
     arms = tuple(
@@ -124,7 +124,7 @@ def test_a_reported_speed_up_is_judged_by_its_direction(ours, said, verdict, cla
 
 def test_a_target_that_guessing_reaches_is_nobody_s_speed_up():
     setting = fixture_setting()
-    entries = (strategies.entry("traditional", setting), strategies.entry("sb", setting))
+    entries = (figures.entry("traditional", setting), figures.entry("sb", setting))
     arms = tuple(
         entry.arm([fixture_run(entry.plan.arm, k, (88.0, 70.0 + k)) for k in range(3)])
         for entry in entries

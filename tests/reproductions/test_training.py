@@ -7,9 +7,9 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
+from reproductions.figures import entry, everyone, shortened
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, find_figures
-from reproductions.strategies import entry, everyone, shortened
 from reproductions.training import (
     Pace,
     cost,
