@@ -10,22 +10,13 @@ from typing import Any
 from rich.console import Console
 
 import selective_backprop as sb
+from reproductions import training
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
 from reproductions.figures import Entry, Figure, Found, PanelData, Presentation, Scale
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.timing import StepTiming, read_step_times
-from reproductions.training import (
-    Job,
-    Order,
-    Pace,
-    absent_data,
-    data_of,
-    file_of,
-    is_done,
-    train_missing,
-)
 from selective_backprop.lab.analysis.tables import Column, Table, escaped, piped
 from selective_backprop.lab.analysis.verdict import CLAIMS, tally
 from selective_backprop.lab.records.schema import read_run, read_runs
@@ -47,7 +38,7 @@ Figures and tables of the source papers, drawn from the records in `runs`. A cla
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperOrder(Order):
+class PaperOrder(training.Order):
     """What the command was told, and at which scale."""
 
     scale: Scale
@@ -65,18 +56,18 @@ class PaperOrder(Order):
         """Return the timings of one figure."""
         return [replace(timing, device=self.device) for timing in figure.timings(self.scale)]
 
-    def jobs_of(self, figures: Iterable[Figure]) -> list[Job]:
+    def jobs_of(self, figures: Iterable[Figure]) -> list[training.Job]:
         """Return what figures need, each thing once.
 
         Runs of one data set and seed lie beside each other, so that a machine which changes its
         speed does so for all strategies. A run that several figures share has the probes of them
         all, so that it need not be repeated for one that is drawn later.
         """
-        wanted = {file_of(job) for figure in figures for job in self._needs[figure.name]}
+        wanted = {training.file_of(job) for figure in figures for job in self._needs[figure.name]}
         return sorted((self._shared[file] for file in self._shared if file in wanted), key=_turn)
 
     @cached_property
-    def _needs(self) -> Mapping[str, list[Job]]:
+    def _needs(self) -> Mapping[str, list[training.Job]]:
         return {
             figure.name: [
                 *(
@@ -91,14 +82,14 @@ class PaperOrder(Order):
         }
 
     @cached_property
-    def _shared(self) -> Mapping[Path, Job]:
+    def _shared(self) -> Mapping[Path, training.Job]:
         """Everything by its file, runs with the probes of all figures."""
-        found: dict[Path, Job] = {}
+        found: dict[Path, training.Job] = {}
         for job in (job for jobs in self._needs.values() for job in jobs):
-            there = found.setdefault(file_of(job), job)
+            there = found.setdefault(training.file_of(job), job)
             if isinstance(there, RunConfig) and isinstance(job, RunConfig):
                 probes = tuple(dict.fromkeys((*there.probes, *job.probes)))
-                found[file_of(job)] = replace(there, probes=probes)
+                found[training.file_of(job)] = replace(there, probes=probes)
         return found
 
 
@@ -110,8 +101,10 @@ def committed(folder: Path) -> PaperOrder:
     return PaperOrder(scale=scale, seeds=seeds, device="cpu", out=folder, **told)
 
 
-def _turn(job: Job) -> tuple[bool, int, str]:
-    return (True, 0, "") if isinstance(job, StepTiming) else (False, job.seed, data_of(job))
+def _turn(job: training.Job) -> tuple[bool, int, str]:
+    return (
+        (True, 0, "") if isinstance(job, StepTiming) else (False, job.seed, training.data_of(job))
+    )
 
 
 def figures_at(scale: Scale) -> list[Figure]:
@@ -144,14 +137,14 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
     """Print what each figure needs, what of it is on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
-    absent = absent_data(every, order.root)
-    done = {file_of(job) for job in every if is_done(job, folder)}
-    pace = Pace.of((job for job in every if file_of(job) in done), folder)
+    absent = training.absent_data(every, order.root)
+    done = {training.file_of(job) for job in every if training.is_done(job, folder)}
+    pace = training.Pace.of((job for job in every if training.file_of(job) in done), folder)
 
-    def row(name: str, title: str, jobs: Sequence[Job]) -> tuple[str, ...]:
-        waiting = [job for job in jobs if file_of(job) not in done]
+    def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
+        waiting = [job for job in jobs if training.file_of(job) not in done]
         time = spell(pace.left(waiting, order.jobs)) if waiting else "–"
-        data = sorted(set(map(data_of, jobs)))
+        data = sorted(set(map(training.data_of, jobs)))
         lacking = [f"{name} missing" for name in data if name in absent]
         counts = map(str, (len(jobs), len(jobs) - len(waiting), len(waiting)))
         return name, title, *counts, time, ", ".join(lacking or data)
@@ -175,13 +168,13 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
     """
     every, absent = order.jobs_of(figures), {}
     if order.trains:
-        absent = absent_data(every, order.root)
+        absent = training.absent_data(every, order.root)
         for figure in figures:
-            names = set(map(data_of, order.jobs_of([figure])))
+            names = set(map(training.data_of, order.jobs_of([figure])))
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
-        train_missing(console, every, order, order.folder, absent)
-    elif not any(is_done(job, order.folder) for job in every):
+        training.train_missing(console, every, order, order.folder, absent)
+    elif not any(training.is_done(job, order.folder) for job in every):
         raise sb.RecordError(f"nothing of that is on record in {order.folder}, and --no-train")
     drawn = {}
     for figure in figures:
@@ -207,11 +200,15 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
 def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Found:
     """Read a figure's records; panels of data sets that are `absent` are left out, with why."""
     folder, needed = order.folder, order.jobs_of([figure])
-    jobs = [job for job in needed if data_of(job) not in absent]
-    there = {file_of(job, folder) for job in jobs if order.trains or is_done(job, folder)}
+    jobs = [job for job in needed if training.data_of(job) not in absent]
+    there = {
+        training.file_of(job, folder)
+        for job in jobs
+        if order.trains or training.is_done(job, folder)
+    }
 
-    def files(jobs: Iterable[Job]) -> list[Path]:
-        return [file for job in jobs if (file := file_of(job, folder)) in there]
+    def files(jobs: Iterable[training.Job]) -> list[Path]:
+        return [file for job in jobs if (file := training.file_of(job, folder)) in there]
 
     panels = [
         PanelData(
@@ -221,7 +218,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
         for spec in figure.panels(order.scale)
         if spec.setting.recipe.data not in absent
     ]
-    names = set(map(data_of, needed))
+    names = set(map(training.data_of, needed))
     missing = [
         f"Left out, since {name} is not at hand: {why}"
         for name, why in absent.items()

@@ -14,21 +14,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from rich.console import Console
 
 import selective_backprop as sb
+from reproductions import drawing
 from reproductions.auto_study.budget_curves import BudgetCurves, budget_curves
 from reproductions.auto_study.goals import goals
 from reproductions.auto_study.protocol import HARDEST, OURS, RANDOM, Benchmark, Stage
-from reproductions.drawing import (
-    Cell,
-    Line,
-    draw_lines,
-    entitled,
-    made_on,
-    name_lines,
-    ruled,
-    save,
-    sheet,
-    spread_of,
-)
 from reproductions.training import Order, absent_data, file_of, is_done, train_missing
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.run_summary import seeds_of
@@ -168,8 +157,8 @@ def compose(stage: Stage, sections: Sequence[Section]) -> Page:
 def draw_page(page: Page, folder: Path, *, svg: bool = True) -> None:
     """Draw a figure for each benchmark of a page."""
     for section in page.shown:
-        drawing = draw_benchmark(section.benchmark, section.curves, _caption(section))
-        save(drawing, folder / section.name, svg=svg)
+        figure = draw_benchmark(section.benchmark, section.curves, _caption(section))
+        drawing.save(figure, folder / section.name, svg=svg)
 
 
 def overview(sections: Sequence[Section]) -> Table:
@@ -221,7 +210,7 @@ def caption_of(runs: Sequence[Run]) -> str:
     """Return which seeds runs have, and what they were made on."""
     seeds = sorted({run.header.seed for run in runs})
     said = f"Seeds {seeds_of(seeds)}; 95 % t-intervals." if len(seeds) > 1 else f"Seed {seeds[0]}."
-    return " ".join([said, *made_on(runs)])
+    return " ".join([said, *drawing.made_on(runs)])
 
 
 def _caption(section: Section) -> str:
@@ -245,7 +234,7 @@ def draw_benchmark(benchmark: Benchmark, curves: BudgetCurves, caption: str) -> 
         key=lambda arm: curves.mean(arm, curves.budgets[-1]).mean,
         reverse=True,
     )
-    cells: list[Cell | None] = [
+    cells: list[drawing.Cell | None] = [
         partial(_draw_curves, curves=curves, title=benchmark.title),
         *(
             partial(_draw_differences, curves=curves, order=order, budget=budget)
@@ -254,18 +243,18 @@ def draw_benchmark(benchmark: Benchmark, curves: BudgetCurves, caption: str) -> 
     ]
     if len(cells) % 2:
         cells.append(None)
-    return sheet([cells[i : i + 2] for i in range(0, len(cells), 2)], caption, height=3.2)
+    return drawing.sheet([cells[i : i + 2] for i in range(0, len(cells), 2)], caption, height=3.2)
 
 
 def _draw_curves(panel: Axes, curves: BudgetCurves, title: str) -> None:
     colours = strategy_colours(curves.arms)
     shown = {*_NAMED, *map(curves.best_rival, curves.budgets)}
-    lines: list[Line] = [
+    lines: list[drawing.Line] = [
         (arm, Style(colours[arm], "solid", 3.2 if arm == OURS else 2.0), curves.curve(arm))
         for arm in curves.arms
         if arm in shown
     ]
-    draw_lines(panel, lines, most=len(lines))
+    drawing.draw_lines(panel, lines, most=len(lines))
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator(curves.budgets))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -275,8 +264,8 @@ def _draw_curves(panel: Axes, curves: BudgetCurves, title: str) -> None:
     panel.set_ylabel("final test error (%)")
     ends = [end for *_, line in lines for end in (*line.low, *line.high) if math.isfinite(end)]
     scale_error(panel, span([error for *_, line in lines for error in line.drawn], ends))
-    name_lines(panel, lines)
-    entitled(panel, title)
+    drawing.name_lines(panel, lines)
+    drawing.entitled(panel, title)
 
 
 def _draw_differences(
@@ -295,19 +284,21 @@ def _draw_differences(
             panel.text(0.86 * edge, height, words, **look)
             continue
         sizes: dict[str, Any] = {"markersize": 6 if ours else 4, "elinewidth": 1.6 if ours else 1.0}
-        half = spread_of(each)
+        half = drawing.spread_of(each)
         panel.errorbar(each.mean, height, xerr=half, color=colour, marker="o", capsize=2, **sizes)
     panel.axvline(0.0, color=INK, linewidth=0.8)
     panel.set_xlim(-1.08 * reach, 1.08 * reach)
     panel.set_ylim(-0.6, len(order) - 0.4)
     panel.set_yticks(range(len(order)), order)
     panel.tick_params(axis="y", length=0)
-    ruled(panel, "x")
+    drawing.ruled(panel, "x")
     panel.set_xlabel(f"points above {BASELINE}")
-    entitled(panel, f"at a cost of {budget:g}")
+    drawing.entitled(panel, f"at a cost of {budget:g}")
 
 
 def _reach(found: Sequence[Estimate]) -> float:
     """Return how far a panel shows: all of the closer half, twice as far."""
-    sizes = sorted(abs(each.mean) + spread_of(each) for each in found if math.isfinite(each.mean))
+    sizes = sorted(
+        abs(each.mean) + drawing.spread_of(each) for each in found if math.isfinite(each.mean)
+    )
     return max(_FAR * sizes[(len(sizes) - 1) // 2], 1e-3) if sizes else 1.0

@@ -16,22 +16,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from reproductions import figures
-from reproductions.claims import clock, mean_of, paired
-from reproductions.drawing import (
-    Line,
-    caption,
-    curve_at,
-    draw_images,
-    draw_lines,
-    entitled,
-    images_of,
-    name_lines,
-    present_panels,
-    ruled,
-    sheet,
-    spread_of,
-)
+from reproductions import claims, drawing, figures, observations
 from reproductions.figures import (
     Entry,
     Found,
@@ -44,7 +29,6 @@ from reproductions.figures import (
     presented,
     probed,
 )
-from reproductions.observations import by_class, lowest, mean_over, overlap, seen_last, standing
 from reproductions.probes import El2nRanks, Selections
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -151,8 +135,8 @@ def present_runtime(found: Found) -> Presentation:
         partial(draw_phases, groups=[arm for _, arm in shown.pairs], room=3.2)
         for shown in found.panels
     ]
-    drawing = sheet([cells], f"{_SETUP} {caption(found, timed=True)}", height=3.0)
-    return presented(found, drawing, _runtimes, _faster)
+    figure = drawing.sheet([cells], f"{_SETUP} {drawing.caption(found, timed=True)}", height=3.0)
+    return presented(found, figure, _runtimes, _faster)
 
 
 def _runtimes(shown: PanelData) -> Table:
@@ -160,10 +144,12 @@ def _runtimes(shown: PanelData) -> Table:
     reference = _seconds(base).mean if base else float("nan")
     for entry, arm in shown.pairs:
         wall, cpu, cost = (
-            mean_of(arm, lambda run, axis=axis: at(run.points[-1], axis)).mean
+            claims.mean_of(arm, lambda run, axis=axis: at(run.points[-1], axis)).mean
             for axis in ("seconds", "cpu_seconds", "cost")
         )
-        prepared = mean_of(arm, lambda run: float((run.end or {})["meters"]["prepared_cost"])).mean
+        prepared = claims.mean_of(
+            arm, lambda run: float((run.end or {})["meters"]["prepared_cost"])
+        ).mean
         speed_up = f"{reference / _seconds(arm).mean:.2f}×"
         times = (duration(wall), duration(cpu), speed_up, f"{cost:.2f}", f"{prepared:.2f}")
         rows.append((entry.label, *times, with_interval(_accuracy(arm))))
@@ -172,17 +158,17 @@ def _runtimes(shown: PanelData) -> Table:
 
 
 def _seconds(arm: RunGroup) -> Estimate:
-    axis = clock(arm.runs)
-    return mean_of(arm, lambda run: at(run.points[-1], axis))
+    axis = claims.clock(arm.runs)
+    return claims.mean_of(arm, lambda run: at(run.points[-1], axis))
 
 
 def _accuracy(arm: RunGroup) -> Estimate:
-    return mean_of(arm, lambda run: 100 - final_error(run))
+    return claims.mean_of(arm, lambda run: 100 - final_error(run))
 
 
 def _faster(shown: PanelData) -> Iterator[Finding]:
     diet = shown.find("diet")
-    axis = clock(diet.runs if diet else [])
+    axis = claims.clock(diet.runs if diet else [])
 
     def longer(one: Run, two: Run) -> float:
         return at(one.points[-1], axis) - at(two.points[-1], axis)
@@ -191,13 +177,13 @@ def _faster(shown: PanelData) -> Iterator[Finding]:
         other = shown.find(key)
         if diet is not None and other is not None:
             claim = f"{shown.title}: Diet-SB takes less time than {other.label} (implied)"
-            yield below_zero(claim, paired(diet, other, longer), AXIS_WORDS[axis])
+            yield below_zero(claim, claims.paired(diet, other, longer), AXIS_WORDS[axis])
 
 
 def present_accuracy(found: Found) -> Presentation:
     """Draw and list the accuracy of each method, by the share that is pruned."""
     words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
-    return present_panels(found, _draw, words, _accuracies, _keeps, height=3.2)
+    return drawing.present_panels(found, _draw, words, _accuracies, _keeps, height=3.2)
 
 
 def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunGroup]]]:
@@ -211,28 +197,28 @@ def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunG
 
 
 def _draw(panel: Axes, shown: PanelData) -> None:
-    lines: list[Line] = []
+    lines: list[drawing.Line] = []
     for key, arms in _by_share(shown).items():
         each = [
             ([100 - final_error(run) for run in arm.runs], entry) for entry, arm in arms.values()
         ]
         if each:
             seeds = list(zip(*(values for values, _ in each), strict=False))
-            curve = curve_at([100 * share for share in arms], seeds)
+            curve = drawing.curve_at([100 * share for share in arms], seeds)
             lines.append((_NAMES[key], each[0][1].style, curve))
     base = shown.find("traditional")
     if base is not None:
-        everything = curve_at([20.0, _FAR], [[_accuracy(base).mean] * 2])
+        everything = drawing.curve_at([20.0, _FAR], [[_accuracy(base).mean] * 2])
         lines.append(("Traditional, all", _ALL, everything))
-    draw_lines(panel, lines, most=len(lines))
+    drawing.draw_lines(panel, lines, most=len(lines))
     panel.set_xticks([100 * share for share in PRUNED])
     panel.set_xlim(20, _FAR)
     panel.set_ylim(*panel.get_ylim())  # as it is now, for the names
     panel.set_xlabel("pruned (% of the examples of an epoch)")
     panel.set_ylabel("accuracy at the end (%)")
-    ruled(panel, "y")
-    name_lines(panel, lines)
-    entitled(panel, shown.title)
+    drawing.ruled(panel, "y")
+    drawing.name_lines(panel, lines)
+    drawing.entitled(panel, shown.title)
 
 
 def _accuracies(shown: PanelData) -> Table:
@@ -254,7 +240,7 @@ def _keeps(shown: PanelData) -> Iterator[Finding]:
         for key in ("sb", "el2n", "diet"):
             ours = by_share[key].get(share)
             if ours and random:
-                more = paired(
+                more = claims.paired(
                     ours[1], random[1], lambda one, two: final_error(two) - final_error(one)
                 )
                 claim = f"{percent(share)} pruned: {_NAMES[key]} is more accurate than Random"
@@ -265,14 +251,14 @@ def present_nets(found: Found) -> Presentation:
     """Draw how many of the examples with the lowest scores two nets have in common."""
     one, other = (shown.only for shown in found.panels)
     first, second = (str(shown.panel.setting.recipe.model) for shown in found.panels)
-    ranks = [seen_last(run, *_EL2N) for run in other.runs]
+    ranks = [observations.seen_last(run, *_EL2N) for run in other.runs]
     overlaps = {
         f"{first} and {second}": _paired(one, _EL2N, other),
         f"{second}, two seeds": _overlaps(pairwise(ranks)),
     }
     findings = [*_beyond_chance(f"{first} and {second} score", one, _EL2N, other)]
     label = "lowest EL2N scores, % of the examples"
-    return _shown(overlaps, label, f"{_YOUNG} {caption(found)}", findings)
+    return _shown(overlaps, label, f"{_YOUNG} {drawing.caption(found)}", findings)
 
 
 def present_selections(found: Found) -> Presentation:
@@ -281,18 +267,22 @@ def present_selections(found: Found) -> Presentation:
     overlaps = {"SB's least selected": _paired(ours, _SELECTIONS, scored)}
     findings = [*_beyond_chance("SB and EL2N rank", ours, _SELECTIONS, scored)]
     label = "SB's least selected and lowest EL2N, % of the examples each"
-    return _shown(overlaps, label, f"{_COUNTED} {_YOUNG} {caption(found)}", findings)
+    return _shown(overlaps, label, f"{_COUNTED} {_YOUNG} {drawing.caption(found)}", findings)
 
 
 def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> Curve:
-    rows = [[overlap(mine, theirs, share) for share in _SHARES] for mine, theirs in pairs]
-    return curve_at([100 * share for share in _SHARES], rows)
+    rows = [
+        [observations.overlap(mine, theirs, share) for share in _SHARES] for mine, theirs in pairs
+    ]
+    return drawing.curve_at([100 * share for share in _SHARES], rows)
 
 
 def _paired(one: RunGroup, mine: tuple[str, str], other: RunGroup) -> Curve:
-    theirs = {run.header.seed: seen_last(run, *_EL2N) for run in other.runs}
+    theirs = {run.header.seed: observations.seen_last(run, *_EL2N) for run in other.runs}
     shared = [run for run in one.runs if run.header.seed in theirs]
-    return _overlaps((seen_last(run, *mine), theirs[run.header.seed]) for run in shared)
+    return _overlaps(
+        (observations.seen_last(run, *mine), theirs[run.header.seed]) for run in shared
+    )
 
 
 def _beyond_chance(
@@ -313,8 +303,10 @@ def _shown(overlaps: Overlaps, label: str, words: str, findings: Sequence[Findin
     ]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in PRUNED)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in PRUNED))
-    drawing = sheet([[partial(_draw_overlaps, overlaps=overlaps, label=label)]], words, height=3.2)
-    return Presentation(drawing, [Table(head, tuple(rows), "Overlap")], findings)
+    figure = drawing.sheet(
+        [[partial(_draw_overlaps, overlaps=overlaps, label=label)]], words, height=3.2
+    )
+    return Presentation(figure, [Table(head, tuple(rows), "Overlap")], findings)
 
 
 def _estimate_at(curve: Curve, share: float) -> Estimate:
@@ -324,33 +316,37 @@ def _estimate_at(curve: Curve, share: float) -> Estimate:
 
 def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
     x = [100 * share for share in _SHARES]
-    lines: list[Line] = [("chance", _CHANCE, curve_at(x, [x]))]
+    lines: list[drawing.Line] = [("chance", _CHANCE, drawing.curve_at(x, [x]))]
     both = zip(overlaps.items(), _LOOKS, strict=False)
     lines += [(name, style, curve) for (name, curve), style in both if curve.x]
-    draw_lines(panel, lines)
+    drawing.draw_lines(panel, lines)
     panel.set_xlim(0, 100)
     panel.set_ylim(0, 100)
     panel.set_xlabel(label)
     panel.set_ylabel("of these, in both (%)")
-    ruled(panel)
-    name_lines(panel, lines)
+    drawing.ruled(panel)
+    drawing.name_lines(panel, lines)
 
 
 def present_images(found: Found) -> Presentation:
     """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
     ours, scored = (shown.only for shown in found.panels)
-    data = images_of(found, found.panels[0])
-    scores = standing(mean_over(scored.runs, *_EL2N))
-    counts = mean_over(ours.runs, *_SELECTIONS)
-    orders = {"lowest EL2N": scores, "lowest combined rank": scores + standing(counts)}
+    data = drawing.images_of(found, found.panels[0])
+    scores = observations.standing(observations.mean_over(scored.runs, *_EL2N))
+    counts = observations.mean_over(ours.runs, *_SELECTIONS)
+    orders = {"lowest EL2N": scores, "lowest combined rank": scores + observations.standing(counts)}
     lists = {title: order.argsort(stable=True)[:TWENTY].tolist() for title, order in orders.items()}
     cells = [
-        [partial(draw_images, data=data, indices=indices, title=f"{TWENTY} images of {title}")]
+        [
+            partial(
+                drawing.draw_images, data=data, indices=indices, title=f"{TWENTY} images of {title}"
+            )
+        ]
         for title, indices in lists.items()
     ]
     words = (
         "Combined: the rank by EL2N plus that by SB's selections, both means over seeds. "
-        f"{_COUNTED} {_YOUNG} {caption(found)}"
+        f"{_COUNTED} {_YOUNG} {drawing.caption(found)}"
     )
     rows = [
         (
@@ -364,19 +360,27 @@ def present_images(found: Found) -> Presentation:
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times selected", "classes")
     table = Table(head, tuple(rows), "Images")
-    return Presentation(sheet(cells, words, height=1.75), [table])
+    return Presentation(drawing.sheet(cells, words, height=1.75), [table])
 
 
 def present_classes(found: Found) -> Presentation:
     """Draw which part of each class SB and EL2N skip."""
     ours, scored = (shown.only for shown in found.panels)
-    data, epochs = images_of(found, found.panels[0]), found.panels[0].panel.setting.recipe.epochs
+    data, epochs = (
+        drawing.images_of(found, found.panels[0]),
+        found.panels[0].panel.setting.recipe.epochs,
+    )
 
     def means(values: Tensor) -> list[float]:
-        return by_class(values, data.train_labels, data.classes)
+        return observations.by_class(values, data.train_labels, data.classes)
 
-    skips = [means(100 * (1 - seen_last(run, *_SELECTIONS) / epochs)) for run in ours.runs]
-    prunes = [means(100 * lowest(seen_last(run, *_EL2N), HALF)) for run in scored.runs]
+    skips = [
+        means(100 * (1 - observations.seen_last(run, *_SELECTIONS) / epochs)) for run in ours.runs
+    ]
+    prunes = [
+        means(100 * observations.lowest(observations.seen_last(run, *_EL2N), HALF))
+        for run in scored.runs
+    ]
     skipped = {
         name: [estimate(column) for column in zip(*seeds, strict=True)]
         for name, seeds in (("SB", skips), ("EL2N", prunes))
@@ -384,7 +388,7 @@ def present_classes(found: Found) -> Presentation:
     words = (
         "SB at 50 %: the share of its candidates that it did not train on, the first epoch "
         "included; EL2N: the share of a class among the lowest half. "
-        f"{_YOUNG} Lines: 95 % t-interval over seeds. {caption(found)}"
+        f"{_YOUNG} Lines: 95 % t-interval over seeds. {drawing.caption(found)}"
     )
     cell = partial(_draw_classes, names=data.class_names, skipped=skipped)
     rows = [
@@ -394,15 +398,15 @@ def present_classes(found: Found) -> Presentation:
     head = ("class", *(f"skipped by {name}, %" for name in skipped))
 
     def alike(one: Run, two: Run) -> float:
-        mine = means(-seen_last(one, *_SELECTIONS).double())
-        theirs = means(lowest(seen_last(two, *_EL2N), HALF))
+        mine = means(-observations.seen_last(one, *_SELECTIONS).double())
+        theirs = means(observations.lowest(observations.seen_last(two, *_EL2N), HALF))
         return float(torch.corrcoef(torch.tensor([mine, theirs]))[0, 1])
 
     claim = "SB and EL2N skip the same classes most (implied)"
     return Presentation(
-        sheet([[cell]], words, height=0.9 + 0.3 * data.classes),
+        drawing.sheet([[cell]], words, height=0.9 + 0.3 * data.classes),
         [Table(head, tuple(rows), "Skipped, by class")],
-        [above_zero(claim, paired(ours, scored, alike), "correlation over classes")],
+        [above_zero(claim, claims.paired(ours, scored, alike), "correlation over classes")],
     )
 
 
@@ -414,7 +418,7 @@ def _draw_classes(
         panel.barh(
             [place + shift for place in range(len(names))],
             [value.mean for value in values],
-            xerr=[spread_of(value) for value in values],
+            xerr=[drawing.spread_of(value) for value in values],
             error_kw={"elinewidth": 0.8},
             height=0.36,
             color=strategy_colours([arm])[arm],

@@ -8,25 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from reproductions.claims import (
-    ends_comparably,
-    ends_higher,
-    final,
-    learns_sooner,
-    mean_of,
-    paired,
-    timed,
-)
-from reproductions.drawing import (
-    Cell,
-    Line,
-    caption,
-    draw_lines,
-    entitled,
-    name_lines,
-    sheet,
-    thousands,
-)
+from reproductions import claims, drawing
 from reproductions.figures import Found, PanelData, Presentation, presented
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -52,16 +34,16 @@ def presenter(axes: tuple[Axis, ...], judge: Judge) -> Callable[[Found], Present
     """Return what draws error along axes, a row for each, and judges every panel."""
 
     def present(found: Found) -> Presentation:
-        shown = timed(axes, found.runs)
-        words = caption(found, curves=True, timed="seconds" in shown)
-        return presented(found, sheet(by_axis(found, shown, _draw), words), _ends, judge)
+        shown = claims.timed(axes, found.runs)
+        words = drawing.caption(found, curves=True, timed="seconds" in shown)
+        return presented(found, drawing.sheet(by_axis(found, shown, _draw), words), _ends, judge)
 
     return present
 
 
 def by_axis(
     found: Found, axes: tuple[Axis, ...], draw: Callable[[Axes, PanelData, Axis], object]
-) -> list[list[Cell]]:
+) -> list[list[drawing.Cell]]:
     """Return a row of panels for each axis, titles above the first."""
 
     def cell(panel: Axes, place: int, shown: PanelData, axis: Axis) -> None:
@@ -69,7 +51,7 @@ def by_axis(
         if shown is found.panels[0]:
             panel.set_ylabel("test error (%)")
         if not place:
-            entitled(panel, shown.title)
+            drawing.entitled(panel, shown.title)
 
     return [
         [partial(cell, place=place, shown=shown, axis=axis) for shown in found.panels]
@@ -79,16 +61,16 @@ def by_axis(
 
 def _draw(panel: Axes, shown: PanelData, axis: Axis) -> None:
     """Draw the error of each entry along an axis, named where it ends."""
-    lines: list[Line] = [
+    lines: list[drawing.Line] = [
         (entry.label, entry.style, curve(arm.runs, axis)) for entry, arm in shown.pairs
     ]
-    draw_lines(panel, lines)
+    drawing.draw_lines(panel, lines)
     panel.set_xlabel(AXIS_LABELS[axis])
     panel.set_xlim(left=0)
-    panel.xaxis.set_major_formatter(FuncFormatter(thousands))
+    panel.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
     panel.locator_params(axis="x", nbins=5)
     scale_error(panel, span([error for *_, line in lines for error in line.mean]))
-    name_lines(panel, lines)
+    drawing.name_lines(panel, lines)
 
 
 def present_poster(found: Found) -> Presentation:
@@ -130,7 +112,9 @@ def _ends(shown: PanelData) -> Table:
             write(sum(getattr(point, field) for point in last) / len(last))
             for field, write in columns.values()
         ]
-        rows.append((entry.label, with_interval(final(arm)), percent(_filtered(arm)), *means))
+        rows.append(
+            (entry.label, with_interval(claims.final(arm)), percent(_filtered(arm)), *means)
+        )
     return Table(("strategy", "final error %", "filtered", *columns), tuple(rows), shown.title)
 
 
@@ -142,9 +126,9 @@ def sooner(axes: tuple[Axis, ...], *keys: str) -> Judge:
         for entry, arm in shown.pairs:
             if base is None or entry.key not in keys:
                 continue
-            for axis in timed(axes, base.runs):
+            for axis in claims.timed(axes, base.runs):
                 claim = f"{shown.title}: {entry.label} learns sooner than Traditional"
-                yield learns_sooner(claim, arm, base, axis)
+                yield claims.learns_sooner(claim, arm, base, axis)
 
     return judge
 
@@ -160,7 +144,7 @@ def by_time(shown: PanelData) -> Iterator[Finding]:
         other = shown.find(key)
         if ours is not None and other is not None:
             claim = f"{shown.title}: SB learns sooner than {name} (implied)"
-            yield learns_sooner(claim, ours, other, "cost")
+            yield claims.learns_sooner(claim, ours, other, "cost")
 
 
 def little_lost(shown: PanelData) -> Iterator[Finding]:
@@ -168,8 +152,8 @@ def little_lost(shown: PanelData) -> Iterator[Finding]:
     (_, fresh), *others = shown.pairs
     for entry, arm in others:
         claim = f"{shown.title}: {entry.label} ends about where fresh losses do"
-        yield ends_comparably(claim, arm, fresh)
-        saved = paired(arm, fresh, _forwards_saved)
+        yield claims.ends_comparably(claim, arm, fresh)
+        saved = claims.paired(arm, fresh, _forwards_saved)
         claim = f"{shown.title}: {entry.label} takes fewer forward passes"
         yield above_zero(claim, saved, "% of forward passes saved")
 
@@ -183,11 +167,11 @@ def robust(shown: PanelData) -> Iterator[Finding]:
     base, ours, title = shown.find("traditional"), shown.find("sb"), shown.title
     if base is None or ours is None:
         return
-    yield learns_sooner(f"{title}: SB learns sooner than Traditional", ours, base, "cost")
+    yield claims.learns_sooner(f"{title}: SB learns sooner than Traditional", ours, base, "cost")
     if shown.panel.entries[0].plan.noise < 0.2:
-        yield ends_comparably(f"{title}: SB ends about where Traditional does", ours, base)
+        yield claims.ends_comparably(f"{title}: SB ends about where Traditional does", ours, base)
     else:
-        yield ends_higher(f"{title}: SB ends higher than Traditional", ours, base)
+        yield claims.ends_higher(f"{title}: SB ends higher than Traditional", ours, base)
 
 
 def selective_is_fast(shown: PanelData) -> Iterator[Finding]:
@@ -198,13 +182,13 @@ def selective_is_fast(shown: PanelData) -> Iterator[Finding]:
         return
     (least, few), (most, many) = pairs[0], pairs[-1]
     title = f"{shown.title}: {least.label}"
-    yield learns_sooner(f"{title} learns sooner than {most.label}", few, many, "cost")
-    yield ends_higher(f"{title} ends higher than {most.label}", few, many)
+    yield claims.learns_sooner(f"{title} learns sooner than {most.label}", few, many, "cost")
+    yield claims.ends_higher(f"{title} ends higher than {most.label}", few, many)
     base = shown.find("traditional")
     if base is not None:
         for entry, arm in pairs:
             claim = f"{shown.title}: {entry.label} learns sooner than Traditional"
-            yield learns_sooner(claim, arm, base, "cost")
+            yield claims.learns_sooner(claim, arm, base, "cost")
 
 
 def by_images(shown: PanelData) -> Iterator[Finding]:
@@ -212,7 +196,7 @@ def by_images(shown: PanelData) -> Iterator[Finding]:
     yield from sooner(("trained",), "sb")(shown)
     ours = shown.find("sb")
     if ours is not None:
-        share = mean_of(
+        share = claims.mean_of(
             ours, lambda run: 100 * (1 - run.points[-1].trained / run.points[-1].candidates)
         )
         claim = f"{shown.title}: SB leaves images out of backpropagation"
@@ -241,13 +225,13 @@ class Place:
 
 def present_front(found: Found) -> Presentation:
     """Draw all points and the front, and count each strategy's share of it, seed by seed."""
-    axes = timed(TIME, found.runs)
+    axes = claims.timed(TIME, found.runs)
     words = (
         "Points: evaluations of every configuration, mean over seeds; filled: nothing is both "
-        f"sooner and lower. {caption(found, timed='seconds' in axes)}"
+        f"sooner and lower. {drawing.caption(found, timed='seconds' in axes)}"
     )
     return presented(
-        found, sheet(by_axis(found, axes, _draw_front), words), _front_table, _judge_front
+        found, drawing.sheet(by_axis(found, axes, _draw_front), words), _front_table, _judge_front
     )
 
 
@@ -317,7 +301,7 @@ def _xy(places: Sequence[Place]) -> tuple[list[float], list[float]]:
 
 
 def _axes(shown: PanelData) -> tuple[Axis, ...]:
-    return timed(TIME, [run for _, arm in shown.pairs for run in arm.runs])
+    return claims.timed(TIME, [run for _, arm in shown.pairs for run in arm.runs])
 
 
 def _front_table(shown: PanelData) -> Table:

@@ -11,30 +11,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from reproductions import drawing, observations
 from reproductions.claims import mean_of, paired
-from reproductions.drawing import (
-    Line,
-    caption,
-    curve_at,
-    draw_images,
-    draw_lines,
-    entitled,
-    images_of,
-    name_lines,
-    present_panels,
-    ruled,
-    sheet,
-)
 from reproductions.figures import Found, PanelData, Presentation, presented
-from reproductions.observations import (
-    Pick,
-    follow,
-    looks,
-    mean_over,
-    over_training,
-    overlap,
-    seen_last,
-)
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
@@ -60,13 +39,13 @@ def present_easiest(found: Found) -> Presentation:
     """Show the images whose losses rank lowest, and those whose losses rank highest."""
     words = (
         "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
-        f"evaluations of traditional training and all seeds. {caption(found)}"
+        f"evaluations of traditional training and all seeds. {drawing.caption(found)}"
     )
     lists = [
         [
             partial(
-                draw_images,
-                data=images_of(found, shown),
+                drawing.draw_images,
+                data=drawing.images_of(found, shown),
                 indices=order_of(shown)[::step][:10],
                 title=f"{shown.title}, {name}",
             )
@@ -75,16 +54,16 @@ def present_easiest(found: Found) -> Presentation:
         for name, step in (("easiest", 1), ("hardest", -1))
     ]
     table = partial(_first_five, found)
-    return presented(found, sheet(lists, words, height=1.75), table, judge_hardest)
+    return presented(found, drawing.sheet(lists, words, height=1.75), table, judge_hardest)
 
 
 def order_of(shown: PanelData) -> list[int]:
     """Return the images from the easiest to the hardest."""
-    return mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
+    return observations.mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
 
 
 def _first_five(found: Found, shown: PanelData) -> Table:
-    data, order = images_of(found, shown), order_of(shown)
+    data, order = drawing.images_of(found, shown), order_of(shown)
     rows = [
         (name, *(f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices))
         for name, indices in (("easiest", order[:5]), ("hardest", order[::-1][:5]))
@@ -96,9 +75,9 @@ def _first_five(found: Found, shown: PanelData) -> Table:
 def judge_hardest(shown: PanelData) -> Iterator[Finding]:
     """Judge what the figure takes for granted: an image is hard whatever the seed."""
     # Negated, the hardest are the lowest.
-    hard = [-seen_last(run, _RANKS, "ranks").double() for run in shown.only.runs]
+    hard = [-observations.seen_last(run, _RANKS, "ranks").double() for run in shown.only.runs]
     above = [
-        overlap(mine, torch.stack(others).mean(0), HARDEST) - 100 * HARDEST
+        observations.overlap(mine, torch.stack(others).mean(0), HARDEST) - 100 * HARDEST
         for place, mine in enumerate(hard)
         if (others := hard[:place] + hard[place + 1 :])
     ]
@@ -135,7 +114,7 @@ def present_losses(found: Found) -> Presentation:
             rows.append((name, *(_at_share(losses, share) for share in shares)))
         return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
 
-    return present_panels(found, draw, _LOSSES, table)
+    return drawing.present_panels(found, draw, _LOSSES, table)
 
 
 def present_odds_by_loss(found: Found) -> Presentation:
@@ -156,13 +135,13 @@ def present_odds_by_loss(found: Found) -> Presentation:
             rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
         return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
 
-    return present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
+    return drawing.present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
 
 
 def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
     """Return the mean quantiles over an arm's seeds, seen nearest to a moment of the run."""
     nearest = (
-        min(looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
+        min(observations.looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
         for run in arm.runs
     )
     columns = zip(*(each.seen["quantiles"] for each in nearest), strict=True)
@@ -176,7 +155,7 @@ def _at_share(quantiles: Sequence[float], share: int) -> str:
 def _draw_odds(panel: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
     """Draw the odds of each loss: the share of lower ones, to the power of beta."""
     odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
-    curve = curve_at([max(loss, _FLOOR) for loss in losses], [odds])
+    curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
     draw_curve(panel, curve, style, width=0.75, label=name)
 
 
@@ -189,9 +168,9 @@ def _finish_odds(panel: Axes, title: str, label: str) -> None:
     panel.set_ylim(0, 103)
     panel.set_xlabel("cross-entropy loss")
     panel.set_ylabel(label)
-    ruled(panel)
+    drawing.ruled(panel)
     panel.legend(frameon=False, fontsize=8, loc="upper left", handlelength=2.4)
-    entitled(panel, title)
+    drawing.entitled(panel, title)
 
 
 # Figure 5: which batches' gradients point where that of all examples does
@@ -212,23 +191,23 @@ def present_gradients(found: Found) -> Presentation:
         "While SB trains: means of 8 batches of 128, of at most 2,000 that stand for all; "
         "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. The net is in "
         "eval mode, images are not augmented. Bands: 95 % t-interval over seeds. "
-        f"{caption(found)}"
+        f"{drawing.caption(found)}"
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
         label, most, _ = _MEASURES[key]
-        lines: list[Line] = [
-            (kind, style, follow(shown.only, _GRADIENTS, _kind(key, kind)))
+        lines: list[drawing.Line] = [
+            (kind, style, observations.follow(shown.only, _GRADIENTS, _kind(key, kind)))
             for kind, style in _KINDS.items()
         ]
         means = [value for *_, line in lines for value in line.mean]
         room = 0.25 * (max(means) - min(means)) or 0.1
         _draw_over_training(panel, lines, (min(means) - room, min(max(means) + room, most)))
         panel.set_ylabel(label)
-        entitled(panel, shown.title)
+        drawing.entitled(panel, shown.title)
 
     def mean(key: str, kind: str) -> Callable[[Run], float]:
-        return over_training(_GRADIENTS, _kind(key, kind))
+        return observations.over_training(_GRADIENTS, _kind(key, kind))
 
     def table(shown: PanelData) -> Table:
         rows = []
@@ -249,20 +228,22 @@ def present_gradients(found: Found) -> Presentation:
             yield above_zero(claim, ahead, unit)
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _MEASURES]
-    return presented(found, sheet([cells], words), table, judge)
+    return presented(found, drawing.sheet([cells], words), table, judge)
 
 
-def _draw_over_training(panel: Axes, lines: Sequence[Line], limits: tuple[float, float]) -> None:
+def _draw_over_training(
+    panel: Axes, lines: Sequence[drawing.Line], limits: tuple[float, float]
+) -> None:
     """Draw numbers over training, each named where it ends."""
-    draw_lines(panel, lines)
+    drawing.draw_lines(panel, lines)
     panel.set_ylim(*limits)
     panel.set_xlim(0, 100)
     panel.set_xlabel("% of the run")
-    ruled(panel)
-    name_lines(panel, lines)
+    drawing.ruled(panel)
+    drawing.name_lines(panel, lines)
 
 
-def _kind(key: str, kind: str) -> Pick:
+def _kind(key: str, kind: str) -> observations.Pick:
     return lambda seen: seen[key][kind]
 
 
@@ -291,7 +272,7 @@ def _present_bands(
     )
 
     def draw(panel: Axes, shown: PanelData) -> None:
-        lines: list[Line] = []
+        lines: list[drawing.Line] = []
         for arm_key, dash in (("sb", "solid"), ("traditional", "dash")):
             arm = shown.find(arm_key)
             if arm is None:
@@ -299,29 +280,31 @@ def _present_bands(
             for band, name in enumerate(_band_names(arm)):
                 style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
                 label = name if dash == "solid" else ""
-                lines.append((label, style, follow(arm, _BANDS, _band(key, band))))
+                lines.append((label, style, observations.follow(arm, _BANDS, _band(key, band))))
         top = max(value for *_, line in lines for value in line.mean)
         _draw_over_training(panel, lines, (-0.02 * top, min(102.0, 1.1 * top)))
-        entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
+        drawing.entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
         if shown is found.panels[0]:
             panel.set_ylabel(f"{what} (%)")
 
     def table(shown: PanelData) -> Table:
         names, rows = _band_names(shown.pairs[0][1]), []
         for entry, arm in shown.pairs:
-            last = [looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
+            last = [observations.looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
             ends = [estimate(column) for column in zip(*last, strict=True)]
             rows.append((entry.label, *map(with_interval, ends)))
         head = ("strategy", *(f"loss {name}" for name in names))
         return Table(head, tuple(rows), f"{shown.title}: {what} at the end, %")
 
-    return present_panels(found, draw, words, table, judge, height=3.2)
+    return drawing.present_panels(found, draw, words, table, judge, height=3.2)
 
 
 def judge_confidence(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 8: confidence moves from the easy examples to the hard ones."""
     unit = "points of target confidence over training"
-    easiest, hardest = (over_training(_BANDS, _band("confidence", band)) for band in (0, -1))
+    easiest, hardest = (
+        observations.over_training(_BANDS, _band("confidence", band)) for band in (0, -1)
+    )
     claim = "SB is less sure of the easiest fifth than Traditional"
     yield from _against_traditional(shown, claim, easiest, unit, below_zero)
     claim = "SB is surer of the hardest fifth than Traditional"
@@ -330,7 +313,7 @@ def judge_confidence(shown: PanelData) -> Iterator[Finding]:
 
 def judge_accuracy(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 9: the harder examples are learned sooner."""
-    harder = over_training(_BANDS, lambda seen: sum(seen["accuracy"][-2:]) / 2)
+    harder = observations.over_training(_BANDS, lambda seen: sum(seen["accuracy"][-2:]) / 2)
     claim = "SB is right more often on the harder two fifths"
     yield from _against_traditional(shown, claim, harder, "points of accuracy over training")
 
@@ -348,12 +331,12 @@ def _against_traditional(
         yield judge(f"{shown.title}: {claim} (implied)", more, unit)
 
 
-def _band(key: str, band: int) -> Pick:
+def _band(key: str, band: int) -> observations.Pick:
     return lambda seen: seen[key][band]
 
 
 def _band_names(arm: RunGroup) -> list[str]:
-    count = len(looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
+    count = len(observations.looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
     edges = [round(100 * place / count) for place in range(count + 1)]
     names = [f"{low}–{high} %" for low, high in pairwise(edges)]
     return [f"lowest {edges[1]} %", *names[1:-1], f"highest {edges[1]} %"]
@@ -376,19 +359,19 @@ def present_odds(found: Found) -> Presentation:
     words = (
         "The first five training examples, seed 0: an example's odds are the share of lower losses "
         "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{caption(found)}"
+        f"{drawing.caption(found)}"
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        entitled(panel, f"{shown.title}, {_TITLES[key]}")
-        arm, data = shown.find(key), images_of(found, shown)
+        drawing.entitled(panel, f"{shown.title}, {_TITLES[key]}")
+        arm, data = shown.find(key), drawing.images_of(found, shown)
         if arm is None:
             return
         one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
-        lines: list[Line] = []
+        lines: list[drawing.Line] = []
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            lines.append((name, style, follow(one, _RANKS, _odds(place, beta))))
+            lines.append((name, style, observations.follow(one, _RANKS, _odds(place, beta))))
         _draw_over_training(panel, lines, (-2, 102))
         panel.set_ylabel(f"odds of selection at β = {beta:g} (%)")
 
@@ -401,7 +384,7 @@ def present_odds(found: Found) -> Presentation:
         return Table(head, tuple(rows), f"{shown.title}, {selectivity} selectivity, all examples")
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
-    return presented(found, sheet([cells], words), table, judge_odds)
+    return presented(found, drawing.sheet([cells], words), table, judge_odds)
 
 
 def judge_odds(shown: PanelData) -> Iterator[Finding]:
@@ -413,11 +396,11 @@ def judge_odds(shown: PanelData) -> Iterator[Finding]:
     yield from _against_traditional(shown, claim, _moved, unit)
 
 
-def _odds(place: int, beta: float) -> Pick:
+def _odds(place: int, beta: float) -> observations.Pick:
     return lambda seen: 100 * seen["followed"][place] ** beta
 
 
 def _moved(run: Run) -> float:
     """Return by how many places in a hundred ranks move between looks, on average."""
-    moves = [each.seen["moved"] for each in looks(run, _RANKS) if "moved" in each.seen]
+    moves = [each.seen["moved"] for each in observations.looks(run, _RANKS) if "moved" in each.seen]
     return 100 * sum(moves) / max(1, len(moves))
