@@ -17,18 +17,6 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from reproductions import claims, drawing, figures, observations
-from reproductions.figures import (
-    Entry,
-    Found,
-    PanelData,
-    PanelSpec,
-    Presentation,
-    Scale,
-    Setting,
-    figures_of,
-    presented,
-    probed,
-)
 from reproductions.probes import El2nRanks, Selections
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -69,14 +57,16 @@ Overlaps = Mapping[str, Curve]
 """By name, what is in both of the lowest so many, for each of `_SHARES`."""
 
 
-def accuracy(scale: Scale) -> Sequence[PanelSpec]:
+def accuracy(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
     """Return random training, SB, EL2N and Diet-SB, at each share, and traditional training."""
     setting = scale.pruned
     four = [entry for share in PRUNED for entry in _four(setting, share)]
-    return [PanelSpec(setting.title, setting, (figures.entry("traditional", setting), *four))]
+    return [
+        figures.PanelSpec(setting.title, setting, (figures.entry("traditional", setting), *four))
+    ]
 
 
-def seven(scale: Scale) -> Sequence[PanelSpec]:
+def seven(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
     """Return seven methods, six of which leave out a half."""
     setting = scale.pruned
     random, ours, el2n, diet = _four(setting, HALF)
@@ -85,28 +75,32 @@ def seven(scale: Scale) -> Sequence[PanelSpec]:
     mixed = _entry("EL2N + random", "el2n-random", both)
     entries = (figures.entry("traditional", setting), random, ours, stale, el2n, mixed, diet)
     plain = tuple(replace(each, label=each.label.removesuffix(" 50 %")) for each in entries)
-    return [PanelSpec(f"{setting.title}, 50 % pruned", setting, plain)]
+    return [figures.PanelSpec(f"{setting.title}, 50 % pruned", setting, plain)]
 
 
-def nets(scale: Scale) -> Sequence[PanelSpec]:
+def nets(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
     """Return two nets, young, whose EL2N scores are wanted."""
     return [_scored(setting) for setting in scale.scored]
 
 
-def chosen(scale: Scale) -> Sequence[PanelSpec]:
+def chosen(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
     """Return SB, whose selections are counted, and the second young net."""
     setting = scale.pruned
-    ours = probed(_four(setting, HALF)[1], Selections())
-    return [PanelSpec(setting.title, setting, (ours,)), _scored(scale.scored[1])]
+    ours = figures.probed(_four(setting, HALF)[1], Selections())
+    return [figures.PanelSpec(setting.title, setting, (ours,)), _scored(scale.scored[1])]
 
 
-def _scored(setting: Setting) -> PanelSpec:
-    return PanelSpec(
-        setting.title, setting, (probed(figures.entry("traditional", setting), El2nRanks()),)
+def _scored(setting: figures.Setting) -> figures.PanelSpec:
+    return figures.PanelSpec(
+        setting.title,
+        setting,
+        (figures.probed(figures.entry("traditional", setting), El2nRanks()),),
     )
 
 
-def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
+def _four(
+    setting: figures.Setting, share: float
+) -> tuple[figures.Entry, figures.Entry, figures.Entry, figures.Entry]:
     """Return the four strategies that train on all but a share of an epoch's examples."""
     left, words = 1 - share, f" {percent(share)}"
     root = math.sqrt(left)
@@ -120,26 +114,28 @@ def _four(setting: Setting, share: float) -> tuple[Entry, Entry, Entry, Entry]:
     )
 
 
-def _pruning(setting: Setting, arm: str, *, keep: float, rate: float | None = None) -> RunConfig:
+def _pruning(
+    setting: figures.Setting, arm: str, *, keep: float, rate: float | None = None
+) -> RunConfig:
     plan = figures.plan(setting, arm, rate=rate)
     return replace(plan, settings=replace(plan.settings, keep=keep))
 
 
-def _entry(label: str, key: str, plan: RunConfig) -> Entry:
+def _entry(label: str, key: str, plan: RunConfig) -> figures.Entry:
     return figures.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
 
 
-def present_runtime(found: Found) -> Presentation:
+def present_runtime(found: figures.Found) -> figures.Presentation:
     """Draw and list the seconds of each method."""
     cells = [
         partial(draw_phases, groups=[arm for _, arm in shown.pairs], room=3.2)
         for shown in found.panels
     ]
     figure = drawing.sheet([cells], f"{_SETUP} {drawing.caption(found, timed=True)}", height=3.0)
-    return presented(found, figure, _runtimes, _faster)
+    return figures.presented(found, figure, _runtimes, _faster)
 
 
-def _runtimes(shown: PanelData) -> Table:
+def _runtimes(shown: figures.PanelData) -> Table:
     base, rows = shown.find("traditional"), []
     reference = _seconds(base).mean if base else float("nan")
     for entry, arm in shown.pairs:
@@ -166,7 +162,7 @@ def _accuracy(arm: RunGroup) -> Estimate:
     return claims.mean_of(arm, lambda run: 100 - final_error(run))
 
 
-def _faster(shown: PanelData) -> Iterator[Finding]:
+def _faster(shown: figures.PanelData) -> Iterator[Finding]:
     diet = shown.find("diet")
     axis = claims.clock(diet.runs if diet else [])
 
@@ -180,15 +176,17 @@ def _faster(shown: PanelData) -> Iterator[Finding]:
             yield below_zero(claim, claims.paired(diet, other, longer), AXIS_WORDS[axis])
 
 
-def present_accuracy(found: Found) -> Presentation:
+def present_accuracy(found: figures.Found) -> figures.Presentation:
     """Draw and list the accuracy of each method, by the share that is pruned."""
     words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
     return drawing.present_panels(found, _draw, words, _accuracies, _keeps, height=3.2)
 
 
-def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunGroup]]]:
+def _by_share(
+    shown: figures.PanelData,
+) -> Mapping[str, Mapping[float, tuple[figures.Entry, RunGroup]]]:
     """Return the arms of each method by what it prunes."""
-    found: dict[str, dict[float, tuple[Entry, RunGroup]]] = {key: {} for key in _NAMES}
+    found: dict[str, dict[float, tuple[figures.Entry, RunGroup]]] = {key: {} for key in _NAMES}
     for entry, arm in shown.pairs:
         for share in PRUNED:
             if entry.key in found and entry.label.endswith(f" {percent(share)}"):
@@ -196,7 +194,7 @@ def _by_share(shown: PanelData) -> Mapping[str, Mapping[float, tuple[Entry, RunG
     return found
 
 
-def _draw(panel: Axes, shown: PanelData) -> None:
+def _draw(panel: Axes, shown: figures.PanelData) -> None:
     lines: list[drawing.Line] = []
     for key, arms in _by_share(shown).items():
         each = [
@@ -221,7 +219,7 @@ def _draw(panel: Axes, shown: PanelData) -> None:
     drawing.entitled(panel, shown.title)
 
 
-def _accuracies(shown: PanelData) -> Table:
+def _accuracies(shown: figures.PanelData) -> Table:
     by_share, rows = _by_share(shown), []
     for key, name in _NAMES.items():
         arms = [by_share[key].get(share) for share in PRUNED]
@@ -233,7 +231,7 @@ def _accuracies(shown: PanelData) -> Table:
     return Table(head, tuple(rows), shown.title)
 
 
-def _keeps(shown: PanelData) -> Iterator[Finding]:
+def _keeps(shown: figures.PanelData) -> Iterator[Finding]:
     by_share = _by_share(shown)
     for share in PRUNED:
         random = by_share["random"].get(share)
@@ -247,7 +245,7 @@ def _keeps(shown: PanelData) -> Iterator[Finding]:
                 yield above_zero(f"{claim} (implied)", more, "points of accuracy")
 
 
-def present_nets(found: Found) -> Presentation:
+def present_nets(found: figures.Found) -> figures.Presentation:
     """Draw how many of the examples with the lowest scores two nets have in common."""
     one, other = (shown.only for shown in found.panels)
     first, second = (str(shown.panel.setting.recipe.model) for shown in found.panels)
@@ -261,7 +259,7 @@ def present_nets(found: Found) -> Presentation:
     return _shown(overlaps, label, f"{_YOUNG} {drawing.caption(found)}", findings)
 
 
-def present_selections(found: Found) -> Presentation:
+def present_selections(found: figures.Found) -> figures.Presentation:
     """Draw how many of SB's least selected examples have the lowest scores."""
     ours, scored = (shown.only for shown in found.panels)
     overlaps = {"SB's least selected": _paired(ours, _SELECTIONS, scored)}
@@ -296,7 +294,9 @@ def _beyond_chance(
         yield above_zero(claim, more, "points of overlap beyond chance")
 
 
-def _shown(overlaps: Overlaps, label: str, words: str, findings: Sequence[Finding]) -> Presentation:
+def _shown(
+    overlaps: Overlaps, label: str, words: str, findings: Sequence[Finding]
+) -> figures.Presentation:
     rows = [
         (name, *(with_interval(_estimate_at(curve, share)) for share in PRUNED))
         for name, curve in overlaps.items()
@@ -306,7 +306,7 @@ def _shown(overlaps: Overlaps, label: str, words: str, findings: Sequence[Findin
     figure = drawing.sheet(
         [[partial(_draw_overlaps, overlaps=overlaps, label=label)]], words, height=3.2
     )
-    return Presentation(figure, [Table(head, tuple(rows), "Overlap")], findings)
+    return figures.Presentation(figure, [Table(head, tuple(rows), "Overlap")], findings)
 
 
 def _estimate_at(curve: Curve, share: float) -> Estimate:
@@ -328,7 +328,7 @@ def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
     drawing.name_lines(panel, lines)
 
 
-def present_images(found: Found) -> Presentation:
+def present_images(found: figures.Found) -> figures.Presentation:
     """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
     ours, scored = (shown.only for shown in found.panels)
     data = drawing.images_of(found, found.panels[0])
@@ -360,10 +360,10 @@ def present_images(found: Found) -> Presentation:
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times selected", "classes")
     table = Table(head, tuple(rows), "Images")
-    return Presentation(drawing.sheet(cells, words, height=1.75), [table])
+    return figures.Presentation(drawing.sheet(cells, words, height=1.75), [table])
 
 
-def present_classes(found: Found) -> Presentation:
+def present_classes(found: figures.Found) -> figures.Presentation:
     """Draw which part of each class SB and EL2N skip."""
     ours, scored = (shown.only for shown in found.panels)
     data, epochs = (
@@ -403,7 +403,7 @@ def present_classes(found: Found) -> Presentation:
         return float(torch.corrcoef(torch.tensor([mine, theirs]))[0, 1])
 
     claim = "SB and EL2N skip the same classes most (implied)"
-    return Presentation(
+    return figures.Presentation(
         drawing.sheet([[cell]], words, height=0.9 + 0.3 * data.classes),
         [Table(head, tuple(rows), "Skipped, by class")],
         [above_zero(claim, claims.paired(ours, scored, alike), "correlation over classes")],
@@ -432,7 +432,7 @@ def _draw_classes(
     entitle(panel, "What is skipped", list(skipped), room=3.4)
 
 
-FIGURES = figures_of(
+FIGURES = figures.figures_of(
     Path(__file__).with_name("reported.toml"),
     {
         "diet-runtime": (present_runtime, seven),
