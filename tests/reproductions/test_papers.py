@@ -191,6 +191,12 @@ def test_a_figure_without_any_data_stops_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_made_is_told_of(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(sb.ConfigurationError, match="name another"):
+        reproduce(Screen(), named("fig-1"), fixture_order(tmp_path))
+
+
 def test_figures_come_once_in_the_order_asked_for_and_others_are_refused():
     assert [figure.name for figure in named("fig-7", "fig-1", "fig-7")] == ["fig-7", "fig-1"]
     assert named("fig-1", "all") == list(FIGURES.values())

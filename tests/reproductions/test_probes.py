@@ -183,3 +183,9 @@ def test_the_net_and_its_gradients_are_left_as_they_were(scene):
     assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
     for name, value in scene.model.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_the_same_net_gives_the_same_numbers(scene):
+    probe = GradientAgreement(examples=60, batch_size=20, batches=2)
+    seen = [probe.start(scene).look(0.5) for _ in range(2)]
+    assert seen[0] == seen[1]
