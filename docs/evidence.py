@@ -18,9 +18,8 @@ from statistics import fmean
 from typing import Any
 
 import selective_backprop as sb
-from reproductions.auto_study.page import caption_of, compose, draw_page, overview
-from reproductions.auto_study.protocol import STAGES, StageName
-from reproductions.auto_study.study import read_sections
+from reproductions.auto_study.protocol import STAGES
+from reproductions.auto_study.study import caption_of, compose, draw_page, overview, read_sections
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop.lab.analysis.statistics import estimate
@@ -255,7 +254,7 @@ def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
 
 def study(folder: str) -> str:
     """Return a stage of the study at a glance, with the command that made it."""
-    stage = STAGES[StageName(Path(folder).name)]
+    stage = STAGES[Path(folder).name]
     sections = read_sections(stage, ROOT / folder)
     runs = [run for section in sections for run in section.runs]
     commands = dict.fromkeys(run.header.command for run in runs)
@@ -325,12 +324,12 @@ def draw_pages(folder: Path) -> None:
 
     What shows images or classes of a data set is drawn where that is at hand, and copied elsewhere.
     """
-    for name in ("papers/small", "papers/cifar10", *(f"study/{stage}" for stage in StageName)):
+    for name in ("papers/small", "papers/cifar10", *(f"study/{stage}" for stage in STAGES)):
         source, target = ROOT / "records" / name, folder / name
         pages = shutil.ignore_patterns("runs")
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)
         if name.startswith("study"):
-            stage = STAGES[StageName(source.name)]
+            stage = STAGES[source.name]
             draw_page(compose(stage, read_sections(stage, source)), target, svg=False)
             continue
         order = committed(source)

@@ -2,11 +2,9 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import matplotlib
 import torch
@@ -15,47 +13,31 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.figures import Found, PanelData, PanelSpec
+from reproductions.figures import Found, PanelData, PanelSpec, Presentation, presented
 from reproductions.timing import StepTimes
-from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
-from selective_backprop.lab.analysis.statistics import Axis, Estimate, estimate
-from selective_backprop.lab.analysis.tables import percent
+from selective_backprop.lab.analysis.statistics import Curve, Estimate
+from selective_backprop.lab.analysis.tables import Table, percent
+from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.records.schema import Observation, Run
-from selective_backprop.lab.report.panels import DASHES, FAINT, SETTINGS, label_ends
+from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
 from selective_backprop.lab.report.styles import Style
 from selective_backprop.lab.runner.run_store import load_data
 
-AXIS_LABELS: dict[Axis, str] = {
-    "cost": "cost, in epochs of traditional training",
-    "seconds": "wall seconds, evaluation left out",
-    "cpu_seconds": "CPU seconds, evaluation left out",
-    "updates": "updates of the net",
-    "trained": "images backpropagated",
-    "forwards": "forward passes, in images",
-}
 FEW = 4  # curves whose bands do not cover each other
 LEAST = 5.6  # inches of a figure, for its caption
 WIDTH, HEIGHT = 4.3, 2.9  # inches of a panel with its labels
-LINE = 0.068  # height of a name beside a panel, as a share of it
+_LINE = 0.068  # height of a name beside a panel, as a share of it
 _LETTERS = 16.8  # of a caption, per inch
 _GAP, _NAME = 0.1, 0.36  # of an image's side, between two images, and for the name under one
 Cell = Callable[[Axes], object]
-Pick = Callable[[Mapping[str, Any]], float]
-"""Takes one number out of what a probe saw."""
-End = tuple[str, Style, float, float]
-"""A line's name and style, and the place where it ends."""
+Line = tuple[str, Style, Curve]
+"""A curve, drawn in a style and named where it ends; one without a name is not named."""
 
 
 def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float = HEIGHT) -> Drawing:
-    """Draw a grid of panels, and words under them.
-
-    Args:
-        cells: rows of what draws into a panel; None for a place without one.
-        words: the caption.
-        height: of a row, in inches.
-    """
+    """Draw rows of panels, so many inches high, and a caption under them; None leaves one out."""
     rows, columns = len(cells), len(cells[0])
     with matplotlib.rc_context(SETTINGS):
         size = max(WIDTH * columns, LEAST), height * rows + 0.6
@@ -69,6 +51,21 @@ def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float =
         lines = textwrap.wrap(words, int(_LETTERS * drawing.get_figwidth()))
         drawing.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5)
     return drawing
+
+
+def present_panels(
+    found: Found,
+    draw: Callable[[Axes, PanelData], object],
+    words: str,
+    table: Callable[[PanelData], Table] | None = None,
+    judge: Callable[[PanelData], Iterable[Finding]] | None = None,
+    *,
+    height: float = HEIGHT,
+) -> Presentation:
+    """Draw panels beside each other, words and a caption under them, with tables and verdicts."""
+    cells: list[Cell] = [lambda panel, shown=shown: draw(panel, shown) for shown in found.panels]
+    drawing = sheet([cells], f"{words} {caption(found)}", height=height)
+    return presented(found, drawing, table, judge)
 
 
 def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
@@ -93,34 +90,21 @@ def ruled(panel: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
     panel.set_axisbelow(True)
 
 
-def draw_line(
-    panel: Axes,
-    x: Sequence[float],
-    mean: Sequence[float],
-    style: Style,
-    band: tuple[Sequence[float], Sequence[float]] | None = None,
-    **looks: Any,
-) -> None:
-    """Draw a line, and the band between its lower and its upper ends where there is one."""
-    dash, width = DASHES[style.dash], 0.75 * style.width
-    panel.plot(x, mean, color=style.colour, linestyle=dash, linewidth=width, **looks)
-    if band is not None:
-        panel.fill_between(x, *band, color=style.colour, alpha=0.13, linewidth=0)
+def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW) -> None:
+    """Draw curves, with bands where there are few."""
+    for _, style, curve in lines:
+        draw_curve(panel, curve, style, width=0.75, spread=len(lines) <= most)
 
 
-def draw_whiskers(
-    panel: Axes, x: Sequence[float], y: Sequence[Estimate], style: Style, **looks: Any
-) -> None:
-    """Draw a line through means, each with its interval."""
-    panel.errorbar(
-        x,
-        [each.mean for each in y],
-        yerr=[spread_of(each) for each in y],
-        color=style.colour,
-        linestyle=DASHES[style.dash],
-        linewidth=0.75 * style.width,
-        **looks,
-    )
+def name_lines(panel: Axes, lines: Sequence[Line]) -> None:
+    """Name each curve where it ends; the panel's limits are set before."""
+    ends = [(name, style, line.x[-1], line.mean[-1]) for name, style, line in lines if name]
+    label_ends(panel, ends, line=_LINE)
+
+
+def curve_at(x: Sequence[float], seeds: Sequence[Sequence[float]]) -> Curve:
+    """Return the curve of numbers that each seed has at the same places."""
+    return Curve.over_seeds([x] * len(seeds), seeds)
 
 
 def spread_of(found: Estimate) -> float:
@@ -134,65 +118,6 @@ def thousands(value: float, _: int = 0) -> str:
         if abs(value) >= unit:
             return f"{value / unit:g}{name}"
     return f"{value:g}"
-
-
-@dataclass(frozen=True)
-class Series:
-    """A number that a probe saw over training, in per cent of the run, averaged over seeds."""
-
-    name: str
-    style: Style
-    x: Sequence[float]
-    y: Sequence[Estimate]
-
-
-def looks(run: Run, probe: str) -> list[Observation]:
-    """Return what a probe saw, in order; its words begin as said."""
-    return [each for each in run.observations if each.probe.startswith(probe)]
-
-
-def follow(name: str, style: Style, arm: RunGroup, probe: str, pick: Pick) -> Series:
-    """Return a number that a probe saw at each look."""
-    rows = [[pick(each.seen) for each in looks(run, probe)] for run in arm.runs]
-    x = [100 * each.progress for each in looks(arm.runs[0], probe)]
-    return Series(name, style, x, [estimate(column) for column in zip(*rows, strict=True)])
-
-
-def over_training(probe: str, pick: Pick) -> Callable[[Run], float]:
-    """Return what takes the mean of a number over all looks of a run."""
-    return lambda run: fmean(pick(each.seen) for each in looks(run, probe))
-
-
-def draw_series(
-    panel: Axes,
-    shown: Sequence[Series],
-    *,
-    limits: tuple[float, float] | None = None,
-    most: float = math.inf,
-) -> None:
-    """Draw numbers over training, each named where it ends; bands where there are few.
-
-    Args:
-        panel: where to.
-        shown: what; one without a name is not named.
-        limits: of the axis; None for those of the means, and some of their bands.
-        most: that such a number can be.
-    """
-    few = len(shown) <= FEW
-    for each in shown:
-        known = few and all(math.isfinite(value.half_width) for value in each.y)
-        band = [value.low for value in each.y], [value.high for value in each.y]
-        mean = [value.mean for value in each.y]
-        draw_line(panel, each.x, mean, each.style, band if known else None)
-    means = [value.mean for each in shown for value in each.y]
-    room = 0.25 * (max(means) - min(means)) or 0.1
-    panel.set_ylim(*(limits or (min(means) - room, min(max(means) + room, most))))
-    panel.set_xlim(0, 100)
-    panel.set_xlabel("% of the run")
-    ruled(panel)
-    named = [each for each in shown if each.name]
-    ends = [(each.name, each.style, each.x[-1], each.y[-1].mean) for each in named]
-    label_ends(panel, ends, line=LINE)
 
 
 def images_of(found: Found, shown: PanelData) -> ImageData:
@@ -224,12 +149,9 @@ def draw_images(panel: Axes, data: ImageData, indices: Sequence[int], title: str
 
 
 def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
-    """Say what a figure shows: data, nets, lengths, seeds, spread, machine and code.
+    """Say what a figure shows: data, nets, lengths, seeds, machine and code.
 
-    Args:
-        found: what is shown.
-        curves: whether as lines with their spread.
-        timed: whether wall seconds are shown.
+    Where lines are shown the spread as well, and where wall seconds are what they depend on.
     """
     seeds = sorted({run.header.seed for run in found.runs})
     parts = []
@@ -241,9 +163,8 @@ def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
         parts.append("One seed: the spread over seeds is unknown.")
     elif curves:
         few = max(len(each.pairs) for each in found.panels) <= FEW
-        parts.append(
-            f"Lines: mean over seeds; {'bands' if few else 'bars at the ends'}: 95 % t-interval."
-        )
+        spread = "bands: 95 % t-interval" if few else "the table has their intervals"
+        parts.append(f"Lines: mean over seeds; {spread}.")
     if timed:
         parts.append("Runs took turns: wall seconds depend on what else the machine did.")
     return " ".join([*parts, *made_on(found.runs, found.timings), *found.missing])

@@ -61,13 +61,11 @@ class StepTiming:
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
         """Time steps in rounds, and record the medians."""
-        workload = make_workload(
-            self.recipe, rate=1 / 3, device=torch.device(self.device), root=root
-        )
+        device = torch.device(self.device)
+        workload = make_workload(self.recipe, rate=1 / 3, device=device, root=root)
         step = {"step alone": gather(workload, ()).arms["step alone"]}
         rounds = [found["step alone"]["step alone"] for found in islice(take_rounds(step), ROUNDS)]
-        rows = rounds[0].steps * self.recipe.batch_size
-        medians = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}
+        scale = 1e6 / (rounds[0].steps * self.recipe.batch_size)
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
         record = {
             "kind": "step",
@@ -78,14 +76,15 @@ class StepTiming:
             "code_version": code_version(),
             "versions": versions(),
             "hardware": hardware(),
-            "phases": {name: 1e6 / rows * seconds for name, seconds in medians.items()},
+            "phases": {
+                name: scale * statistics.median(each.phases[name] for each in rounds)
+                for name in PHASES
+            },
             "backward": asdict(summarise(ratios)),
         }
-        path = self.file(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(path.name + ".new")
+        fresh = self.file(folder).with_suffix(".new")
         fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
+        fresh.replace(self.file(folder))
 
 
 def read_step_times(path: Path) -> StepTimes:
@@ -98,13 +97,9 @@ def read_step_times(path: Path) -> StepTimes:
         found = json.loads(path.read_text(encoding="utf-8"))
         if (found["kind"], found["schema"]) != ("step", _SCHEMA):
             raise ValueError(f"a {found['kind']} of schema {found['schema']}")
-        return StepTimes(
-            config=found["config"],
-            phases={name: float(found["phases"][name]) for name in PHASES},
-            backward=Median(**found["backward"]),
-            code_version=found["code_version"],
-            hardware=found["hardware"],
-        )
+        phases = {name: float(found["phases"][name]) for name in PHASES}
+        made = found["code_version"], found["hardware"]
+        return StepTimes(found["config"], phases, Median(**found["backward"]), *made)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise sb.RecordError(
             f"{path}: no times of a training step ({error}). Move that file away to time it anew."

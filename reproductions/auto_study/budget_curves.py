@@ -9,7 +9,7 @@ import numpy as np
 
 from reproductions.auto_study.protocol import OURS
 from selective_backprop.lab.analysis.grouping import BASELINE, counts
-from selective_backprop.lab.analysis.statistics import Estimate, estimate, final_error
+from selective_backprop.lab.analysis.statistics import Curve, Estimate, estimate, final_error
 from selective_backprop.lab.records.schema import Run
 
 Errors = Mapping[int, float]
@@ -28,6 +28,11 @@ class BudgetCurves:
         """The strategies that have a run at each budget."""
         names = dict.fromkeys(arm for arm, _ in self.errors)
         return [arm for arm in names if all(self.errors.get((arm, b)) for b in self.budgets)]
+
+    def curve(self, arm: str) -> Curve:
+        """Return a strategy's errors over the budgets, of the seeds that have all of them."""
+        rows = [[self.errors[arm, b][seed] for b in self.budgets] for seed in self._seeds(arm)]
+        return Curve.over_seeds([self.budgets] * len(rows), rows)
 
     def mean(self, arm: str, budget: float) -> Estimate:
         """Return a strategy's error at a budget."""

@@ -6,7 +6,6 @@ other record has, and is run once.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from selective_backprop.lab.analysis.grouping import BASELINE
@@ -99,15 +98,8 @@ def _benchmark(
     return Benchmark(title, replace(recipe, **changes), limit, (3.0, 9.0, 27.0), noise)
 
 
-class StageName(StrEnum):
-    """Which part of the study."""
-
-    DEVELOP = "develop"
-    CONFIRM = "confirm"
-
-
-STAGES: Mapping[StageName, Stage] = {
-    StageName.DEVELOP: Stage(
+STAGES: Mapping[str, Stage] = {
+    "develop": Stage(
         "Development",
         (
             _benchmark("Digits", "digits", None),
@@ -118,7 +110,7 @@ STAGES: Mapping[StageName, Stage] = {
         ),
         first_seed=0,
     ),
-    StageName.CONFIRM: Stage(
+    "confirm": Stage(
         "Confirmation",
         (
             _benchmark("Fashion-MNIST", "fashion-mnist", 5_000),

@@ -1,42 +1,30 @@
-"""Figures of error curves, and what each says of the paper's claims."""
+"""Figures of error over time and cost, their fronts, and what each says of the paper's claims."""
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from reproductions.claims import (
-    ends_comparably,
-    ends_higher,
-    final,
-    learns_sooner,
-    mean_of,
-    paired,
-    timed,
-)
-from reproductions.drawing import (
-    AXIS_LABELS,
-    FEW,
-    LINE,
-    Cell,
-    End,
-    caption,
-    draw_line,
-    entitled,
-    sheet,
-    thousands,
-)
+from reproductions import claims, drawing
 from reproductions.figures import Found, PanelData, Presentation, presented
 from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import Axis, curve
+from selective_backprop.lab.analysis.statistics import (
+    AXIS_LABELS,
+    AXIS_WORDS,
+    Axis,
+    Estimate,
+    at,
+    curve,
+    estimate,
+)
 from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import label_ends, scale_error
-from selective_backprop.lab.report.styles import span
+from selective_backprop.lab.report.panels import scale_error
+from selective_backprop.lab.report.styles import span, strategy_colours
 
 Judge = Callable[[PanelData], Iterator[Finding]]
 TIME: tuple[Axis, ...] = ("seconds", "cost")  # the seconds of the runs' own clock
@@ -46,16 +34,16 @@ def presenter(axes: tuple[Axis, ...], judge: Judge) -> Callable[[Found], Present
     """Return what draws error along axes, a row for each, and judges every panel."""
 
     def present(found: Found) -> Presentation:
-        shown = timed(axes, found.runs)
-        words = caption(found, curves=True, timed="seconds" in shown)
-        return presented(found, sheet(by_axis(found, shown, _draw), words), _ends, judge)
+        shown = claims.timed(axes, found.runs)
+        words = drawing.caption(found, curves=True, timed="seconds" in shown)
+        return presented(found, drawing.sheet(by_axis(found, shown, _draw), words), _ends, judge)
 
     return present
 
 
 def by_axis(
     found: Found, axes: tuple[Axis, ...], draw: Callable[[Axes, PanelData, Axis], object]
-) -> list[list[Cell]]:
+) -> list[list[drawing.Cell]]:
     """Return a row of panels for each axis, titles above the first."""
 
     def cell(panel: Axes, place: int, shown: PanelData, axis: Axis) -> None:
@@ -63,7 +51,7 @@ def by_axis(
         if shown is found.panels[0]:
             panel.set_ylabel("test error (%)")
         if not place:
-            entitled(panel, shown.title)
+            drawing.entitled(panel, shown.title)
 
     return [
         [partial(cell, place=place, shown=shown, axis=axis) for shown in found.panels]
@@ -73,24 +61,16 @@ def by_axis(
 
 def _draw(panel: Axes, shown: PanelData, axis: Axis) -> None:
     """Draw the error of each entry along an axis, named where it ends."""
-    ends: list[End] = []
-    means: list[float] = []
-    few = len(shown.pairs) <= FEW
-    for entry, arm in shown.pairs:
-        line, style = curve(arm.runs, axis), entry.style
-        draw_line(panel, line.x, line.mean, style, (line.low, line.high) if few else None)
-        x, y = line.x[-1], line.mean[-1]
-        if not few and math.isfinite(line.low[-1]):
-            reach = [[y - line.low[-1]], [line.high[-1] - y]]
-            panel.errorbar(x, y, yerr=reach, elinewidth=1.0, capsize=2.0, color=style.colour)
-        means += line.mean
-        ends.append((entry.label, style, x, y))
+    lines: list[drawing.Line] = [
+        (entry.label, entry.style, curve(arm.runs, axis)) for entry, arm in shown.pairs
+    ]
+    drawing.draw_lines(panel, lines)
     panel.set_xlabel(AXIS_LABELS[axis])
     panel.set_xlim(left=0)
-    panel.xaxis.set_major_formatter(FuncFormatter(thousands))
+    panel.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
     panel.locator_params(axis="x", nbins=5)
-    scale_error(panel, span(means))
-    label_ends(panel, ends, line=LINE)
+    scale_error(panel, span([error for *_, line in lines for error in line.mean]))
+    drawing.name_lines(panel, lines)
 
 
 def present_poster(found: Found) -> Presentation:
@@ -132,7 +112,9 @@ def _ends(shown: PanelData) -> Table:
             write(sum(getattr(point, field) for point in last) / len(last))
             for field, write in columns.values()
         ]
-        rows.append((entry.label, with_interval(final(arm)), percent(_filtered(arm)), *means))
+        rows.append(
+            (entry.label, with_interval(claims.final(arm)), percent(_filtered(arm)), *means)
+        )
     return Table(("strategy", "final error %", "filtered", *columns), tuple(rows), shown.title)
 
 
@@ -144,9 +126,9 @@ def sooner(axes: tuple[Axis, ...], *keys: str) -> Judge:
         for entry, arm in shown.pairs:
             if base is None or entry.key not in keys:
                 continue
-            for axis in timed(axes, base.runs):
+            for axis in claims.timed(axes, base.runs):
                 claim = f"{shown.title}: {entry.label} learns sooner than Traditional"
-                yield learns_sooner(claim, arm, base, axis)
+                yield claims.learns_sooner(claim, arm, base, axis)
 
     return judge
 
@@ -162,7 +144,7 @@ def by_time(shown: PanelData) -> Iterator[Finding]:
         other = shown.find(key)
         if ours is not None and other is not None:
             claim = f"{shown.title}: SB learns sooner than {name} (implied)"
-            yield learns_sooner(claim, ours, other, "cost")
+            yield claims.learns_sooner(claim, ours, other, "cost")
 
 
 def little_lost(shown: PanelData) -> Iterator[Finding]:
@@ -170,8 +152,8 @@ def little_lost(shown: PanelData) -> Iterator[Finding]:
     (_, fresh), *others = shown.pairs
     for entry, arm in others:
         claim = f"{shown.title}: {entry.label} ends about where fresh losses do"
-        yield ends_comparably(claim, arm, fresh)
-        saved = paired(arm, fresh, _forwards_saved)
+        yield claims.ends_comparably(claim, arm, fresh)
+        saved = claims.paired(arm, fresh, _forwards_saved)
         claim = f"{shown.title}: {entry.label} takes fewer forward passes"
         yield above_zero(claim, saved, "% of forward passes saved")
 
@@ -185,11 +167,11 @@ def robust(shown: PanelData) -> Iterator[Finding]:
     base, ours, title = shown.find("traditional"), shown.find("sb"), shown.title
     if base is None or ours is None:
         return
-    yield learns_sooner(f"{title}: SB learns sooner than Traditional", ours, base, "cost")
+    yield claims.learns_sooner(f"{title}: SB learns sooner than Traditional", ours, base, "cost")
     if shown.panel.entries[0].plan.noise < 0.2:
-        yield ends_comparably(f"{title}: SB ends about where Traditional does", ours, base)
+        yield claims.ends_comparably(f"{title}: SB ends about where Traditional does", ours, base)
     else:
-        yield ends_higher(f"{title}: SB ends higher than Traditional", ours, base)
+        yield claims.ends_higher(f"{title}: SB ends higher than Traditional", ours, base)
 
 
 def selective_is_fast(shown: PanelData) -> Iterator[Finding]:
@@ -200,13 +182,13 @@ def selective_is_fast(shown: PanelData) -> Iterator[Finding]:
         return
     (least, few), (most, many) = pairs[0], pairs[-1]
     title = f"{shown.title}: {least.label}"
-    yield learns_sooner(f"{title} learns sooner than {most.label}", few, many, "cost")
-    yield ends_higher(f"{title} ends higher than {most.label}", few, many)
+    yield claims.learns_sooner(f"{title} learns sooner than {most.label}", few, many, "cost")
+    yield claims.ends_higher(f"{title} ends higher than {most.label}", few, many)
     base = shown.find("traditional")
     if base is not None:
         for entry, arm in pairs:
             claim = f"{shown.title}: {entry.label} learns sooner than Traditional"
-            yield learns_sooner(claim, arm, base, "cost")
+            yield claims.learns_sooner(claim, arm, base, "cost")
 
 
 def by_images(shown: PanelData) -> Iterator[Finding]:
@@ -214,8 +196,133 @@ def by_images(shown: PanelData) -> Iterator[Finding]:
     yield from sooner(("trained",), "sb")(shown)
     ours = shown.find("sb")
     if ours is not None:
-        share = mean_of(
+        share = claims.mean_of(
             ours, lambda run: 100 * (1 - run.points[-1].trained / run.points[-1].candidates)
         )
         claim = f"{shown.title}: SB leaves images out of backpropagation"
         yield above_zero(claim, share, "% of the images filtered")
+
+
+# Figure 14: which strategies make up the front of time against error
+
+# Name, strategy and mark of each family of configurations.
+FAMILIES = {
+    "traditional": ("Traditional", "traditional", "s"),
+    "sb": ("SB", "selective-backprop", "o"),
+    "stale": ("Stale-SB", "stale-sb", "^"),
+    "kath18": ("Kath18", "kath18", "D"),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """An error that a configuration of a strategy had at a time."""
+
+    family: str
+    time: float
+    error: float
+
+
+def present_front(found: Found) -> Presentation:
+    """Draw all points and the front, and count each strategy's share of it, seed by seed."""
+    axes = claims.timed(TIME, found.runs)
+    words = (
+        "Points: evaluations of every configuration, mean over seeds; filled: nothing is both "
+        f"sooner and lower. {drawing.caption(found, timed='seconds' in axes)}"
+    )
+    return presented(
+        found, drawing.sheet(by_axis(found, axes, _draw_front), words), _front_table, _judge_front
+    )
+
+
+def front(places: Sequence[Place]) -> list[Place]:
+    """Return the places than which no other is both as soon and as low, the soonest first."""
+    best, kept = float("inf"), []
+    for place in sorted(places, key=lambda place: (place.time, place.error)):
+        if place.error < best:
+            kept.append(place)
+            best = place.error
+    return kept
+
+
+def share(places: Sequence[Place], families: Sequence[str]) -> float:
+    """Return the percentage of the front that some strategies make up."""
+    kept = front(places)
+    return 100 * sum(place.family in families for place in kept) / len(kept) if kept else 0.0
+
+
+def _family(key: str) -> str:
+    return key.split(" ")[0]
+
+
+def _shares(shown: PanelData, axis: Axis, of: Callable[[list[Place]], float]) -> Estimate:
+    """Return what is made of the places of each seed that every configuration has."""
+    seeds = [set(arm.seeds) for _, arm in shown.pairs]
+    found = [
+        [
+            Place(_family(entry.key), at(point, axis), point.test_error)
+            for entry, arm in shown.pairs
+            for run in arm.runs
+            if run.header.seed == seed
+            for point in run.points
+        ]
+        for seed in sorted(set.intersection(*seeds))
+    ]
+    return estimate([of(places) for places in found])
+
+
+def _draw_front(panel: Axes, shown: PanelData, axis: Axis) -> None:
+    places = []
+    for entry, arm in shown.pairs:
+        line = curve(arm.runs, axis)
+        both = zip(line.x, line.mean, strict=True)
+        places += [Place(_family(entry.key), x, y) for x, y in both]
+    kept = front(places)
+    for key, (name, arm, marker) in FAMILIES.items():
+        look: dict[str, Any] = {
+            "marker": marker,
+            "color": strategy_colours([arm])[arm],
+            "linestyle": "",
+        }
+        mine = [place for place in places if place.family == key]
+        rest = [place for place in mine if place not in kept]
+        panel.plot(*_xy(rest), **look, markersize=3.5, alpha=0.3, fillstyle="none")
+        top = [place for place in mine if place in kept]
+        panel.plot(*_xy(top), **look, markersize=6, markeredgecolor="white", label=name, zorder=3)
+    panel.step(*_xy(kept), where="post", color="#444444", linewidth=0.8, zorder=2)
+    panel.set_xlabel(AXIS_LABELS[axis])
+    panel.set_xlim(left=0)
+    scale_error(panel, span([place.error for place in places]))
+    panel.legend(frameon=False, fontsize=8, loc="upper right", handletextpad=0.2)
+
+
+def _xy(places: Sequence[Place]) -> tuple[list[float], list[float]]:
+    return [place.time for place in places], [place.error for place in places]
+
+
+def _axes(shown: PanelData) -> tuple[Axis, ...]:
+    return claims.timed(TIME, [run for _, arm in shown.pairs for run in arm.runs])
+
+
+def _front_table(shown: PanelData) -> Table:
+    rows, axes = [], _axes(shown)
+    for key, (name, *_) in FAMILIES.items():
+        found = [_shares(shown, axis, partial(share, families=[key])) for axis in axes]
+        configurations = sum(_family(entry.key) == key for entry, _ in shown.pairs)
+        rows.append((name, str(configurations), *map(with_interval, found)))
+    head = ("strategy", "configurations", *(f"% of the front, {AXIS_WORDS[axis]}" for axis in axes))
+    return Table(head, tuple(rows), shown.title)
+
+
+def _judge_front(shown: PanelData) -> Iterator[Finding]:
+    for axis in _axes(shown):
+        for rival in ("traditional", "kath18"):
+
+            def lead(places: list[Place], rival: str = rival) -> float:
+                return share(places, ("sb", "stale")) - share(places, [rival])
+
+            claim = (
+                f"{shown.title}: SB and Stale-SB make up more of the front in "
+                f"{AXIS_WORDS[axis]} than {FAMILIES[rival][0]}"
+            )
+            yield above_zero(claim, _shares(shown, axis, lead), "points of share")

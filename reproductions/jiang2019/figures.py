@@ -3,11 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from reproductions.figures import Entry, PanelSpec, Scale, Setting, figures_of
-from reproductions.jiang2019 import curves, inside, pareto, times
+from reproductions.figures import (
+    Entry,
+    PanelSpec,
+    Scale,
+    Setting,
+    entry,
+    everyone,
+    figures_of,
+    probed,
+    variants,
+)
+from reproductions.jiang2019 import curves, inside, times
 from reproductions.jiang2019.curves import TIME
 from reproductions.probes import GradientAgreement, LossBands, LossQuantiles, LossRanks
-from reproductions.strategies import entry, everyone, probed, variants
 from reproductions.timing import StepTiming
 from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.training.callbacks import Probe
@@ -112,7 +121,7 @@ FIGURES = figures_of(
         "fig-11": (curves.presenter(("forwards",), curves.little_lost), _on(_main, _staleness)),
         "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
         "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _on(_main, _selectivities)),
-        "fig-14": (pareto.present, _swept),
+        "fig-14": (curves.present_front, _swept),
         "fig-15": (inside.present_odds, _on(_noisy, _of("traditional", "sb", probe=LossRanks()))),
         "fig-16": (
             curves.presenter(TIME, curves.sooner(TIME, "sb")),

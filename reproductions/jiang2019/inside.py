@@ -11,28 +11,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from reproductions import drawing, observations
 from reproductions.claims import mean_of, paired
-from reproductions.drawing import (
-    Pick,
-    caption,
-    draw_images,
-    draw_line,
-    draw_series,
-    entitled,
-    follow,
-    images_of,
-    looks,
-    over_training,
-    ruled,
-    sheet,
-)
 from reproductions.figures import Found, PanelData, Presentation, presented
-from reproductions.rankings import mean_over, overlap, seen_last
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
 from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.report.panels import draw_curve
 from selective_backprop.lab.report.styles import Style
 
 _RANKS, _QUANTILES, _GRADIENTS, _BANDS = (
@@ -52,13 +39,13 @@ def present_easiest(found: Found) -> Presentation:
     """Show the images whose losses rank lowest, and those whose losses rank highest."""
     words = (
         "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
-        f"evaluations of traditional training and all seeds. {caption(found)}"
+        f"evaluations of traditional training and all seeds. {drawing.caption(found)}"
     )
     lists = [
         [
             partial(
-                draw_images,
-                data=images_of(found, shown),
+                drawing.draw_images,
+                data=drawing.images_of(found, shown),
                 indices=order_of(shown)[::step][:10],
                 title=f"{shown.title}, {name}",
             )
@@ -67,16 +54,16 @@ def present_easiest(found: Found) -> Presentation:
         for name, step in (("easiest", 1), ("hardest", -1))
     ]
     table = partial(_first_five, found)
-    return presented(found, sheet(lists, words, height=1.75), table, judge_hardest)
+    return presented(found, drawing.sheet(lists, words, height=1.75), table, judge_hardest)
 
 
 def order_of(shown: PanelData) -> list[int]:
     """Return the images from the easiest to the hardest."""
-    return mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
+    return observations.mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
 
 
 def _first_five(found: Found, shown: PanelData) -> Table:
-    data, order = images_of(found, shown), order_of(shown)
+    data, order = drawing.images_of(found, shown), order_of(shown)
     rows = [
         (name, *(f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices))
         for name, indices in (("easiest", order[:5]), ("hardest", order[::-1][:5]))
@@ -88,9 +75,9 @@ def _first_five(found: Found, shown: PanelData) -> Table:
 def judge_hardest(shown: PanelData) -> Iterator[Finding]:
     """Judge what the figure takes for granted: an image is hard whatever the seed."""
     # Negated, the hardest are the lowest.
-    hard = [-seen_last(run, _RANKS, "ranks").double() for run in shown.only.runs]
+    hard = [-observations.seen_last(run, _RANKS, "ranks").double() for run in shown.only.runs]
     above = [
-        overlap(mine, torch.stack(others).mean(0), HARDEST) - 100 * HARDEST
+        observations.overlap(mine, torch.stack(others).mean(0), HARDEST) - 100 * HARDEST
         for place, mine in enumerate(hard)
         if (others := hard[:place] + hard[place + 1 :])
     ]
@@ -116,8 +103,7 @@ def present_losses(found: Found) -> Presentation:
 
     def draw(panel: Axes, shown: PanelData) -> None:
         for (name, moment), style in zip(_MOMENTS.items(), (_DOT, _DASH, _SOLID), strict=True):
-            losses = quantiles_at(shown.only, moment)
-            _draw_odds(panel, losses, [100 * share for share in _shares(losses)], style, name)
+            _draw_odds(panel, quantiles_at(shown.only, moment), 1, style, name)
         _finish_odds(panel, shown.title, "share of the examples (%)")
 
     def table(shown: PanelData) -> Table:
@@ -125,13 +111,10 @@ def present_losses(found: Found) -> Presentation:
         rows = []
         for name, moment in _MOMENTS.items():
             losses = quantiles_at(shown.only, moment)
-            rows.append((name, *(f"{_at_share(losses, share):.4f}" for share in shares)))
-        return Table(
-            ("loss", *(f"{share} % are below" for share in shares)), tuple(rows), shown.title
-        )
+            rows.append((name, *(_at_share(losses, share) for share in shares)))
+        return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    return presented(found, sheet([cells], f"{_LOSSES} {caption(found)}"), table)
+    return drawing.present_panels(found, draw, _LOSSES, table)
 
 
 def present_odds_by_loss(found: Found) -> Presentation:
@@ -140,50 +123,40 @@ def present_odds_by_loss(found: Found) -> Presentation:
     def draw(panel: Axes, shown: PanelData) -> None:
         losses = quantiles_at(shown.only, 0.5)
         for beta, style in zip(BETAS, (_DOT, _SOLID, _DASH), strict=True):
-            odds = [100 * share**beta for share in _shares(losses)]
             name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
-            _draw_odds(panel, losses, odds, style, name)
+            _draw_odds(panel, losses, beta, style, name)
         _finish_odds(panel, shown.title, "probability of selection (%)")
 
     def table(shown: PanelData) -> Table:
         losses = quantiles_at(shown.only, 0.5)
-        rows = tuple(
-            (
-                f"{share} % of the losses are lower",
-                f"{_at_share(losses, share):.4f}",
-                *(percent((share / 100) ** beta) for beta in BETAS),
-            )
-            for share in (10, 50, 90)
-        )
+        rows = []
+        for share in (10, 50, 90):
+            odds = [percent((share / 100) ** beta) for beta in BETAS]
+            rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
         return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    words = f"Halfway through the run. {_LOSSES} {caption(found)}"
-    return presented(found, sheet([cells], words), table)
+    return drawing.present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
 
 
 def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
     """Return the mean quantiles over an arm's seeds, seen nearest to a moment of the run."""
     nearest = (
-        min(looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
+        min(observations.looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
         for run in arm.runs
     )
     columns = zip(*(each.seen["quantiles"] for each in nearest), strict=True)
     return [fmean(values) for values in columns]
 
 
-def _shares(quantiles: Sequence[float]) -> list[float]:
-    return [place / (len(quantiles) - 1) for place in range(len(quantiles))]
+def _at_share(quantiles: Sequence[float], share: int) -> str:
+    return f"{quantiles[round(share * (len(quantiles) - 1) / 100)]:.4f}"
 
 
-def _at_share(quantiles: Sequence[float], share: int) -> float:
-    return quantiles[round(share * (len(quantiles) - 1) / 100)]
-
-
-def _draw_odds(
-    panel: Axes, losses: Sequence[float], heights: Sequence[float], style: Style, name: str
-) -> None:
-    draw_line(panel, [max(loss, _FLOOR) for loss in losses], heights, style, label=name)
+def _draw_odds(panel: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
+    """Draw the odds of each loss: the share of lower ones, to the power of beta."""
+    odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
+    curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
+    draw_curve(panel, curve, style, width=0.75, label=name)
 
 
 def _finish_odds(panel: Axes, title: str, label: str) -> None:
@@ -195,9 +168,9 @@ def _finish_odds(panel: Axes, title: str, label: str) -> None:
     panel.set_ylim(0, 103)
     panel.set_xlabel("cross-entropy loss")
     panel.set_ylabel(label)
-    ruled(panel)
+    drawing.ruled(panel)
     panel.legend(frameon=False, fontsize=8, loc="upper left", handlelength=2.4)
-    entitled(panel, title)
+    drawing.entitled(panel, title)
 
 
 # Figure 5: which batches' gradients point where that of all examples does
@@ -218,21 +191,23 @@ def present_gradients(found: Found) -> Presentation:
         "While SB trains: means of 8 batches of 128, of at most 2,000 that stand for all; "
         "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. The net is in "
         "eval mode, images are not augmented. Bands: 95 % t-interval over seeds. "
-        f"{caption(found)}"
+        f"{drawing.caption(found)}"
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
         label, most, _ = _MEASURES[key]
-        series = [
-            follow(kind, style, shown.only, _GRADIENTS, _kind(key, kind))
+        lines: list[drawing.Line] = [
+            (kind, style, observations.follow(shown.only, _GRADIENTS, _kind(key, kind)))
             for kind, style in _KINDS.items()
         ]
-        draw_series(panel, series, most=most)
+        means = [value for *_, line in lines for value in line.mean]
+        room = 0.25 * (max(means) - min(means)) or 0.1
+        _draw_over_training(panel, lines, (min(means) - room, min(max(means) + room, most)))
         panel.set_ylabel(label)
-        entitled(panel, shown.title)
+        drawing.entitled(panel, shown.title)
 
     def mean(key: str, kind: str) -> Callable[[Run], float]:
-        return over_training(_GRADIENTS, _kind(key, kind))
+        return observations.over_training(_GRADIENTS, _kind(key, kind))
 
     def table(shown: PanelData) -> Table:
         rows = []
@@ -253,10 +228,22 @@ def present_gradients(found: Found) -> Presentation:
             yield above_zero(claim, ahead, unit)
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _MEASURES]
-    return presented(found, sheet([cells], words), table, judge)
+    return presented(found, drawing.sheet([cells], words), table, judge)
 
 
-def _kind(key: str, kind: str) -> Pick:
+def _draw_over_training(
+    panel: Axes, lines: Sequence[drawing.Line], limits: tuple[float, float]
+) -> None:
+    """Draw numbers over training, each named where it ends."""
+    drawing.draw_lines(panel, lines)
+    panel.set_ylim(*limits)
+    panel.set_xlim(0, 100)
+    panel.set_xlabel("% of the run")
+    drawing.ruled(panel)
+    drawing.name_lines(panel, lines)
+
+
+def _kind(key: str, kind: str) -> observations.Pick:
     return lambda seen: seen[key][kind]
 
 
@@ -281,11 +268,11 @@ def _present_bands(
 ) -> Presentation:
     words = (
         "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
-        f"Means over seeds; their intervals stand in the table. {caption(found)}"
+        "Means over seeds; their intervals stand in the table."
     )
 
     def draw(panel: Axes, shown: PanelData) -> None:
-        series = []
+        lines: list[drawing.Line] = []
         for arm_key, dash in (("sb", "solid"), ("traditional", "dash")):
             arm = shown.find(arm_key)
             if arm is None:
@@ -293,57 +280,63 @@ def _present_bands(
             for band, name in enumerate(_band_names(arm)):
                 style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
                 label = name if dash == "solid" else ""
-                series.append(follow(label, style, arm, _BANDS, _band(key, band)))
-        top = max(value.mean for each in series for value in each.y)
-        draw_series(panel, series, limits=(-0.02 * top, min(102.0, 1.1 * top)))
-        entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
+                lines.append((label, style, observations.follow(arm, _BANDS, _band(key, band))))
+        top = max(value for *_, line in lines for value in line.mean)
+        _draw_over_training(panel, lines, (-0.02 * top, min(102.0, 1.1 * top)))
+        drawing.entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
         if shown is found.panels[0]:
             panel.set_ylabel(f"{what} (%)")
 
     def table(shown: PanelData) -> Table:
         names, rows = _band_names(shown.pairs[0][1]), []
         for entry, arm in shown.pairs:
-            last = [looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
+            last = [observations.looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
             ends = [estimate(column) for column in zip(*last, strict=True)]
             rows.append((entry.label, *map(with_interval, ends)))
         head = ("strategy", *(f"loss {name}" for name in names))
         return Table(head, tuple(rows), f"{shown.title}: {what} at the end, %")
 
-    cells = [partial(draw, shown=shown) for shown in found.panels]
-    return presented(found, sheet([cells], words, height=3.2), table, judge)
+    return drawing.present_panels(found, draw, words, table, judge, height=3.2)
 
 
 def judge_confidence(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 8: confidence moves from the easy examples to the hard ones."""
-    for band, claim, judged in (
-        (0, "SB is less sure of the easiest fifth than Traditional", below_zero),
-        (-1, "SB is surer of the hardest fifth than Traditional", above_zero),
-    ):
-        for found in _more_than_traditional(shown, _band("confidence", band)):
-            words = f"{shown.title}: {claim} (implied)"
-            yield judged(words, found, "points of target confidence over training")
+    unit = "points of target confidence over training"
+    easiest, hardest = (
+        observations.over_training(_BANDS, _band("confidence", band)) for band in (0, -1)
+    )
+    claim = "SB is less sure of the easiest fifth than Traditional"
+    yield from _against_traditional(shown, claim, easiest, unit, below_zero)
+    claim = "SB is surer of the hardest fifth than Traditional"
+    yield from _against_traditional(shown, claim, hardest, unit)
 
 
 def judge_accuracy(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 9: the harder examples are learned sooner."""
-    for found in _more_than_traditional(shown, lambda seen: sum(seen["accuracy"][-2:]) / 2):
-        claim = f"{shown.title}: SB is right more often on the harder two fifths (implied)"
-        yield above_zero(claim, found, "points of accuracy over training")
+    harder = observations.over_training(_BANDS, lambda seen: sum(seen["accuracy"][-2:]) / 2)
+    claim = "SB is right more often on the harder two fifths"
+    yield from _against_traditional(shown, claim, harder, "points of accuracy over training")
 
 
-def _more_than_traditional(shown: PanelData, pick: Pick) -> Iterator[Estimate]:
+def _against_traditional(
+    shown: PanelData,
+    claim: str,
+    value: Callable[[Run], float],
+    unit: str,
+    judge: Callable[[str, Estimate, str], Finding] = above_zero,
+) -> Iterator[Finding]:
     ours, base = shown.find("sb"), shown.find("traditional")
     if ours is not None and base is not None:
-        mean = over_training(_BANDS, pick)
-        yield paired(ours, base, lambda one, two: mean(one) - mean(two))
+        more = paired(ours, base, lambda one, two: value(one) - value(two))
+        yield judge(f"{shown.title}: {claim} (implied)", more, unit)
 
 
-def _band(key: str, band: int) -> Pick:
+def _band(key: str, band: int) -> observations.Pick:
     return lambda seen: seen[key][band]
 
 
 def _band_names(arm: RunGroup) -> list[str]:
-    count = len(looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
+    count = len(observations.looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
     edges = [round(100 * place / count) for place in range(count + 1)]
     names = [f"{low}–{high} %" for low, high in pairwise(edges)]
     return [f"lowest {edges[1]} %", *names[1:-1], f"highest {edges[1]} %"]
@@ -366,20 +359,20 @@ def present_odds(found: Found) -> Presentation:
     words = (
         "The first five training examples, seed 0: an example's odds are the share of lower losses "
         "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{caption(found)}"
+        f"{drawing.caption(found)}"
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        entitled(panel, f"{shown.title}, {_TITLES[key]}")
-        arm, data = shown.find(key), images_of(found, shown)
+        drawing.entitled(panel, f"{shown.title}, {_TITLES[key]}")
+        arm, data = shown.find(key), drawing.images_of(found, shown)
         if arm is None:
             return
         one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
-        series = []
+        lines: list[drawing.Line] = []
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            series.append(follow(name, style, one, _RANKS, _odds(place, beta)))
-        draw_series(panel, series, limits=(-2, 102))
+            lines.append((name, style, observations.follow(one, _RANKS, _odds(place, beta))))
+        _draw_over_training(panel, lines, (-2, 102))
         panel.set_ylabel(f"odds of selection at β = {beta:g} (%)")
 
     def table(shown: PanelData) -> Table:
@@ -391,23 +384,23 @@ def present_odds(found: Found) -> Presentation:
         return Table(head, tuple(rows), f"{shown.title}, {selectivity} selectivity, all examples")
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
-    return presented(found, sheet([cells], words), table, judge_odds)
+    return presented(found, drawing.sheet([cells], words), table, judge_odds)
 
 
 def judge_odds(shown: PanelData) -> Iterator[Finding]:
     """Judge figure 15: ranks move more where SB selects."""
-    ours, base = shown.find("sb"), shown.find("traditional")
-    if ours is not None and base is not None:
-        claim = f"{shown.title}: odds change more with selection than without (implied)"
-        found = paired(ours, base, lambda one, two: _moved(one) - _moved(two))
-        yield above_zero(claim, found, "places in a hundred, from look to look")
+    claim, unit = (
+        "odds change more with selection than without",
+        "places in a hundred, from look to look",
+    )
+    yield from _against_traditional(shown, claim, _moved, unit)
 
 
-def _odds(place: int, beta: float) -> Pick:
+def _odds(place: int, beta: float) -> observations.Pick:
     return lambda seen: 100 * seen["followed"][place] ** beta
 
 
 def _moved(run: Run) -> float:
     """Return by how many places in a hundred ranks move between looks, on average."""
-    moves = [each.seen["moved"] for each in looks(run, _RANKS) if "moved" in each.seen]
+    moves = [each.seen["moved"] for each in observations.looks(run, _RANKS) if "moved" in each.seen]
     return 100 * sum(moves) / max(1, len(moves))

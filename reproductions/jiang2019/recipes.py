@@ -11,7 +11,7 @@ Sources, by the names used below:
 Batches of 128 and weight decay 5e-4 are the paper's (section 5.1); momentum 0.9, Nesterov's, is the
 code's. The learning rate follows the candidates seen, trained on or not (code: `--forwardlr`), as
 it does here, wherever epochs are a run's length. The code goes on for 200 epochs, or 160 on SVHN;
-the paper ends training by the clock, after `hours`. Its selectivities are rounded: β = 2 is 33 %.
+the paper ends training by the clock. Its selectivities are rounded: β = 2 is 33 %.
 
 Where they disagree, and what is used here:
 
@@ -39,55 +39,31 @@ from selective_backprop.lab.recipe import Rates, Recipe
 
 
 class PaperSchedule(StrEnum):
-    """Which of the paper's learning-rate schedules: two of section 5.1, one of section 5.4.
+    """Which of the paper's learning-rate schedules: two of section 5.1, one of section 5.4."""
 
-    `FIRST` is the one of its main figures, `ACCELERATED` falls at four fifths of the same epochs,
-    and `STATIC` stays where it begins.
-    """
-
-    FIRST = "first"
-    ACCELERATED = "accelerated"
-    STATIC = "static"
+    FIRST = "first"  # that of its main figures
+    ACCELERATED = "accelerated"  # falls at four fifths of the same epochs
+    STATIC = "static"  # stays where it begins
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One data set of the paper, and how it was trained on.
-
-    Attributes:
-        data: name of the data set.
-        model: name of the net.
-        epochs: of the authors' code.
-        first: epochs at which the first schedule falls.
-        accelerated: epochs at which the accelerated one does.
-        decay: what the learning rate is multiplied by at each of them.
-        augmentation: what is done to training images.
-        rate: selectivity of SB and Stale-SB.
-        kath18_rate: selectivity of Kath18.
-        hours: after which training ended, on a Titan X for CIFAR and a K20c for SVHN.
-    """
+    """One data set of the paper, and how it was trained on."""
 
     data: str
     model: str
-    epochs: int
-    first: tuple[int, ...]
-    accelerated: tuple[int, ...]
-    decay: float
+    epochs: int  # of the authors' code
+    first: tuple[int, ...]  # epochs at which the first schedule falls
+    accelerated: tuple[int, ...]  # and the accelerated one
+    decay: float  # what the learning rate is multiplied by at each of them
     augmentation: Augmentation
-    rate: float
+    rate: float  # selectivity of SB and Stale-SB
     kath18_rate: float
-    hours: float
 
     def recipe(
         self, schedule: PaperSchedule = PaperSchedule.FIRST, *, epochs: int | None = None
     ) -> Recipe:
-        """Return the recipe with one of the schedules.
-
-        Args:
-            schedule: which.
-            epochs: another length, to which the schedule is stretched or compressed; None for the
-                authors'.
-        """
+        """Return the recipe with a schedule, stretched or compressed to another length if given."""
         falls = self.accelerated if schedule is PaperSchedule.ACCELERATED else self.first
         return Recipe(
             self.data,
@@ -118,7 +94,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         augmentation=replace(_MOVED, cutout=16),
         rate=1 / 3,
         kath18_rate=1 / 3,
-        hours=12,
     ),
     "cifar100": Experiment(
         data="cifar100",
@@ -130,7 +105,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         augmentation=replace(_MOVED, cutout=8),
         rate=0.5,
         kath18_rate=0.5,
-        hours=12,
     ),
     "svhn": Experiment(
         data="svhn-extra",  # 604,388 training examples
@@ -142,7 +116,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         augmentation=Augmentation(cutout=20),
         rate=0.25,
         kath18_rate=1 / 3,
-        hours=96,
     ),
 }
 """Section 5.1 of the paper, by data set."""

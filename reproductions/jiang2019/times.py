@@ -7,12 +7,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from reproductions.claims import clock, final, paired, reaches_sooner, seconds_of_phases, timed
-from reproductions.drawing import AXIS_LABELS, caption, sheet
+from reproductions import claims
+from reproductions.drawing import caption, sheet
 from reproductions.figures import Found, PanelData, Presentation, presented
 from reproductions.timing import PHASES, ROUNDS, StepTimes
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
+    AXIS_LABELS,
     AXIS_WORDS,
     FACTORS,
     Axis,
@@ -57,7 +58,7 @@ def present_until(factor: float) -> Callable[[Found], Presentation]:
     """Return what takes apart the time to a multiple of Traditional's final error."""
 
     def present(found: Found) -> Presentation:
-        on_wall = clock(found.runs) == "seconds"
+        on_wall = claims.clock(found.runs) == "seconds"
         words = "Mean over the seeds that reached the target."
         if not on_wall:
             words += " CPU seconds are split as the wall seconds of the phases are."
@@ -77,7 +78,7 @@ def target_of(shown: PanelData, factor: float) -> float | None:
     base = shown.find("traditional")
     if base is None:
         return None
-    target = factor * final(base).mean
+    target = factor * claims.final(base).mean
     return target if target < shown.panel.setting.guessing else None
 
 
@@ -85,7 +86,7 @@ def parts_at(run: Run, target: float) -> dict[str, float] | None:
     """Return the seconds of each part until an error was first seen; None if it never was."""
     for point in run.points:
         if point.test_error <= target:
-            spent = seconds_of_phases(run, point)
+            spent = claims.seconds_of_phases(run, point)
             return {
                 part: sum(spent.get(phase, 0.0) for phase in phases)
                 for part, phases in PARTS.items()
@@ -132,7 +133,7 @@ def _draw_bars(panel: Axes, shown: PanelData, factor: float) -> None:
     panel.tick_params(axis="y", length=0)
     panel.set_ylim(len(bars) - 0.4, -0.6)
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
-    panel.set_xlabel(AXIS_LABELS[clock([run for _, arm, _ in bars for run in arm.runs])])
+    panel.set_xlabel(AXIS_LABELS[claims.clock([run for _, arm, _ in bars for run in arm.runs])])
     if target is None:
         panel.set_xticks([])
     title = _until(shown, factor, target, f" until {{:.2f}} % ({factor:g} × Traditional's)")
@@ -166,13 +167,13 @@ def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
                 return float("nan")
             return mine[part] - theirs[part]
 
-        return paired(arm, other, difference)
+        return claims.paired(arm, other, difference)
 
     title = shown.title
     for arm, other in ((ours, base), (stale, ours)):
         if arm is not None:
             claim = f"{title}: {arm.label} gets there sooner than {other.label}"
-            yield reaches_sooner(claim, arm, other, target, clock(other.runs))
+            yield claims.reaches_sooner(claim, arm, other, target, claims.clock(other.runs))
     claim = f"{title}: SB spends less time in backward passes than Traditional"
     yield below_zero(claim, saved(ours, base, "backward"), "s of backward passes")
     if stale is not None:
@@ -185,7 +186,7 @@ def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
 
 def present_speedups(found: Found) -> Presentation:
     """Make the table, in seconds as the paper's and in cost, with the paper's beside."""
-    axes = timed(("seconds", "cost"), found.runs)
+    axes = claims.timed(("seconds", "cost"), found.runs)
     tables = [speedup_table(shown, axis) for shown in found.panels for axis in axes]
     return Presentation(None, tables, presented(found, judge=judge_speedups).findings)
 
@@ -200,7 +201,7 @@ def speedup_table(shown: PanelData, axis: Axis) -> Table:
         measured = [each.text if each.target < guessing else "guessing does" for each in found]
         theirs = [_said(factor) for factor in reported.get(entry.key, ())] or [""] * len(FACTORS)
         cells = (*(measured or ["–"] * len(FACTORS)), *theirs)
-        rows.append((entry.label, with_interval(final(arm)), *cells))
+        rows.append((entry.label, with_interval(claims.final(arm)), *cells))
     factors = [f"{factor:g}×" for factor in FACTORS]
     head = ("strategy", "final error %", *factors, *(f"paper {name}" for name in factors))
     return Table(head, tuple(rows), f"{shown.title}: speed-up in {AXIS_WORDS[axis]}")
@@ -220,7 +221,10 @@ def judge_speedups(shown: PanelData) -> Iterator[Finding]:
         if arm is None:
             continue
         for factor, said in zip(FACTORS, factors, strict=True):
-            where, target = f"{shown.title}: {arm.label} to {factor:g}×", factor * final(base).mean
+            where, target = (
+                f"{shown.title}: {arm.label} to {factor:g}×",
+                factor * claims.final(base).mean,
+            )
             if target < setting.guessing:
                 yield judge_speedup(where, arm, base, target, said)
             else:
@@ -239,8 +243,8 @@ def judge_speedup(
             verdict = Verdict.FAILS if reached else Verdict.HOLDS
         words = f"{reached} of {seeds} seeds reached {target:.2f} %"
         return Finding(f"{where} is not reached", verdict, words)
-    found = reaches_sooner(
-        f"{where} is faster ({_said(said)})", arm, base, target, clock(base.runs)
+    found = claims.reaches_sooner(
+        f"{where} is faster ({_said(said)})", arm, base, target, claims.clock(base.runs)
     )
     if said > 1.0:
         return found

@@ -4,11 +4,9 @@ import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from reproductions.auto_study.page import compose
-from reproductions.auto_study.protocol import STAGES, StageName
-from reproductions.auto_study.study import read_sections
-from reproductions.page import section
-from reproductions.papers import committed, figures_at, gather
+from reproductions.auto_study.protocol import STAGES
+from reproductions.auto_study.study import compose, read_sections
+from reproductions.papers import committed, figures_at, gather, section
 
 # Whose figures show images or classes of data sets, which may not be at hand.
 NEED_DATA = {"fig-2", "fig-15", "diet-images", "diet-classes"}
@@ -29,7 +27,7 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
             assert said in page
 
 
-@pytest.mark.parametrize("stage", StageName)
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_page_of_the_study_says_what_its_records_say(stage):
     folder = RECORDS / "study" / stage
     page = compose(STAGES[stage], read_sections(STAGES[stage], folder))

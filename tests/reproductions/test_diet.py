@@ -7,9 +7,8 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import fixture_scale, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions import costs
+from reproductions import training
 from reproductions.diet_sb import figures as diet
-from reproductions.diet_sb import methods, overlap
 from reproductions.figures import Found, PanelData
 from reproductions.jiang2019.scales import SCALES
 from reproductions.probes import pack
@@ -51,8 +50,8 @@ def test_what_pruning_is_expected_to_cost_is_about_what_it_costs(place):
     short = replace(SCALE, pruned=fixture_setting(epochs=5, limit=256, evaluations=1))
     entry = diet.seven(short)[0].entries[place]
     run = carry_out(entry.plan, few_digits())
-    assert run.points[-1].cost == pytest.approx(costs.cost(entry.plan), rel=0.1)
-    scored, trained = costs.passes(entry.plan)
+    assert run.points[-1].cost == pytest.approx(training.cost(entry.plan), rel=0.1)
+    scored, trained = training.passes(entry.plan)
     assert 2 <= scored < 7  # two models score everything, whatever follows
     assert trained > 5 * trained_on(entry.plan)
 
@@ -80,7 +79,7 @@ def test_accuracy_is_judged_against_random_at_the_same_share():
     def slightly(key, share):
         return ends[key] + 8 * share * (key == "sb")
 
-    shown = methods.present_accuracy(accuracies(slightly))
+    shown = diet.present_accuracy(accuracies(slightly))
     verdicts = [finding.verdict for finding in shown.findings]
     assert verdicts == [HOLDS, FAILS, OPEN] * 3
     (table,) = shown.tables
@@ -116,7 +115,7 @@ def test_runtimes_are_judged_in_wall_seconds():
                 for seed, run in enumerate(runs)
             ]
         arms.append(entry.arm(runs))
-    shown = methods.present_runtime(Found(SCALE, (PanelData(panel, tuple(arms)),)))
+    shown = diet.present_runtime(Found(SCALE, (PanelData(panel, tuple(arms)),)))
     assert [finding.verdict for finding in shown.findings] == [HOLDS, FAILS]
     (table,) = shown.tables
     assert [row[0] for row in table.rows] == SEVEN
@@ -155,8 +154,8 @@ def test_overlap_is_judged_against_chance(flip, verdict):
     if flip:
         theirs = [255 - values for values in theirs]
     for name, present in (
-        ("diet-nets", overlap.present_nets),
-        ("diet-overlap", overlap.present_selections),
+        ("diet-nets", diet.present_nets),
+        ("diet-overlap", diet.present_selections),
     ):
         shown = present(looked(name, (mine, theirs)))
         assert [finding.verdict for finding in shown.findings] == [verdict] * 3
@@ -166,7 +165,7 @@ def test_overlap_is_judged_against_chance(flip, verdict):
 def test_the_combined_rank_is_that_of_scores_and_selections_together():
     scores = [torch.arange(256)] * 2
     counts = [torch.arange(256).flip(0) // 8] * 2
-    shown = overlap.present_images(looked("diet-images", (counts, scores)))
+    shown = diet.present_images(looked("diet-images", (counts, scores)))
     rows = {row[0]: row for row in shown.tables[0].rows}
     assert rows["lowest EL2N"][1] == "20"
     assert float(rows["lowest EL2N"][2]) == pytest.approx(sum(c // 8 for c in range(236, 256)) / 20)
@@ -182,7 +181,7 @@ def test_classes_are_judged_by_whether_both_skip_the_same(sign, verdict):
     scores = [labels * 256 + each for each in noise]
     counts = [5 + sign * (labels // 2) + (each % 3) // 2 for each in noise]
     scale = SCALE.pruned.recipe.epochs
-    shown = overlap.present_classes(looked("diet-classes", (counts, scores)))
+    shown = diet.present_classes(looked("diet-classes", (counts, scores)))
     (finding,) = shown.findings
     assert finding.verdict is verdict
     (table,) = shown.tables

@@ -10,7 +10,7 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import FIGURES, Needs, figures_at, find_figures, list_figures, reproduce
+from reproductions.papers import FIGURES, figures_at, find_figures, list_figures, reproduce
 from reproductions.probes import LossQuantiles
 from reproductions.training import file_of
 from selective_backprop.lab.analysis.verdict import CLAIMS
@@ -58,7 +58,7 @@ def test_every_figure_is_drawn_and_written_from_records(made, name):
 
 def test_a_figure_is_the_same_file_each_time_and_nothing_is_trained_again(made, monkeypatch):
     out, _, order = made
-    monkeypatch.setattr(training, "train", None)
+    monkeypatch.setattr(training, "run_grid", None)
     drawn = (out / "fig-7.svg").read_bytes()
     reproduce(Screen(), named("fig-7"), order)
     assert (out / "fig-7.svg").read_bytes() == drawn
@@ -111,37 +111,36 @@ def test_a_run_that_several_figures_share_is_trained_once(made):
     assert len(read_runs(order.folder)) + 1 == len(every) < sum(single)
 
 
-def plans(*names, others=()):
-    found = Needs([*named(*names), *others], SCALE, seeds=1, device="cpu").of(named(*names))
-    return {file_of(job).name: job for job in found if isinstance(job, RunConfig)}
+def test_a_shared_run_has_the_probes_of_all_who_may_need_it(made):
+    _, _, order = made
 
+    def plans(name, of=order):
+        return {file_of(job).name: job for job in of.jobs_of(named(name))}
 
-def test_a_shared_run_has_the_probes_of_all_who_may_need_it():
-    assert plans("fig-6").keys() == plans("fig-7").keys() == plans("fig-6", "table-1").keys()
+    assert plans("fig-6").keys() == plans("fig-7").keys() == plans("table-1").keys()
     (probed,) = plans("fig-3").keys()
-    assert plans("fig-7")[probed].probes == ()
-    shared = plans("fig-7", others=FIGURES.values())
-    assert shared.keys() == plans("fig-7").keys()
+    alone = replace(order, scale=replace(SCALE, figures=("fig-7",)))
+    assert plans("fig-7", alone).keys() == plans("fig-7").keys()
+    assert plans("fig-7", alone)[probed].probes == ()
     wanted = {
         probe
         for figure in FIGURES.values()
         for panel in figure.panels(SCALE)
         for entry in panel.entries
-        if file_of(entry.plan) == file_of(shared[probed])
+        if file_of(entry.plan).name == probed
         for probe in entry.plan.probes
     }
     assert LossQuantiles() in wanted
     assert len(wanted) > 1
-    assert sorted(map(repr, shared[probed].probes)) == sorted(map(repr, wanted))
+    assert set(plans("fig-7")[probed].probes) == wanted
 
 
-def test_other_seeds_are_other_runs_and_another_device_is_not():
-    def files(seeds, device):
-        jobs = Needs(named("fig-1"), SCALE, seeds=seeds, device=device).of(named("fig-1"))
-        return set(map(file_of, jobs))
+def test_other_seeds_are_other_runs_and_another_device_is_not(made):
+    def files(**changes):
+        return set(map(file_of, replace(made[2], **changes).jobs_of(named("fig-1"))))
 
-    assert len(files(2, "cpu")) == 2 * len(files(1, "cpu"))
-    assert files(1, "cpu") == files(1, "cuda")
+    assert len(files(seeds=2)) == 2 * len(files())
+    assert files() == files(device="cuda")
 
 
 def test_records_of_other_code_are_told_of(made, tmp_path):
@@ -217,9 +216,9 @@ def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
 
 
 @pytest.mark.parametrize("name", [ScaleName.GPU, ScaleName.GPU_WIDE])
-def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name):
-    scale = SCALES[name]
-    found = Needs(figures_at(scale), scale, seeds=1, device="cuda").of(figures_at(scale))
+def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name, tmp_path):
+    order = fixture_order(tmp_path, SCALES[name], seeds=1, device="cuda")
+    found = order.jobs_of(figures_at(order.scale))
     assert {plan.recipe.precision for plan in found} == {Precision.BF16}
     assert {plan.limit for plan in found} == {None}
     compared = {"traditional", "random-backprop", "selective-backprop", "stale-sb"}

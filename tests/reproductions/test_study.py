@@ -100,7 +100,7 @@ def test_the_page_has_a_figure_a_row_for_each_strategy_and_every_goal(made):
 
 def test_nothing_is_trained_again(made, monkeypatch):
     out, _ = made
-    monkeypatch.setattr(training, "train", None)
+    monkeypatch.setattr(training, "run_grid", None)
     before = (out / "few-digits.svg").read_bytes()
     assert f"{RUNS} runs: {RUNS} on record\n" in run(out)
     assert (out / "few-digits.svg").read_bytes() == before

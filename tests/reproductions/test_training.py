@@ -1,100 +1,118 @@
-"""Runs are trained once, one or several at a time, and go on where they were interrupted."""
+"""Runs cost what is foretold, the small scale keeps its budget, and what is missing is run."""
 
 from dataclasses import replace
 
 import pytest
-from fixture_lab import untimed
+from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
+from fixture_runs import fixture_run
 
-import selective_backprop as sb
-from reproductions.papers import find_figures
-from reproductions.training import default_jobs, file_of, is_done, train, train_missing
-from selective_backprop.lab.records.schema import read_run
+from reproductions.figures import entry, everyone, shortened
+from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import FIGURES, find_figures
+from reproductions.training import (
+    Pace,
+    cost,
+    data_of,
+    default_jobs,
+    elapsed_of,
+    file_of,
+    is_done,
+    passes,
+    seconds,
+    train_missing,
+    work,
+)
+from selective_backprop.lab.training.run_config import RunConfig
 
-SCALE = fixture_scale(fixture_setting(model="tiny_cnn"))
-
-
-@pytest.fixture
-def order(tmp_path):
-    return fixture_order(tmp_path, SCALE, seeds=1)
-
-
-@pytest.fixture
-def plans(order):
-    return order.jobs_of(find_figures(["fig-1"], SCALE))
-
-
-def run(wanted, order, folder=None, *, jobs=1, watch=lambda *_: None):
-    store = order.store(folder or order.folder)
-    train(wanted, store, jobs=jobs, threads=1, watch=watch)
-
-
-def test_each_evaluation_is_told_of(order, plans):
-    told = []
-    run(plans[:1], order, watch=lambda plan, point: told.append((plan, point.progress)))
-    evaluations = plans[0].evaluations
-    assert told == [(plans[0], (i + 1) / evaluations) for i in range(evaluations)]
+SETTING = fixture_setting(epochs=4, limit=256)
+TRADITIONAL, SELECTIVE = (entry(key, SETTING).plan for key in ("traditional", "sb"))
 
 
-def test_an_interruption_costs_the_run_that_was_under_way_and_no_other(order, plans):
-    told = []
+@pytest.mark.parametrize("planned", everyone(SETTING)[:-1], ids=lambda planned: planned.key)
+def test_what_a_run_is_expected_to_cost_is_about_what_it_costs(planned):
+    # Of all but Kath18, whose gate decides from the losses when it begins.
+    last = carry_out(planned.plan, few_digits()).points[-1]
+    scored, trained = passes(planned.plan)
+    # Rows of an incomplete batch wait, and coins fall as they fall.
+    assert last.scored / 256 == pytest.approx(scored, rel=0.15, abs=0.05)
+    assert last.trained / 256 == pytest.approx(trained, rel=0.15)
+    assert last.cost == pytest.approx(cost(planned.plan), rel=0.15)
 
-    def watch(plan, point):
-        told.append(plan)
-        if len(told) == plans[0].evaluations + 1:  # one evaluation into the second
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        run(plans, order, watch=watch)
-    assert [is_done(plan, order.folder) for plan in plans] == [True, False, False]
-    first, second = (file_of(plan, order.folder) for plan in plans[:2])
-    assert len(read_run(second).points) == 1
-    before, screen = first.read_bytes(), Screen()
+def test_the_shortened_schedule_costs_what_sb_does():
+    short = shortened(SETTING).plan.length
+    assert short.unit == "cost"
+    assert short.value == pytest.approx(cost(SELECTIVE), abs=0.01)
+
+
+def test_seconds_grow_with_what_is_passed_and_are_unknown_for_unknown_nets():
+    setting = SCALES[ScaleName.SMALL].main[0]
+    traditional, selective = (seconds(entry(key, setting).plan) for key in ("traditional", "sb"))
+    assert 0.4 * traditional < selective < traditional
+    assert seconds(TRADITIONAL) is None
+
+
+def test_the_small_scale_keeps_its_budget(tmp_path):
+    order = fixture_order(tmp_path, SCALES[ScaleName.SMALL], seeds=3)
+
+    def minutes(figures, jobs):
+        return Pace(()).left(order.jobs_of(figures), jobs) / 60
+
+    assert minutes(FIGURES.values(), 1) < 145
+    # With what all figures look for inside shared runs.
+    assert all(minutes([figure], 2) < 18 for figure in FIGURES.values())
+
+
+def test_the_full_scale_has_a_run_for_everything(tmp_path):
+    found = fixture_order(tmp_path, SCALES[ScaleName.FULL], seeds=1).jobs_of(FIGURES.values())
+    assert set(map(data_of, found)) == {"cifar10", "cifar100", "svhn-extra", "mnist"}
+    assert all(work(job) > 0 for job in found if isinstance(job, RunConfig))
+
+
+def lasting(took, **end):
+    ended = f"2020-01-01T00:00:{took:02d}+00:00"
+    return replace(fixture_run(), end={"status": "finished", "ended": ended, **end})
+
+
+def test_a_record_says_how_long_its_run_took_whatever_the_clock_said():
+    assert elapsed_of(lasting(37)) == 37.0
+    assert elapsed_of(lasting(37, elapsed=12.5)) == 12.5
+
+
+def test_runs_of_the_same_net_and_data_are_taken_for_the_rest():
+    pace = Pace([(TRADITIONAL, lasting(40))])
+    assert pace.seconds(TRADITIONAL) == pytest.approx(40)
+    expected = 40 * work(SELECTIVE) / work(TRADITIONAL)
+    assert pace.seconds(SELECTIVE) == pytest.approx(expected)
+    assert 0 < expected < 40
+
+
+def test_what_is_too_short_to_tell_and_what_is_of_another_kind_count_for_nothing():
+    other = replace(TRADITIONAL, device="cuda")
+    pace = Pace([(TRADITIONAL, lasting(4)), (other, lasting(40))])
+    assert pace.seconds(SELECTIVE) is None
+    assert pace.left([SELECTIVE], 1) is None
+
+
+def test_several_at_a_time_take_as_long_as_the_longest_at_least():
+    pace = Pace([(TRADITIONAL, lasting(40))])
+    assert [pace.left([TRADITIONAL] * runs, 2) for runs in (1, 2, 3)] == [40.0, 40.0, 60.0]
+    unknown = replace(TRADITIONAL, device="cuda")
+    assert pace.left([TRADITIONAL, unknown], 2) is None
+
+
+def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
+    scale = fixture_scale(fixture_setting(model="tiny_cnn"))
+    order = fixture_order(tmp_path, scale, seeds=1)
+    plans, screen = order.jobs_of(find_figures(["fig-1"], scale)), Screen()
+    train_missing(screen, plans[:1], order, order.folder)
+    first = file_of(plans[0], order.folder)
+    before = first.read_bytes()
     train_missing(screen, plans, order, order.folder)
     assert all(is_done(plan, order.folder) for plan in plans)
     assert first.read_bytes() == before
     assert "3 runs: 1 on record, 2 to do, about " in screen.text
-
-
-def test_a_half_written_record_is_repeated_and_a_damaged_one_told_of(order, plans):
-    run(plans[:1], order)
-    path = file_of(plans[0], order.folder)
-    whole = read_run(path)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert not is_done(plans[0], order.folder)
-    run(plans[:1], order)
-    assert untimed(list(read_run(path).points)) == untimed(list(whole.points))
-    path.write_bytes(b"no record\n" + path.read_bytes())
-    with pytest.raises(sb.RecordError, match=f"{path.name}.*move that file away"):
-        is_done(plans[0], order.folder)
-
-
-def test_several_processes_record_what_one_does(order, plans, tmp_path):
-    told = []
-    run(plans[1:], order, jobs=2, watch=lambda plan, point: told.append(plan))
-    assert [told.count(plan) for plan in plans[1:]] == [plan.evaluations for plan in plans[1:]]
-    run(plans[1:], order, tmp_path / "alone")
-    for plan in plans[1:]:
-        both = [read_run(file_of(plan, each)) for each in (order.folder, tmp_path / "alone")]
-        assert untimed(list(both[0].points)) == untimed(list(both[1].points))
-
-
-def test_processes_that_are_told_to_end_keep_what_they_have_begun(tmp_path):
-    scale = fixture_scale(fixture_setting(model="tiny_cnn", epochs=20, evaluations=20))
-    order = fixture_order(tmp_path, scale, seeds=1)
-
-    def end(*_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(order.jobs_of(find_figures(["fig-1"], scale)), order, jobs=2, watch=end)
-    assert list(order.folder.glob("*.checkpoint"))
-
-
-def test_what_cannot_be_trained_says_why(order, plans):
-    bad = replace(plans[0], recipe=replace(plans[0].recipe, model="no_such_net"))
-    with pytest.raises(sb.ConfigurationError, match="'no_such_net'"):
-        run([bad], order)
 
 
 def test_threads_leave_room_for_fewer_runs_and_a_gpu_for_one(monkeypatch):

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reproductions.observations import by_class, lowest, overlap, standing
 from reproductions.probes import pack, unpack
-from reproductions.rankings import by_class, lowest, overlap, standing
 
 NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
 SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])

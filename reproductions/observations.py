@@ -1,12 +1,37 @@
-"""How two orders of the same examples agree."""
+"""What probes saw in runs, and how two orders of the same examples agree."""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
-from reproductions.drawing import looks
+from reproductions.drawing import curve_at
 from reproductions.probes import unpack
-from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.analysis.grouping import RunGroup
+from selective_backprop.lab.analysis.statistics import Curve
+from selective_backprop.lab.records.schema import Observation, Run
+
+Pick = Callable[[Mapping[str, Any]], float]
+"""Takes one number out of what a probe saw."""
+
+
+def looks(run: Run, probe: str) -> list[Observation]:
+    """Return what a probe saw, in order; its words begin as said."""
+    return [each for each in run.observations if each.probe.startswith(probe)]
+
+
+def follow(arm: RunGroup, probe: str, pick: Pick) -> Curve:
+    """Return a number that a probe saw at each look, in per cent of the run."""
+    rows = [[pick(each.seen) for each in looks(run, probe)] for run in arm.runs]
+    return curve_at([100 * each.progress for each in looks(arm.runs[0], probe)], rows)
+
+
+def over_training(probe: str, pick: Pick) -> Callable[[Run], float]:
+    """Return what takes the mean of a number over all looks of a run."""
+    return lambda run: fmean(pick(each.seen) for each in looks(run, probe))
 
 
 def seen_last(run: Run, probe: str, key: str) -> Int64[Tensor, " example"]:

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproductions.jiang2019.pareto import Place, front, share
+from reproductions.jiang2019.curves import Place, front, share
 
 PLACES = st.lists(
     st.builds(Place, st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9)),
