@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream, fixture_data, numbers, select, selective
+from fixture_doors import Numbered, NumberedStream, fixture_data, select, selective
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -55,19 +55,6 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
 def test_what_is_no_strategy_is_refused_with_how_to_make_one(strategy, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         build(strategy)
-
-
-@pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
-@pytest.mark.parametrize("make", [sb.random_backprop, sb.random_scored, selective])
-def test_a_rate_outside_its_range_is_refused(make, rate):
-    with pytest.raises(sb.ConfigurationError, match=rf"rate={rate}: .* in \(0, 1\]"):
-        make(rate)
-
-
-@pytest.mark.parametrize("options", [{}, {"rate": 0.5, "beta": 1.0}])
-def test_rate_and_beta_are_one_knob(options):
-    with pytest.raises(sb.ConfigurationError, match=r"(neither|both) of rate and beta"):
-        sb.selective_backprop(**options)
 
 
 @pytest.mark.parametrize("fractions", [{"start": 0.1}, {"end": 0.9}])
@@ -151,14 +138,6 @@ def test_a_rate_that_whole_numbers_cannot_meet_is_warned_about():
         build(selective(0.3))
     build(selective(0.3, draw="bernoulli"))
     build(selective(0.3), batch_size=30)
-
-
-def test_a_data_set_smaller_than_a_window_is_warned_about_at_the_end_of_its_first_epoch():
-    door = select(DataLoader(Numbered(7), 4), selective())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert numbers(door) == []
-    assert [warning.category for warning in caught] == [sb.SelectionWarning]
 
 
 UNLIKE = {

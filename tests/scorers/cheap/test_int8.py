@@ -7,7 +7,6 @@ import torch
 from reference_int8 import plain_int8_linear
 from torch import nn
 from torch.nn import functional
-from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap import _int8
@@ -365,20 +364,6 @@ def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
     monkeypatch.setattr(_int8, "is_available", lambda: False)
     with pytest.raises(sb.ConfigurationError, match="no oneDNN operations in int8"):
         begin(sb.scorers.Int8(sb.scorers.Forward()), convolutional())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"every": 0}, "every=0"),
-        ({"recalibrate_every": 1.5}, "recalibrate_every=1.5"),
-        ({"calibration_batches": 0}, "calibration_batches=0"),
-        ({"recalibrate_every": 2, "calibration_batches": 3}, "no more than those"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(options, message):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
-        sb.scorers.Int8(sb.scorers.Forward(), **options)
 
 
 def test_what_cannot_be_inside_is_refused():
