@@ -28,15 +28,15 @@ def build(strategy: Any, loader: Any = None, **options: Any) -> sb.SelectiveLoad
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0: a whole number of at least 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5: a whole number of at least 1"),
-        ({"epochs": 0}, "epochs=0: .* above 0"),
-        ({"epochs": float("inf")}, "epochs=inf: .* above 0"),
-        ({"epochs": float("nan")}, "epochs=nan: .* above 0"),
-        ({"epochs": 3, "progress": lambda: 0.0}, "epochs= or progress=, not both"),
-        ({"leftovers": "keep"}, "leftovers='keep': there are 'carry', 'flush', 'drop'"),
-        ({"nonfinite": "ignore"}, "nonfinite='ignore': there are 'raise', 'skip', 'select'"),
-        ({"whole": "mask"}, r"whole='mask': a set of paths is needed, \{'mask'\}"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"epochs": float("inf")}, "epochs=inf"),
+        ({"epochs": float("nan")}, "epochs=nan"),
+        ({"epochs": 3, "progress": lambda: 0.0}, "epochs= .*progress="),
+        ({"leftovers": "keep"}, "leftovers='keep'.*'carry', 'flush', 'drop'"),
+        ({"nonfinite": "ignore"}, "nonfinite='ignore'.*'raise', 'skip', 'select'"),
+        ({"whole": "mask"}, r"whole='mask'.*\{'mask'\}"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
@@ -47,9 +47,9 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        (sb.selective_backprop, r"a strategy is needed.*selective_backprop\(\.\.\.\), called"),
+        (sb.selective_backprop, r"selective_backprop\(\.\.\.\)"),
         (sb.selectors.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
-        ("selective-backprop", r"a strategy is needed, got 'selective-backprop'"),
+        ("selective-backprop", "'selective-backprop'"),
     ],
 )
 def test_what_is_no_strategy_is_refused_with_how_to_make_one(strategy, message):
@@ -68,7 +68,7 @@ def test_fractions_of_training_need_its_length(fractions):
 
 
 def test_a_warm_up_as_long_as_training_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="leaves nothing to select in 1 epochs"):
+    with pytest.raises(sb.ConfigurationError, match="1 epochs"):
         build(sb.selective_backprop(1 / 2), epochs=1)
     build(sb.selective_backprop(1 / 2), epochs=1.5)
 
@@ -99,7 +99,7 @@ def test_what_selects_by_index_refuses_a_stream(stream):
 
 def test_the_size_of_training_batches_must_be_known():
     loader = DataLoader(Numbered(8), batch_sampler=[[0, 1], [2, 3, 4]])
-    with pytest.raises(sb.ConfigurationError, match="pass batch_size= for the training batches"):
+    with pytest.raises(sb.ConfigurationError, match="batch_size="):
         select(loader, selective())
     assert select(loader, sb.traditional()).batch_size is None
     assert select(loader, selective(), batch_size=3).batch_size == 3
@@ -119,7 +119,7 @@ class Elsewhere(nn.Linear):
 def test_a_model_that_spans_devices_needs_to_be_told_where_its_inputs_go():
     model = Elsewhere("cpu", "cuda")
     loader = DataLoader(fixture_data(), 4)
-    with pytest.raises(sb.ConfigurationError, match="parameters are on cpu, cuda; pass device="):
+    with pytest.raises(sb.ConfigurationError, match=r"cpu, cuda.*device="):
         sb.SelectiveLoader(loader, model, LOSS, selective())
     door = sb.SelectiveLoader(loader, model, LOSS, sb.random_backprop(1 / 2), device="cpu")
     assert len(list(door)) == 5
