@@ -56,7 +56,7 @@ def test_what_is_whole_is_taken_from_the_first_batch():
 
 
 def test_the_number_of_indices_is_what_counts():
-    with pytest.raises(sb.BatchError, match="item '0' has 3 rows, where the list of indices"):
+    with pytest.raises(sb.BatchError, match=r"'0' has 3 .*"):
         count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
 
 
@@ -75,12 +75,12 @@ def test_the_number_of_indices_is_what_counts():
 )
 @pytest.mark.parametrize("expected", [None, 3])
 def test_a_batch_without_tensors_is_refused(batch, expected):
-    with pytest.raises(sb.BatchError, match="holds no tensor with rows; a collate function"):
+    with pytest.raises(sb.BatchError, match="no tensor"):
         count_rows(batch, PLAIN, expected)
 
 
 def test_a_batch_of_which_every_tensor_is_whole_is_refused():
-    with pytest.raises(sb.BatchError, match="holds no tensor with rows"):
+    with pytest.raises(sb.BatchError, match="no tensor"):
         count_rows({"x": torch.ones(3)}, Layout(whole=frozenset({"x"})))
 
 
@@ -195,14 +195,14 @@ def test_batches_of_different_structure_are_refused(one, other):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ((torch.ones(3, 2), [torch.tensor(1), torch.tensor(2)]), "item '1' has 2 rows"),
+        ((torch.ones(3, 2), [torch.tensor(1), torch.tensor(2)]), r"'1' has 2 "),
         (
             (torch.ones(3, 2), [{"boxes": torch.ones(size, 4)} for size in (1, 2, 3)]),
-            "item '1' is a list of 3 tensors, or of mappings.* Let the collate function stack",
+            r"'1' is a list of 3 ",
         ),
         (
             {"images": tuple(torch.ones(1, 2, size) for size in (1, 2, 3)), "y": torch.ones(3)},
-            "item 'images' is a list of 3 tensors",
+            r"'images' is a list of 3 ",
         ),
         ((torch.ones(2), torch.ones(5)), "pass whole="),  # a pair of two rows, and no list of rows
     ],
@@ -215,8 +215,8 @@ def test_a_list_of_examples_made_of_tensors_is_refused_with_advice_that_helps(ba
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        (Layout(whole=frozenset({"grid", "x"})), "whole= names 'grid', and the batch .* has 'x'"),
-        (Layout(pad={"0": 1.0}), r"pad= names '0', and the batch \(dict\) has 'x', 'deep.y'"),
+        (Layout(whole=frozenset({"grid", "x"})), "whole=.*'grid'.*'x'"),
+        (Layout(pad={"0": 1.0}), r"pad=.*'0'.*'x', 'deep.y'"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused_with_those_that_lead_somewhere(layout, message):

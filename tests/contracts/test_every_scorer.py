@@ -1,7 +1,5 @@
 """Laws that every scorer keeps. A new one needs an entry in `SCORERS`, and nothing else."""
 
-import copy
-import dataclasses
 import random
 from contextlib import nullcontext
 
@@ -9,7 +7,7 @@ import fixture_extend
 import numpy as np
 import pytest
 import torch
-from discovery import final_classes, public_classes
+from discovery import check_specification, final_classes, public_classes
 from torch import nn
 from torch.nn import functional
 
@@ -226,15 +224,7 @@ def test_what_is_begun_ahead_says_so(scorer):
 
 @every_specification
 def test_a_specification_is_final_frozen_and_compares_by_value(scorer):
-    kind = type(scorer)
-    assert kind.__final__
-    assert kind.__mro__[1] is sb.scorers.AbstractScorer
-    assert kind.__dataclass_params__.frozen
-    assert copy.deepcopy(scorer) == scorer
-    assert hash(copy.deepcopy(scorer)) == hash(scorer)
-    for field in dataclasses.fields(scorer):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(scorer, field.name, None)
+    check_specification(scorer, sb.scorers.AbstractScorer)
 
 
 @every_scorer

@@ -1,8 +1,5 @@
 """What scoring must leave as it found it: modes, buffers, random streams, autocast's memory."""
 
-import random
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,8 +9,6 @@ from selective_backprop._core.isolation import (
     LARGEST_SAVED,
     KeptBuffers,
     eval_mode,
-    kept_random_streams,
-    uncached_autocast,
 )
 
 
@@ -230,50 +225,3 @@ def test_every_module_gets_its_own_mode_back():
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model.modules()] == before
     assert model.calls == 0
-
-
-def test_an_error_gives_the_modes_back():
-    model = Picky()
-    with pytest.raises(KeyError), eval_mode(model):
-        raise KeyError
-    assert all(module.training for module in model.modules())
-
-
-def draw_from_every_stream() -> list[float]:
-    return [torch.rand(()).item(), float(np.random.rand()), random.random()]
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_every_global_random_stream_goes_on_where_it_was(fails):
-    torch.manual_seed(1)
-    np.random.seed(1)
-    random.seed(1)
-    expected = [draw_from_every_stream() for _ in range(2)]
-    torch.manual_seed(1)
-    np.random.seed(1)
-    random.seed(1)
-    assert draw_from_every_stream() == expected[0]
-    try:
-        with kept_random_streams(None):
-            for _ in range(1000):
-                draw_from_every_stream()
-            torch.manual_seed(7)
-            if fails:
-                raise KeyError
-    except KeyError:
-        pass
-    assert draw_from_every_stream() == expected[1]
-
-
-def test_outside_autocast_there_is_nothing_to_keep_from_remembering():
-    with uncached_autocast(None):
-        assert not torch.is_autocast_enabled("cpu")
-
-
-def test_inside_autocast_the_type_stays_and_the_memory_is_off():
-    with torch.autocast("cpu", dtype=torch.float16):
-        with uncached_autocast(torch.device("cpu")):
-            assert torch.is_autocast_enabled("cpu")
-            assert torch.get_autocast_dtype("cpu") == torch.float16
-            assert not torch.is_autocast_cache_enabled()
-        assert torch.is_autocast_cache_enabled()

@@ -25,36 +25,19 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def test_what_no_phase_claims_belongs_to_other(clock):
+def test_each_moment_belongs_to_the_innermost_phase_and_else_to_other(clock):
     watch = sb.Stopwatch(clock=clock)
     watch.start()
     clock.pass_by(1.0)
-    with watch.phase("load"):
-        clock.pass_by(2.0)
-    clock.pass_by(4.0)
+    for seconds in (10.0, 20.0):
+        with watch.phase("score"):
+            clock.pass_by(2.0)
+            with watch.phase("load"):
+                clock.pass_by(seconds)
+            clock.pass_by(4.0)
+    clock.pass_by(8.0)
     watch.stop()
-    assert watch.seconds == {"other": 5.0, "load": 2.0}
-
-
-def test_a_phase_inside_a_phase_pauses_the_outer_one(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    with watch.phase("score"):
-        clock.pass_by(1.0)
-        with watch.phase("load"):
-            clock.pass_by(10.0)
-        clock.pass_by(2.0)
-    watch.stop()
-    assert watch.seconds == {"other": 0.0, "score": 3.0, "load": 10.0}
-
-
-def test_a_phase_that_comes_again_adds_up(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    for seconds in (1.0, 2.0):
-        with watch.phase("load"):
-            clock.pass_by(seconds)
-    assert watch.seconds["load"] == 3.0
+    assert watch.seconds == {"other": 9.0, "score": 12.0, "load": 30.0}
 
 
 def test_before_start_and_after_stop_nothing_is_charged(clock):

@@ -4,7 +4,7 @@ import re
 
 import fixture_rank_tasks as tasks
 import pytest
-from fixture_ranks import Failed, started_ranks
+from fixture_ranks import started_ranks
 
 import selective_backprop as sb
 
@@ -19,18 +19,15 @@ def test_a_rank_that_fails_says_why_and_the_others_that_it_did(pair, batches):
     other, failing = pair.run(tasks.fail_while_scoring, 1, batches)
     assert failing.kind == "LossError"
     assert "not finite" in failing.message
-    assert other == Failed(
-        "LoaderError",
-        "rank 1 of 2 failed, so that no rank can go on; its own error says why",
-    )
+    assert other.kind == "LoaderError"
+    assert "rank 1 of 2" in other.message
 
 
 def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
     for answer in pair.run(tasks.break_off_alone, 0):
         assert answer.kind == "LoaderError"
-        assert "out of step" in answer.message
-        assert "opens epoch 1" in answer.message
-        assert "is at exchange 1 of epoch 0" in answer.message
+        assert "epoch 1" in answer.message
+        assert "exchange 1 of epoch 0" in answer.message
 
 
 @pytest.mark.parametrize(
@@ -71,8 +68,7 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         pair.send(tasks.die, [(1, 3)] * 2)
         answer = pair.receive(0)
         assert answer.kind == "LoaderError"
-        assert "rank 0, which is at exchange 3 of epoch 0, waited" in answer.message
-        assert "s for rank 1 in vain: a rank has died" in answer.message
+        assert re.search("rank 0.* exchange 3 of epoch 0.* rank 1 .*died", answer.message)
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
 
@@ -80,8 +76,5 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
 def test_a_rank_that_never_comes_is_waited_for_until_the_group_s_timeout(processes):
     waiting, _ = processes.form(2, timeout=1.0).run(tasks.stay_away, 1)
     assert waiting.kind == "LoaderError"
-    assert re.search(
-        r"rank 0, which opens an epoch, waited [1-9]\.\d s for rank 1", waiting.message
-    )
-    assert "within the process group's timeout" in waiting.message
-    assert "pass a longer timeout= to init_process_group" in waiting.message
+    assert re.search(r"rank 0.* [1-9]\.\d s .*rank 1.* timeout=", waiting.message)
+    assert "init_process_group" in waiting.message

@@ -1,6 +1,5 @@
 """It works with what people already have: any batch, precision, compiler, stream or loader."""
 
-from collections import namedtuple
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,29 +96,6 @@ def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
     found = [batch["inputs"] for batch in door]
     assert len(found) == 4
     assert all(map(torch.equal, found, expected))
-
-
-Pair = namedtuple("Pair", ["inputs", "targets"])
-
-
-def test_named_tuples_stay_named_tuples():
-    loader = DataLoader(
-        Numbered(20), 4, collate_fn=lambda examples: Pair(*default_collate(examples))
-    )
-    for batch in select(loader, selective(), batch_size=3):
-        assert isinstance(batch, Pair)
-        assert batch.inputs[:, 0].tolist() == batch.targets.tolist()
-
-
-def test_images_keep_their_memory_format():
-    def collate(examples: list[Any]) -> tuple[Tensor, Tensor]:
-        targets = torch.tensor([target for _, target in examples])
-        images = targets.float().reshape(-1, 1, 1, 1).expand(-1, 3, 4, 4)
-        return images.contiguous(memory_format=torch.channels_last), targets
-
-    for images, targets in select(DataLoader(Numbered(20), 4, collate_fn=collate), selective()):
-        assert images.is_contiguous(memory_format=torch.channels_last)
-        assert images[:, 2, 3, 3].tolist() == targets.tolist()
 
 
 @BOTH_DRAWS

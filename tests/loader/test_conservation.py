@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fixture_doors import SCHEDULES, NotedSampler, Noting, Numbered, flat, select
+from fixture_doors import SCHEDULES, NotedSampler, Noting, Numbered, flat, length, select
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -186,10 +186,3 @@ class Run:
         assert stats.batches == before.batches + len(batches)
         assert stats.dropped == 0 or self.plan.leftovers is sb.Leftovers.DROP
         assert stats.loaded == (stats.candidates if self.plan.scored else stats.kept)
-
-
-def length(door: sb.SelectiveLoader) -> int | None:
-    try:
-        return len(door)
-    except TypeError:
-        return None

@@ -57,7 +57,7 @@ def test_a_data_set_that_raises_names_the_examples_and_costs_no_state(workers):
     expected = numbers(door(Numbered(32)))
     batches, state, error = take_until_it_breaks(door(Breaking(32), workers=workers))
     assert "cannot be read" in str(error)
-    assert "raised while examples [12, 13, 14, 15] were loaded" in error.__notes__
+    assert any("[12, 13, 14, 15]" in note for note in error.__notes__)
     mended = door(Numbered(32), workers=workers)
     mended.load_state_dict(state)
     assert batches + numbers(mended) == expected
@@ -65,7 +65,8 @@ def test_a_data_set_that_raises_names_the_examples_and_costs_no_state(workers):
 
 def test_a_loss_that_is_not_a_number_names_the_example_and_costs_no_state():
     batches, state, error = take_until_it_breaks(door(NumberedWithNaN(32)))
-    assert "1 of 4 losses are not finite: examples [13]" in str(error)
+    assert "1 of 4 losses" in str(error)
+    assert "[13]" in str(error)
     mended = door(Numbered(32))
     mended.load_state_dict(state)
     assert batches + numbers(mended) == numbers(door(Numbered(32)))

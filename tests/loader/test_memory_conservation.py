@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fixture_doors import SCHEDULES, Noting, flat
+from fixture_doors import SCHEDULES, Noting, flat, length
 from fixture_memory import REMEMBERING, Loop, strategy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,10 +110,3 @@ def check_counts(plan: Plan, loop: Loop, unselected: int) -> None:
     assert stats.waiting < 2 * (window + size) + plan.loads
     assert stats.dropped == 0 or plan.leftovers is sb.Leftovers.DROP
     assert stats.loaded == loop.data.reads.sum()
-
-
-def length(door: sb.SelectiveLoader) -> int | None:
-    try:
-        return len(door)
-    except TypeError:
-        return None

@@ -43,18 +43,6 @@ def test_what_workers_prefetched_is_not_part_of_the_state(name):
     assert repr(states[0]) == repr(states[1])
 
 
-def test_a_state_is_taken_in_the_middle_of_an_epoch_too():
-    training = Training(selective(1 / 2))
-    batches = iter(training.door)
-    next(batches)
-    saved = training.save()
-    kept = training.door.stats
-    for _ in batches:
-        pass
-    training.load(saved)
-    assert training.door.stats == kept
-
-
 def test_loading_ends_the_pass_that_runs():
     training = Training(selective(1 / 2))
     saved = training.save()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream, fixture_data, numbers, select, selective
+from fixture_doors import Numbered, NumberedStream, fixture_data, select, selective
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -28,15 +28,15 @@ def build(strategy: Any, loader: Any = None, **options: Any) -> sb.SelectiveLoad
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size=0: a whole number of at least 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5: a whole number of at least 1"),
-        ({"epochs": 0}, "epochs=0: .* above 0"),
-        ({"epochs": float("inf")}, "epochs=inf: .* above 0"),
-        ({"epochs": float("nan")}, "epochs=nan: .* above 0"),
-        ({"epochs": 3, "progress": lambda: 0.0}, "epochs= or progress=, not both"),
-        ({"leftovers": "keep"}, "leftovers='keep': there are 'carry', 'flush', 'drop'"),
-        ({"nonfinite": "ignore"}, "nonfinite='ignore': there are 'raise', 'skip', 'select'"),
-        ({"whole": "mask"}, r"whole='mask': a set of paths is needed, \{'mask'\}"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"epochs": float("inf")}, "epochs=inf"),
+        ({"epochs": float("nan")}, "epochs=nan"),
+        ({"epochs": 3, "progress": lambda: 0.0}, "epochs= .*progress="),
+        ({"leftovers": "keep"}, "leftovers='keep'.*'carry', 'flush', 'drop'"),
+        ({"nonfinite": "ignore"}, "nonfinite='ignore'.*'raise', 'skip', 'select'"),
+        ({"whole": "mask"}, r"whole='mask'.*\{'mask'\}"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
@@ -47,27 +47,14 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        (sb.selective_backprop, r"a strategy is needed.*selective_backprop\(\.\.\.\), called"),
+        (sb.selective_backprop, r"selective_backprop\(\.\.\.\)"),
         (sb.selectors.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
-        ("selective-backprop", r"a strategy is needed, got 'selective-backprop'"),
+        ("selective-backprop", "'selective-backprop'"),
     ],
 )
 def test_what_is_no_strategy_is_refused_with_how_to_make_one(strategy, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         build(strategy)
-
-
-@pytest.mark.parametrize("rate", [0.0, -0.5, 1.5, float("nan")])
-@pytest.mark.parametrize("make", [sb.random_backprop, sb.random_scored, selective])
-def test_a_rate_outside_its_range_is_refused(make, rate):
-    with pytest.raises(sb.ConfigurationError, match=rf"rate={rate}: .* in \(0, 1\]"):
-        make(rate)
-
-
-@pytest.mark.parametrize("options", [{}, {"rate": 0.5, "beta": 1.0}])
-def test_rate_and_beta_are_one_knob(options):
-    with pytest.raises(sb.ConfigurationError, match=r"(neither|both) of rate and beta"):
-        sb.selective_backprop(**options)
 
 
 @pytest.mark.parametrize("fractions", [{"start": 0.1}, {"end": 0.9}])
@@ -81,7 +68,7 @@ def test_fractions_of_training_need_its_length(fractions):
 
 
 def test_a_warm_up_as_long_as_training_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="leaves nothing to select in 1 epochs"):
+    with pytest.raises(sb.ConfigurationError, match="1 epochs"):
         build(sb.selective_backprop(1 / 2), epochs=1)
     build(sb.selective_backprop(1 / 2), epochs=1.5)
 
@@ -112,7 +99,7 @@ def test_what_selects_by_index_refuses_a_stream(stream):
 
 def test_the_size_of_training_batches_must_be_known():
     loader = DataLoader(Numbered(8), batch_sampler=[[0, 1], [2, 3, 4]])
-    with pytest.raises(sb.ConfigurationError, match="pass batch_size= for the training batches"):
+    with pytest.raises(sb.ConfigurationError, match="batch_size="):
         select(loader, selective())
     assert select(loader, sb.traditional()).batch_size is None
     assert select(loader, selective(), batch_size=3).batch_size == 3
@@ -132,7 +119,7 @@ class Elsewhere(nn.Linear):
 def test_a_model_that_spans_devices_needs_to_be_told_where_its_inputs_go():
     model = Elsewhere("cpu", "cuda")
     loader = DataLoader(fixture_data(), 4)
-    with pytest.raises(sb.ConfigurationError, match="parameters are on cpu, cuda; pass device="):
+    with pytest.raises(sb.ConfigurationError, match=r"cpu, cuda.*device="):
         sb.SelectiveLoader(loader, model, LOSS, selective())
     door = sb.SelectiveLoader(loader, model, LOSS, sb.random_backprop(1 / 2), device="cpu")
     assert len(list(door)) == 5
@@ -151,14 +138,6 @@ def test_a_rate_that_whole_numbers_cannot_meet_is_warned_about():
         build(selective(0.3))
     build(selective(0.3, draw="bernoulli"))
     build(selective(0.3), batch_size=30)
-
-
-def test_a_data_set_smaller_than_a_window_is_warned_about_at_the_end_of_its_first_epoch():
-    door = select(DataLoader(Numbered(7), 4), selective())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert numbers(door) == []
-    assert [warning.category for warning in caught] == [sb.SelectionWarning]
 
 
 UNLIKE = {

@@ -1,17 +1,19 @@
 """How many batches an epoch will yield: known exactly, or said to be unknown."""
 
 import pytest
-from fixture_doors import NotedSampler, Numbered, NumberedStream, flat, numbers, select, selective
+from fixture_doors import (
+    NotedSampler,
+    Numbered,
+    NumberedStream,
+    flat,
+    length,
+    numbers,
+    select,
+    selective,
+)
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-
-
-def length(door: sb.SelectiveLoader) -> int | None:
-    try:
-        return len(door)
-    except TypeError:
-        return None
 
 
 def test_a_fraction_that_somebody_else_tells_decides_when_selection_acts():

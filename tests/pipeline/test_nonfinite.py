@@ -43,13 +43,14 @@ def test_the_examples_are_named_by_default(strategy):
     with pytest.raises(sb.LossError) as caught:
         list(door)
     message = str(caught.value)
-    assert "1 of 5 losses are not finite" in message
-    assert "examples [3] of the data set (rows [3] of a batch), with losses nan" in message
+    assert "1 of 5 losses" in message
+    assert "examples [3]" in message
+    assert "rows [3]" in message
     assert 'nonfinite="skip"' in message
 
 
 def test_the_rows_are_named_where_there_are_no_indices():
-    with pytest.raises(sb.LossError, match=r"rows \[3\] of a batch, with losses nan"):
+    with pytest.raises(sb.LossError, match=r"rows \[3\].* nan"):
         list(broken(NumberedStream(20), selective()))
 
 

@@ -205,6 +205,8 @@ EXACT = [
     sb.selectors.Uniform(1 / 3),
     sb.selectors.Top(1 / 3),
     sb.selectors.Bottom(1 / 3),
+    sb.selectors.Proportional(3.0),
+    sb.selectors.Proportional(3.0, bias=0.0),
 ]
 
 

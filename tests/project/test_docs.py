@@ -28,6 +28,11 @@ PUBLIC = {
 }
 
 
+def examples_of(page: str) -> list[str]:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
 def documented_names() -> Iterator[str]:
     page = (DOCS / "reference.md").read_text(encoding="utf-8")
     module = None
@@ -61,10 +66,8 @@ def test_every_example_in_a_docstring_runs():
 
 
 def test_the_first_five_minutes_run(capsys):
-    page = (DOCS / "start.md").read_text(encoding="utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
     names, loaders = {}, []
-    for example in examples:
+    for example in examples_of("start"):
         exec(example, names)
         if "loader" in names and names["loader"] not in loaders:
             loaders.append(names["loader"])
@@ -81,8 +84,6 @@ def test_the_first_five_minutes_run(capsys):
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():
-    page = (DOCS / "choose.md").read_text(encoding="utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
     data = torch.utils.data.TensorDataset(torch.randn(96, 64), torch.arange(96) % 10)
     names = {
         "sb": sb,
@@ -98,7 +99,7 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
         "loss_fn": torch.nn.CrossEntropyLoss(),
     }
     made = []
-    for example in examples:
+    for example in examples_of("choose"):
         exec(example, names)
         loader = names["loader"]
         batches = sum(1 for _ in loader)
@@ -110,8 +111,7 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
 
 def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    page = (DOCS / "audit.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    [example] = examples_of("audit")
     labels = torch.arange(200) % 2
     points = labels[:, None] * 8.0 - 4.0 + torch.randn(200, 4)
     labels[7] = 0  # which is a 1
@@ -133,9 +133,7 @@ def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, m
 
 def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (DOCS / "long-runs.md").read_text(encoding="utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
-    save, load, loop = examples
+    save, load, loop = examples_of("long-runs")
     data = torch.utils.data.TensorDataset(torch.randn(960, 4), torch.arange(960) % 2)
 
     def begin() -> dict:
@@ -189,11 +187,7 @@ def test_how_to_choose_shows_every_picture_once_and_says_what_is_seen():
 
 def test_the_loop_of_auto_runs_and_skips_what_is_learned():
     torch.manual_seed(0)
-    (loop,) = re.findall(
-        r"^```python\n(.*?)^```",
-        (DOCS / "auto.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL | re.MULTILINE,
-    )
+    (loop,) = examples_of("auto")
     inputs = torch.randn(256, 2)
     data = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
     model = torch.nn.Linear(2, 2)

@@ -26,6 +26,7 @@ EXTRAS = {
     *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
     *("accelerate", "keras", "lightning", "ray", "transformers"),
 }
+SELDOM = ("lab", "guide", "scorers.cheap.pipelined._process_backend")
 FACE = (sb, sb.scorers, sb.selectors, sb.guide)
 
 
@@ -102,27 +103,17 @@ def test_a_generator_that_is_checked_leaves_annotations_as_strict_as_they_were()
     assert not isinstance([1.0], Rows)
 
 
-def test_importing_the_package_imports_no_extra():
-    code = "import sys, selective_backprop; print(*{name.split('.')[0] for name in sys.modules})"
+def test_importing_the_package_imports_neither_extras_nor_what_training_seldom_needs():
+    code = (
+        "import sys, selective_backprop as sb; print(*sys.modules); "
+        "assert 'guide' in dir(sb); sb.guide.advise"  # which comes when it is asked for
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
     assert "selective_backprop" in loaded
-    assert not EXTRAS & set(loaded)
-
-
-@pytest.mark.parametrize("part", ["lab", "guide", "scorers.cheap.pipelined._process_backend"])
-def test_importing_the_package_leaves_alone_what_training_seldom_needs(part):
-    code = f"import sys, selective_backprop; sys.exit('selective_backprop.{part}' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_guide_comes_when_it_is_asked_for():
-    code = (
-        "import sys, selective_backprop as sb; assert 'guide' in dir(sb); "
-        "assert 'selective_backprop.guide' not in sys.modules; sb.guide.advise"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert not EXTRAS & {name.split(".")[0] for name in loaded}
+    assert not {f"selective_backprop.{part}" for part in SELDOM} & set(loaded)
 
 
 def test_a_name_that_is_not_there_is_named():

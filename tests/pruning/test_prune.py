@@ -81,20 +81,20 @@ def test_whole_numbers_are_scores_too():
     ("options", "message"),
     [
         ({}, "keep=None"),
-        ({"keep": 0.0}, r"keep=0.0: .* \(0, 1\]"),
+        ({"keep": 0.0}, "keep=0.0"),
         ({"keep": 1.5}, "keep=1.5"),
         ({"keep": float("nan")}, "keep=nan"),
-        ({"keep": 0.5, "which": "hardest"}, "which='hardest': .*'highest', 'lowest', 'window'"),
-        ({"keep": 0.5, "window": (0.0, 0.5)}, "is for which='window'"),
-        ({"keep": 0.5, "which": "lowest", "window": (0.0, 0.5)}, "this is which='lowest'"),
-        ({"window": (0.0, 0.5)}, "is for which='window'"),
-        ({"which": "window"}, "window=None: two shares"),
-        ({"keep": 0.5, "which": "window", "window": (0.0, 0.5)}, "keep=0.5 is not for"),
-        ({"keep": 0.5, "which": "window"}, "keep=0.5 is not for"),
+        ({"keep": 0.5, "which": "hardest"}, "which='hardest'.*'highest', 'lowest', 'window'"),
+        ({"keep": 0.5, "window": (0.0, 0.5)}, "which='window'"),
+        ({"keep": 0.5, "which": "lowest", "window": (0.0, 0.5)}, "which='lowest'"),
+        ({"window": (0.0, 0.5)}, "which='window'"),
+        ({"which": "window"}, "window=None"),
+        ({"keep": 0.5, "which": "window", "window": (0.0, 0.5)}, "keep=0.5"),
+        ({"keep": 0.5, "which": "window"}, "keep=0.5"),
         ({"which": "window", "window": (0.5, 0.5)}, "low < high"),
         ({"which": "window", "window": (0.5, 1.5)}, "high <= 1"),
         ({"which": "window", "window": (0.5,)}, "two shares"),
-        ({"keep": 0.5, "labels": torch.tensor([0, 1])}, "for each of 3 examples, got torch.int64"),
+        ({"keep": 0.5, "labels": torch.tensor([0, 1])}, "of 3 .*torch.int64"),
         ({"keep": 0.5, "labels": torch.zeros(3)}, "got torch.float32"),
     ],
 )
@@ -121,12 +121,12 @@ def test_scores_that_rank_nothing_are_refused(scores, message):
 def test_a_class_of_which_nothing_is_left_is_named():
     scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])
     labels = torch.tensor([7, 7, 3, 3, 8])
-    with pytest.warns(sb.SelectionWarning, match="class 3, 8 is kept"):
+    with pytest.warns(sb.SelectionWarning, match="class 3, 8 "):
         sb.prune(scores, 0.4, labels=labels)
 
 
 def test_of_many_lost_classes_ten_are_named():
-    with pytest.warns(sb.SelectionWarning, match=r"class 1, 2, 3, .*, 10 and 5 more is kept"):
+    with pytest.warns(sb.SelectionWarning, match=r"class 1, 2, 3, .*, 10 and 5 more"):
         sb.prune(-torch.arange(16.0), 0.01, labels=torch.arange(16))
 
 

@@ -8,10 +8,8 @@ import reference
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
-from selective_backprop._memory.history import _rank_on_device
 from selective_backprop._sampling.draws import (
     _take_points,
     _tilt_on_device,
@@ -240,33 +238,6 @@ def test_a_uniform_draw_is_the_head_of_a_random_order(size, seed, data):
     rows = draw_uniformly(size, count, generator(seed), torch.device("cpu"))
     order = torch.randperm(size, generator=generator(seed)).tolist()
     assert rows.tolist() == reference.sample_uniformly(order, count)
-
-
-class HostReads(TorchDispatchMode):
-    """Refuse operations that make the host wait for a device."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert function.overloadpacket not in {
-            torch.ops.aten._local_scalar_dense,
-            torch.ops.aten.nonzero,
-            torch.ops.aten.masked_select,
-            torch.ops.aten.equal,
-        }, f"{function} reads from the device"
-        return function(*args, **(kwargs or {}))
-
-
-def test_on_a_device_an_exact_draw_never_makes_the_host_wait():
-    history = sb.selectors.History(64)
-    losses = torch.rand(20)
-    with HostReads():
-        history.file(losses)
-        wanted = _rank_on_device(losses, history.recent.sort().values, ties=False).pow(2)
-        odds = _tilt_on_device(wanted, 7)
-        order, offset = torch.randperm(20), torch.rand(1, dtype=torch.float64)
-        _take_points(odds, order, offset, 7)
-        draw_uniformly(20, 7, generator(), torch.device("cpu"))
-        with pytest.raises(AssertionError, match="reads from the device"):
-            draw_coins(odds, generator())
 
 
 @given(windows(probabilities), seeds)

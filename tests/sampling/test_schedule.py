@@ -50,19 +50,19 @@ def test_whole_warm_ups_are_accepted(value):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"warmup_epochs": -1}, "warmup_epochs=-1: .* at least 0"),
-        ({"warmup_epochs": 0.5}, "use start= for a fraction"),
+        ({"warmup_epochs": -1}, "warmup_epochs=-1"),
+        ({"warmup_epochs": 0.5}, "start="),
         ({"warmup_epochs": math.nan}, "warmup_epochs=nan"),
         ({"warmup_epochs": math.inf}, "warmup_epochs=inf"),
         ({"start": -0.1}, "start=-0.1"),
         ({"start": 1.0}, "start=1.0"),
         ({"start": 0.5, "end": 0.5}, "end=0.5"),
-        ({"start": 0.6, "end": 0.5}, "0 <= start < end <= 1"),
+        ({"start": 0.6, "end": 0.5}, "end=0.5"),
         ({"start": math.nan}, "start=nan"),
         ({"end": 0.0}, "end=0.0"),
         ({"end": 1.1}, "end=1.1"),
         ({"end": math.nan}, "end=nan"),
-        ({"plain_every": 1}, "plain_every=1.*nothing would ever be selected"),
+        ({"plain_every": 1}, "plain_every=1"),
         ({"plain_every": 0}, "plain_every=0"),
         ({"plain_every": -3}, "plain_every=-3"),
         ({"plain_every": 2.5}, "plain_every=2.5"),
@@ -111,7 +111,7 @@ def test_a_warm_up_that_leaves_something_is_accepted(schedule, epochs, batches):
     ],
 )
 def test_fractions_between_which_no_batch_falls_are_refused(schedule, epochs, batches):
-    with pytest.raises(sb.ConfigurationError, match=f"leave none of {epochs * batches} candidate"):
+    with pytest.raises(sb.ConfigurationError, match=f"none of {epochs * batches} "):
         schedule.check_length(epochs, batches)
     schedule.check_length(100 * epochs, batches)
     schedule.check_length(epochs, None)

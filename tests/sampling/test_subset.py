@@ -106,10 +106,10 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
     ("change", "message"),
     [
         ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1 example"),
-        ({"indices": torch.tensor([0, 5])}, "index 5 is outside of a data set of 5"),
-        ({"indices": torch.tensor([-1, 2])}, "index -1 is outside"),
-        ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .* more than once.*unique"),
-        ({"indices": torch.tensor([0.0, 1.0])}, "float32; torch.int64 is needed"),
+        ({"indices": torch.tensor([0, 5])}, "index 5 .* of 5"),
+        ({"indices": torch.tensor([-1, 2])}, "index -1 "),
+        ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .*unique"),
+        ({"indices": torch.tensor([0.0, 1.0])}, "float32.*torch.int64"),
         ({"indices": torch.tensor([True, False])}, r"mask\.nonzero"),
         ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
         ({"indices": [0, 1]}, "got list"),
@@ -128,7 +128,7 @@ def test_what_is_no_part_of_a_data_set_is_refused(change, message):
 
 def test_it_fits_a_data_set_of_its_size_alone():
     subset().check(5)
-    with pytest.raises(sb.ConfigurationError, match=r"of 5 examples, .* a data set of 6"):
+    with pytest.raises(sb.ConfigurationError, match=r"of 5 .* of 6"):
         subset().check(6)
     with pytest.raises(sb.ConfigurationError, match="a stream"):
         subset().check(None)
@@ -228,12 +228,12 @@ def zip_something(path):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: path.write_text("Dear Sir or Madam"), "is no saved Subset"),
+        (lambda path: path.write_text("Dear Sir or Madam"), "Subset"),
         (zip_something, "cannot be read"),
-        (lambda path: torch.save({"weight": torch.ones(2)}, path), "holds no Subset"),
-        (lambda path: torch.save([1, 2], path), "holds no Subset"),
-        (tamper(version=2), "version 2, and version 1 can be read"),
-        (tamper(indices=torch.tensor([0, 1])), "digest does not fit"),
+        (lambda path: torch.save({"weight": torch.ones(2)}, path), "Subset"),
+        (lambda path: torch.save([1, 2], path), "Subset"),
+        (tamper(version=2), "version 2.* version 1"),
+        (tamper(indices=torch.tensor([0, 1])), "digest"),
         (tamper(indices=torch.tensor([0, 9])), "damaged: index 9"),
         (tamper(indices=None), "damaged"),
         (tamper(cost="much"), "damaged"),

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_memory import weighted_average
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -42,15 +41,3 @@ def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
 def test_without_decay_it_is_the_last_score():
     found = sb.scorers.Average(0.0).predict(observed([[3.0, 9.0], [5.0]], 4), epoch=9)
     assert found.tolist() == [3.0, 5.0]
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.0, math.nan])
-def test_a_decay_out_of_range_is_refused(decay):
-    with pytest.raises(sb.ConfigurationError, match=f"decay={decay}"):
-        sb.scorers.Average(decay)
-
-
-@pytest.mark.parametrize("depth", [0, -1, 1.5, math.nan, math.inf])
-def test_what_is_no_number_of_scores_is_refused(depth):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"depth={depth}.*at least 1"):
-        sb.scorers.Average(depth=depth)

@@ -1,12 +1,9 @@
 """A logistic regression tells which scores will be among the highest."""
 
-import math
-
 import numpy as np
 import pytest
 import reference
 from fixture_predictors import NEXT, decaying, keep_newest
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -124,21 +121,3 @@ def test_shares_of_lower_scores_are_told_where_all_or_none_cross(rate, scores):
         observed = observed._replace(scores=np.full_like(observed.scores, scores))
     told = sb.scorers.Crossing(rate).predict(observed, NEXT)
     assert told.tolist() == np.float32(shares_of_lower(observed.scores[0].tolist())).tolist()
-
-
-@pytest.mark.parametrize("rate", [0, -0.5, 1.5, math.nan])
-def test_a_rate_that_is_no_share_is_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=rf"rate={rate}: .*\(0, 1\]"):
-        sb.scorers.Crossing(rate)
-
-
-@pytest.mark.parametrize("points", [7, 0, 8.5, math.nan])
-def test_points_too_few_to_learn_from_are_refused(points):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"points={points}: .* at least 8"):
-        sb.scorers.Crossing(points=points)
-
-
-@pytest.mark.parametrize("depth", [1, 2.5, math.nan])
-def test_a_depth_without_anything_to_learn_is_refused(depth):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* at least 2"):
-        sb.scorers.Crossing(depth=depth)

@@ -10,10 +10,8 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop.scorers import _forward
 
 BATCH = (torch.randn(8, 4), torch.arange(8) % 3)
@@ -55,10 +53,6 @@ class Noisy(nn.Module):
         return outputs
 
 
-def streams():
-    return torch.get_rng_state().tolist(), np.random.get_state()[1:3], random.getstate()
-
-
 def test_scores_are_the_losses_of_the_model_in_eval_mode():
     model = net()
     scores = start(model).score(BATCH, INDICES)
@@ -77,71 +71,16 @@ def test_in_training_mode_scores_come_from_batch_statistics():
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Forward(training=True)])
-def test_every_module_gets_its_own_mode_back(scorer):
-    model = net()
-    model[1].eval()  # frozen batch statistics
-    start(model, scorer).score(BATCH, INDICES)
-    modes = {name: module.training for name, module in model.named_modules()}
-    assert modes == {"": True, "0": True, "1": False, "2": True, "3": True, "4": True}
-
-
 def test_a_model_left_in_eval_mode_is_found_in_it():
     model = net().eval()
     start(model).score(BATCH, INDICES)
     assert not any(module.training for module in model.modules())
 
 
-@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Forward(training=True)])
-@pytest.mark.parametrize("fails", [False, True])
-def test_buffers_and_random_streams_are_put_back_even_where_the_model_fails(scorer, fails):
-    model = Noisy(fails=fails)
-    running = start(model, scorer)
-    state, before = copy.deepcopy(model.state_dict()), streams()
-    for _ in range(3):
-        with pytest.raises(ArithmeticError) if fails else nullcontext():
-            running.score(BATCH, INDICES)
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert all(module.training for module in model.modules())
-    after = streams()
-    assert after[0] == before[0]
-    assert np.array_equal(after[1][0], before[1][0])
-    assert after[1][1] == before[1][1]
-    assert after[2] == before[2]
-    assert torch.is_grad_enabled()
-    assert not torch.is_inference_mode_enabled()
-
-
-def test_nothing_is_recorded_for_gradients():
-    model = net()
-    scores = start(model).score(BATCH, INDICES)
-    assert not scores.requires_grad
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def train(model) -> list[torch.Tensor]:
     model.zero_grad()
     losses(model, BATCH).mean().backward()
     return [parameter.grad.clone() for parameter in model.parameters()]
-
-
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        sb.scorers.Forward(),
-        sb.scorers.Forward(inference_mode=True),
-        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
-    ],
-)
-def test_training_after_scoring_is_as_if_nothing_had_been_scored(scorer):
-    model = net()
-    other = copy.deepcopy(model)
-    torch.manual_seed(3)
-    expected = train(other)
-    torch.manual_seed(3)
-    start(model, scorer).score(BATCH, INDICES)
-    assert all(map(torch.equal, train(model), expected))
-    assert all(map(torch.equal, model.buffers(), other.buffers()))
 
 
 def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by():
@@ -201,12 +140,6 @@ SCORERS_IN_AUTOCAST = [
 ]
 
 
-@pytest.mark.parametrize("scorer", SCORERS_IN_AUTOCAST)
-def test_scoring_within_the_users_autocast_leaves_every_weight_its_gradient(scorer):
-    gradients = gradients_of_a_region(net(), scorer)
-    assert all(gradient is not None for gradient in gradients)
-
-
 def test_autocast_would_otherwise_remember_weights_that_have_no_gradient(monkeypatch):
     layer = nn.Linear(2, 1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -243,23 +176,6 @@ def test_a_wrapped_model_is_scored_without_its_wrapper(tmp_path):
         distributed.destroy_process_group()
 
 
-def test_a_compiled_model_is_scored_and_left_as_it_was():
-    model = Noisy()
-    state = copy.deepcopy(model.state_dict())
-    compiled = torch.compile(model.inner, backend="eager")
-    model.inner[1].eval()
-    running = start(compiled, sb.scorers.Forward(training=True))
-    for _ in range(2):
-        running.score(BATCH, INDICES)
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert [module.training for module in model.inner] == [True, False, True, True, True]
-    assert compiled.training
-    compiled.eval()
-    expected = losses(model.inner, BATCH).detach()
-    assert torch.equal(start(compiled).score(BATCH, INDICES), expected)
-    assert not compiled.training
-
-
 def test_forward_hooks_run():
     model, seen = net(), []
     model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
@@ -276,21 +192,6 @@ def test_losses_may_be_counts():
     assert set(scores.tolist()) <= {0.0, 1.0}
 
 
-@pytest.mark.parametrize("indices", [INDICES, None])
-@pytest.mark.parametrize(
-    ("of", "found"),
-    [
-        (ExampleLosses(lambda outputs, targets: outputs.mean()), "the loss is a scalar"),
-        (lambda model, batch: model(batch[0]), r"shape \(8, 3\)"),
-        (lambda model, batch: 0.5, "got float"),
-    ],
-)
-def test_losses_that_are_no_scores_are_refused_with_advice(of, found, indices):
-    with unhooked(), pytest.raises(sb.LossError, match=found) as refusal:
-        start(net(), of=of).score(BATCH, indices)
-    assert "losses=callable(model, batch)" in str(refusal.value)
-
-
 def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
     running = start(net(), of=lambda model, batch: model(batch[0])[1:, 0])
     with pytest.raises(sb.LossError, match=r"shape \(7,\) for a batch of 8"):
@@ -302,9 +203,3 @@ def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
 def test_scoring_without_a_model_or_losses_is_refused(parts):
     with pytest.raises(sb.ConfigurationError, match="scores with the model, and there is none"):
         sb.scorers.Forward().start(sb.scorers.Context(8, None, **parts))
-
-
-def test_there_is_nothing_to_remember():
-    running = start(net())
-    assert running.state_dict() == {}
-    running.load_state_dict({})

@@ -1,13 +1,11 @@
 """A Gaussian process tells where scores go, and says the last one where it cannot."""
 
-import math
 import sys
 import warnings
 
 import numpy as np
 import pytest
 from fixture_predictors import NEXT, decaying, keep_newest
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -121,18 +119,6 @@ def test_a_kernel_that_is_hard_to_fit_says_nothing():
         warnings.simplefilter("always")
         sb.scorers.GaussianProcess().predict(observed, NEXT)
     assert said == []
-
-
-@pytest.mark.parametrize("points", [7, 0, -1, 10.5, math.nan, math.inf])
-def test_points_too_few_to_learn_from_are_refused(points):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"points={points}: .* at least 8"):
-        sb.scorers.GaussianProcess(points=points)
-
-
-@pytest.mark.parametrize("depth", [1, 0, 2.5, math.nan])
-def test_a_depth_without_anything_to_learn_is_refused(depth):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* at least 2"):
-        sb.scorers.GaussianProcess(depth=depth)
 
 
 @pytest.mark.parametrize("predictor", [sb.scorers.GaussianProcess, sb.scorers.Crossing])

@@ -81,17 +81,3 @@ def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
 def test_what_cannot_be_wrapped_is_refused(kind, inner):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
         kind(inner)
-
-
-@pytest.mark.parametrize("epochs", [0, -1, 1.5, math.nan, math.inf])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda epochs: sb.scorers.Stale(sb.scorers.Forward(), epochs),
-        lambda epochs: sb.scorers.Predicted(sb.scorers.Forward(), epochs=epochs),
-        lambda epochs: sb.scorers.Recorded(max_age=epochs),
-    ],
-)
-def test_what_is_no_number_of_epochs_is_refused(make, epochs):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"={epochs}: .* whole number"):
-        make(epochs)

@@ -100,25 +100,9 @@ def test_candidates_need_not_be_remembered():
     assert rows.tolist() == [0, 1]
 
 
-def test_no_candidates_are_no_rows():
-    rows, weights = prune(sb.selectors.BelowMean(), [], [1.0, 2.0])
-    assert rows.tolist() == weights.tolist() == []
-
-
 def test_the_terms_promise_no_rate_but_say_what_is_usual():
     terms = sb.selectors.BelowMean(0.5, history=7).terms
     assert terms == sb.selectors.Terms(
         0.75, sb.selectors.Draw.BERNOULLI, history=7, reweights=True, promises=False
     )
     assert sb.selectors.BelowMean(0.5, longer_steps=True, history=7).terms == terms
-
-
-@pytest.mark.parametrize("probability", [-0.1, 1.0, torch.nan])
-def test_a_probability_that_leaves_nothing_to_weigh_is_refused(probability):
-    with pytest.raises(sb.ConfigurationError, match=rf"prune={probability}: .* in \[0, 1\)"):
-        sb.selectors.BelowMean(probability)
-
-
-def test_a_history_without_room_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
-        sb.selectors.BelowMean(history=0)

@@ -69,11 +69,6 @@ def test_small_losses_keep_their_precision():
     assert weights.tolist() == pytest.approx([2e-5**-0.5] * len(weights), rel=1e-5)
 
 
-def test_no_candidates_are_no_rows():
-    rows, weights = skip(sb.selectors.Confident(), [])
-    assert rows.tolist() == weights.tolist() == []
-
-
 def test_the_terms_promise_no_rate_and_need_no_history():
     assert sb.selectors.Confident(0.5).terms == sb.selectors.Terms(
         0.75,
@@ -83,9 +78,3 @@ def test_the_terms_promise_no_rate_and_need_no_history():
         promises=False,
         confidence=True,
     )
-
-
-@pytest.mark.parametrize("floor", [0.0, 1.1, -0.1, math.nan])
-def test_odds_that_cannot_be_weighed_are_refused(floor):
-    with pytest.raises(sb.ConfigurationError, match=rf"floor={floor}: .* in \(0, 1\]"):
-        sb.selectors.Confident(floor)

@@ -1,7 +1,5 @@
 """KAKURENBO hides the lowest losses that the model is sure of, and fewer of them with time."""
 
-import math
-
 import pytest
 import reference
 import torch
@@ -81,10 +79,6 @@ def test_where_nothing_is_known_nothing_is_hidden():
     assert shown(start(sb.selectors.Hide(0.9)), [torch.inf] * 2, [torch.inf] * 2) == [0, 1]
 
 
-def test_no_candidates_are_no_rows():
-    assert shown(start(sb.selectors.Hide()), [], [0.1]) == []
-
-
 EASY = [row / 1000 for row in range(100)]
 
 
@@ -122,40 +116,3 @@ def test_the_terms_say_that_the_length_of_training_is_needed_if_the_share_falls(
         0.7, sb.selectors.Draw.BERNOULLI, history=7, promises=False, paced=True, confidence=True
     )
     assert not sb.selectors.Hide(0.3, falls=()).terms.paced
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, math.nan])
-def test_a_share_that_hides_nothing_or_everything_is_refused(share):
-    with pytest.raises(sb.ConfigurationError, match=rf"share={share}: .* in \(0, 1\)"):
-        sb.selectors.Hide(share)
-
-
-@pytest.mark.parametrize("confidence", [0.49, 1.0, math.nan])
-def test_a_confidence_that_a_loss_cannot_tell_is_refused(confidence):
-    with pytest.raises(sb.ConfigurationError, match=rf"confidence={confidence}: .* in \[0.5, 1\)"):
-        sb.selectors.Hide(confidence=confidence)
-
-
-@pytest.mark.parametrize(
-    "falls",
-    [
-        ((0.6, 0.8), (0.3, 0.6)),
-        ((0.3, 0.8), (0.3, 0.6)),
-        ((0.3, 0.6), (0.6, 0.8)),
-        ((0.3, 0.6), (0.6, 0.6)),
-        ((0.0, 0.8),),
-        ((1.0, 0.8),),
-        ((0.3, 1.0),),
-        ((0.3, -0.1),),
-        ((0.3, math.nan),),
-        ((math.nan, 0.5),),
-    ],
-)
-def test_falls_out_of_order_or_range_are_refused(falls):
-    with pytest.raises(sb.ConfigurationError, match=r"falls=.*ascending.*descending"):
-        sb.selectors.Hide(falls=falls)
-
-
-def test_a_history_without_room_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="history=0: a whole number"):
-        sb.selectors.Hide(history=0)

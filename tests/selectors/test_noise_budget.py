@@ -147,19 +147,3 @@ def test_the_budget_follows_what_is_remembered():
     history.file(torch.full((60,), 3.0))
     mixed = running.select(torch.full((200,), 0.05), history, generator).rows
     assert len(mixed) < 50 < 150 < len(alike)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"noise": 0.0}, "noise=0.0"),
-        ({"noise": 1.5}, "noise=1.5"),
-        ({"floor": 0.0}, "floor=0.0"),
-        ({"floor": math.nan}, "floor=nan"),
-        ({"correction": -0.1}, "correction=-0.1"),
-        ({"history": 0}, "history=0"),
-    ],
-)
-def test_values_out_of_range_are_refused(wrong, message):
-    with pytest.raises(sb.ConfigurationError, match=message):
-        sb.selectors.NoiseBudget(**wrong)

@@ -135,13 +135,6 @@ def test_where_all_losses_are_equal_coins_select_none_and_exact_draws_their_coun
     assert len(exact.select(losses, history, generator).rows) == 10
 
 
-@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-def test_no_candidates_are_no_rows(draw):
-    selector, _ = start(2, draw)
-    choice = selector.select(torch.empty(0), sb.selectors.History(4), torch.Generator())
-    assert choice.rows.shape == (0,)
-
-
 def test_the_hardest_of_a_window_is_always_taken_by_an_exact_draw():
     # odds of 1 / 1024 on average, but for one that exceeds all others by far
     history = sb.selectors.History(1024)
@@ -183,21 +176,3 @@ def test_nothing_is_left_out_where_nothing_is_known():
         1.0,
         1.0,
     ]
-
-
-@pytest.mark.parametrize("beta", [-1.0, math.nan, math.inf])
-def test_a_selectivity_that_means_nothing_is_refused(beta):
-    with pytest.raises(sb.ConfigurationError, match=f"beta={beta}: .* at least 0 "):
-        sb.selectors.selection_probability(torch.ones(2), torch.ones(2), beta)
-
-
-def test_the_slow_twin_selects_about_as_much():
-    slow = reference.PlainSelection(beta=2, history=1024, draw="bernoulli")
-    exact = reference.PlainSelection(beta=2, history=1024, draw="exact", keep=32)
-    generator = torch.Generator().manual_seed(0)
-    kept = 0
-    for _ in range(10):
-        losses = torch.rand(96, generator=generator).tolist()
-        kept += len(slow.select(losses))
-        assert len(exact.select(losses)) == 32
-    assert kept / 960 == pytest.approx(1 / 3, abs=0.05)

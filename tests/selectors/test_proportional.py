@@ -6,7 +6,6 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -116,28 +115,6 @@ def test_the_lowest_toss_falls_on_the_first_candidate_of_any_score(scores):
     assert set(rows) == {min(row for row, score in enumerate(scores) if score > 0)}
 
 
-def test_a_device_is_never_waited_for():
-    class HostReads(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            assert function.overloadpacket not in {
-                torch.ops.aten._local_scalar_dense,
-                torch.ops.aten.nonzero,
-                torch.ops.aten.equal,
-            }, f"{function} reads from the device"
-            return function(*args, **(kwargs or {}))
-
-    scores = torch.rand(10)
-    for bias in (0.0, 1.0):
-        running = sb.selectors.Proportional(bias=bias).start(WINDOW)
-        with HostReads():
-            running.select(scores, NOTHING, torch.Generator())
-
-
-def test_no_candidates_are_no_rows():
-    rows, weights = draw(sb.selectors.Proportional(), [])
-    assert rows.tolist() == weights.tolist() == []
-
-
 def test_the_terms_say_that_rows_may_repeat_and_weigh():
     assert sb.selectors.Proportional().terms == sb.selectors.Terms(
         1 / 3, reweights=True, replaces=True
@@ -145,15 +122,3 @@ def test_the_terms_say_that_rows_may_repeat_and_weigh():
     assert sb.selectors.Proportional(2.5, bias=0).terms == sb.selectors.Terms(
         1 / 2.5, replaces=True
     )
-
-
-@pytest.mark.parametrize("presample", [1.0, 0.5, -3.0, torch.inf, torch.nan])
-def test_a_window_without_candidates_to_spare_is_refused(presample):
-    with pytest.raises(sb.ConfigurationError, match=f"presample={presample}: .* more candidates"):
-        sb.selectors.Proportional(presample)
-
-
-@pytest.mark.parametrize("bias", [-0.1, 1.1, torch.nan])
-def test_an_exponent_that_means_nothing_is_refused(bias):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=rf"bias={bias}: .* in \[0, 1\]"):
-        sb.selectors.Proportional(bias=bias)

@@ -1,5 +1,7 @@
 """The simple selectors: everything, a random share, the highest and the lowest."""
 
+import math
+
 import pytest
 import reference
 import torch
@@ -112,6 +114,62 @@ def test_a_rate_of_one_keeps_everything_and_is_a_float(rate):
     for selector in (sb.selectors.Uniform(rate), sb.selectors.Top(rate), sb.selectors.Bottom(rate)):
         assert type(selector.rate) is float
         assert select(selector, [3.0, 1.0, 2.0], context=sb.selectors.Context(3, 3)) == [0, 1, 2]
+
+
+WRONG_FALLS = [
+    *(((0.6, 0.8), (0.3, 0.6)), ((0.3, 0.8), (0.3, 0.6)), ((0.3, 0.6), (0.6, 0.8))),
+    *(((0.3, 0.6), (0.6, 0.6)), ((0.0, 0.8),), ((1.0, 0.8),), ((0.3, 1.0),), ((0.3, -0.1),)),
+    *(((0.3, math.nan),), ((math.nan, 0.5),)),
+]
+WRONG = {
+    sb.selectors.BelowMean: {"prune": [-0.1, 1.0, math.nan], "history": [0]},
+    sb.selectors.Bottom: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
+    sb.selectors.Confident: {"floor": [0.0, 1.1, -0.1, math.nan]},
+    sb.selectors.Hide: {
+        "share": [0.0, 1.0, -0.1, math.nan],
+        "confidence": [0.49, 1.0, math.nan],
+        "falls": WRONG_FALLS,
+        "history": [0],
+    },
+    sb.selectors.NoiseBudget: {
+        "noise": [0.0, 1.5],
+        "floor": [0.0, math.nan],
+        "correction": [-0.1],
+        "history": [0],
+    },
+    sb.selectors.Percentile: {
+        "beta": [-0.1, math.nan, math.inf],
+        "history": [0, -1, 1.5, math.nan, math.inf],
+    },
+    sb.selectors.Proportional: {
+        "presample": [1.0, 0.5, -3.0, math.inf, math.nan],
+        "bias": [-0.1, 1.1, math.nan],
+    },
+    sb.selectors.Top: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
+    sb.selectors.Uniform: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
+}
+NEEDED = {sb.selectors.Percentile: {"beta": 1}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "value"),
+    [
+        (kind, option, value)
+        for kind, options in WRONG.items()
+        for option, values in options.items()
+        for value in values
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(kind, option, value):
+    with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
+        kind(**NEEDED.get(kind, {}) | {option: value})
+    assert f"{option}={value}" in str(refused.value)
+
+
+def test_a_selectivity_that_means_nothing_draws_nothing():
+    for beta in (-1.0, math.nan, math.inf):
+        with pytest.raises(sb.ConfigurationError, match=f"beta={beta}"):
+            sb.selectors.selection_probability(torch.ones(2), torch.ones(2), beta)
 
 
 @pytest.mark.parametrize(

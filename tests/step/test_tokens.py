@@ -1,8 +1,9 @@
 """The loss counts the tokens that the rule takes, and their gradient is that of their mean."""
 
+from collections.abc import Sequence
+
 import fixture_language as language
 import pytest
-import reference_tokens
 import torch
 from fixture_language import MASKED
 from hypothesis import given
@@ -22,18 +23,44 @@ tokens = st.lists(
 )
 
 
+def select_tokens(
+    losses: Sequence[float],
+    counts: Sequence[bool],
+    rate: float,
+    reference: Sequence[float] | None = None,
+) -> list[int]:
+    """The places of the tokens whose loss, or excess loss, is highest; of ties the first."""
+    behind = [0.0] * len(losses) if reference is None else reference
+    excess = [loss - other for loss, other in zip(losses, behind, strict=True)]
+    asked = [place for place in range(len(losses)) if counts[place]]
+    if not asked:
+        return []
+    hardest = sorted(asked, key=lambda place: -excess[place])
+    return sorted(hardest[: max(1, round(rate * len(asked)))])
+
+
+def mean_of_selected(losses: Sequence[float], places: Sequence[int]) -> float:
+    """The loss that is trained on."""
+    return sum(losses[place] for place in places) / max(1, len(places))
+
+
+def gradient(tokens: int, places: Sequence[int]) -> list[float]:
+    """Of that mean with respect to each token's loss."""
+    return [1 / len(places) if place in places else 0.0 for place in range(tokens)]
+
+
 @given(tokens, st.floats(0.01, 1), st.booleans())
 def test_tokens_loss_and_gradient_are_those_of_the_rule(found, rate, excess) -> None:
     values, behind, counts = (list(column) for column in zip(*found, strict=True))
     losses = torch.tensor([values], dtype=torch.float64, requires_grad=True)
     reference = torch.tensor([behind], dtype=torch.float64) if excess else None
     selected = sb.TokenSelection(rate)(losses, torch.tensor([counts]), reference=reference)
-    expected = reference_tokens.select_tokens(values, counts, rate, behind if excess else None)
+    expected = select_tokens(values, counts, rate, behind if excess else None)
     assert selected.kept.flatten().nonzero().flatten().tolist() == expected
-    wanted = reference_tokens.mean_of_selected(values, expected)
+    wanted = mean_of_selected(values, expected)
     assert selected.loss.item() == pytest.approx(wanted, abs=1e-12)
     selected.loss.backward()
-    slopes = reference_tokens.gradient(len(values), expected)
+    slopes = gradient(len(values), expected)
     assert losses.grad.flatten().tolist() == pytest.approx(slopes, abs=1e-15)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap import _wrappers
@@ -163,9 +162,3 @@ def test_a_device_without_autocast_is_refused():
     context = sb.scorers.Context(4, 8, net(), losses, device=torch.device("meta"))
     with pytest.raises(sb.ConfigurationError, match="no autocast on meta"):
         sb.scorers.LowPrecision(sb.scorers.Forward()).start(context)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
-def test_types_of_other_sizes_are_refused(dtype):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="a type of 16 bits"):
-        sb.scorers.LowPrecision(sb.scorers.Forward(), dtype)

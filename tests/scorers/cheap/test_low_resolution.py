@@ -144,20 +144,6 @@ def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     assert "it must pool before its last layer" in failure.value.__notes__[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        ({"factor": 1}, "factor=1"),
-        ({"factor": 2.5}, r"factor=2\.5"),
-        ({"paths": "inputs"}, "paths='inputs'"),
-        ({"paths": []}, r"paths=\[\]"),
-    ],
-)
-def test_impossible_options_are_refused(options, found):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
-        sb.scorers.LowResolution(sb.scorers.Forward(), **options)
-
-
 def test_a_scorer_that_remembers_is_wrapped_around_it_and_not_the_other_way_round():
     sb.scorers.Stale(sb.scorers.LowResolution(sb.scorers.Forward()), epochs=2)
     with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):

@@ -1,7 +1,6 @@
 """Scoring on a second stream: what waits for what, and on CUDA that the host never does."""
 
 import copy
-import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,19 +164,6 @@ def test_another_backend_goes_on_from_its_state(bench):
     resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, home=CPU, away=bench.away)
     resumed.resume(weights, bench.backend.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
-
-
-def test_a_model_that_cannot_be_copied_is_refused(bench):
-    model = fresh_net()
-    model.lock = threading.Lock()
-    with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
-        StreamBackend(
-            sb.scorers.Forward(),
-            sb.scorers.Context(8, 16, model, losses),
-            model,
-            home=CPU,
-            away=CPU,
-        )
 
 
 def on(device: str, batch: Any) -> Any:
