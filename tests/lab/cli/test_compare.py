@@ -281,7 +281,8 @@ def test_runs_with_and_without_noise_lie_side_by_side_and_are_never_compared(
     assert {name: after[name] for name in before} == before
     outcome = run_command("report out", copy)
     assert outcome.status == 0
-    assert outcome.err.startswith("warning: 4 records of noise none, and not of noise 0.25 like")
+    assert outcome.err.startswith("warning: 4 records have noise none")
+    assert "noise 0.25" in outcome.err
     assert "25 % of the training labels flipped" in outcome.out
 
 
