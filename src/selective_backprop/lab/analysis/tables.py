@@ -111,7 +111,7 @@ class Table:
             table.add_column(
                 Text(column.heading),
                 justify="left" if column.left else "right",
-                no_wrap=i > 0,
+                no_wrap=i > 0 and not column.left,  # numbers are never broken, texts may be
                 overflow="fold",
                 max_width=None if i else _NAME,
             )
