@@ -1,16 +1,16 @@
 """What a figure or table of a paper is made of: the runs of strategies, and what they show."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
 import selective_backprop as sb
+from reproductions.quotes import Reported, read_reported
 from reproductions.timing import StepTimes, StepTiming
-from reproductions.training import cost
+from reproductions.training import EXAMPLES, cost
 from selective_backprop.lab.analysis.grouping import BASELINE, RunGroup, counts
 from selective_backprop.lab.analysis.tables import Table
 from selective_backprop.lab.analysis.verdict import Finding
@@ -31,11 +31,32 @@ STRATEGIES = {
     "scored": ("Random, scored", "random-scored"),
     "sb": ("SB", "selective-backprop"),
     "stale": ("Stale-SB", "stale-sb"),
+    "stale-2": ("Stale-SB, n = 2", "stale-sb"),
     "kath18": ("Kath18", "kath18-loss-gated"),
 }
+# Traditional training with its schedule shortened to a part of the run; None: to what SB costs.
+SHORTENED: Mapping[str, float | None] = {
+    "shortened": None,
+    "half": 1 / 2,
+    "third": 1 / 3,
+    "quarter": 1 / 4,
+}
+USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "kath18")
 # Of one strategy's variants: Okabe and Ito's, dark and light alternating.
 _VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a source trained, as far as it says."""
+
+    data: str  # as the source calls it
+    model: str | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    examples: int | None = None
+    cutout: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,10 +67,18 @@ class Setting:
     recipe: Recipe  # every run takes its epochs
     rate: float  # share of the examples that SB and Stale-SB train on
     kath18_rate: float
-    paper_data: str  # the paper's data set that it is held against
+    published: Published  # what it is held against
     limit: int | None = None  # training examples, or None for all
     evaluations: int = 12  # per run
     accelerated: Recipe | None = None  # with the paper's accelerated schedule, where it has one
+    static: Recipe | None = None  # with a learning rate that stays where it begins
+    # The learning rate of a strategy that was tuned, by the strategy's key.
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def paper_data(self) -> str:
+        """The source's data set."""
+        return self.published.data
 
     @property
     def guessing(self) -> float:
@@ -61,6 +90,41 @@ class Setting:
         """The first epoch, which trains on everything, as a share of the run."""
         return 1.0 / self.recipe.epochs
 
+    @property
+    def length(self) -> Budget:
+        """Of every run."""
+        return Budget("epochs", float(self.recipe.epochs))
+
+    @property
+    def compressed(self) -> str:
+        """What differs from the source's setting; empty where nothing does."""
+        said, recipe = self.published, self.recipe
+        data = recipe.data.removesuffix("-extra")
+        real = said.data.lower().replace("-", "") == data.replace("-", "")
+        examples = EXAMPLES.get(recipe.data)
+        ours = self.limit or (examples[0] if examples else None)
+        cutout = recipe.augmentation.cutout
+        return ", ".join(
+            f"{mine} for {theirs}"
+            for mine, theirs, differs in (
+                (self.title.partition(",")[0], said.data, not real),
+                (recipe.model, said.model, said.model not in (None, recipe.model)),
+                (f"{recipe.epochs} epochs", said.epochs, said.epochs not in (None, recipe.epochs)),
+                (
+                    f"{ours or 0:,} examples",
+                    f"{said.examples or 0:,}",
+                    said.examples is not None and said.examples != ours,
+                ),
+                (
+                    f"batches of {recipe.batch_size}",
+                    said.batch_size,
+                    said.batch_size not in (None, recipe.batch_size),
+                ),
+                ("no cutout", f"cutout of {said.cutout}", cutout != said.cutout and not cutout),
+            )
+            if differs
+        )
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -68,15 +132,20 @@ class Scale:
 
     name: str
     main: tuple[Setting, ...]  # where the strategies are compared
+    inside: Setting  # whose losses and gradients are looked into
     redundant: Setting  # of them, the one whose time figure 1 takes apart
     noisy: Setting  # where labels are flipped
     swept: tuple[Setting, ...]  # where strategies, selectivities and schedules are combined
     sweep: tuple[float, ...]  # the selectivities of that
+    batches: tuple[Setting, ...]  # one data set with several batch sizes
     nets: tuple[Setting, ...]  # one data set with several nets
     poster: tuple[Setting, ...]  # what the poster trained on
     timed: tuple[Recipe, ...]  # recipes whose steps are timed
     pruned: Setting  # where a part of the data set is left out from the start
     scored: tuple[Setting, Setting]  # two young nets whose EL2N scores of it are compared
+    selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
+    lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
+    tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
 
 
@@ -88,6 +157,7 @@ class Entry:
     plan: RunConfig  # what to run, with seed 0
     style: Style
     key: str  # what judges know it by: the same in every panel
+    seeds: tuple[int, ...] | None = None  # None for as many as the command is told
 
     def arm(self, runs: Iterable[Run]) -> RunGroup:
         """Return the entry with its runs."""
@@ -153,20 +223,25 @@ class Found:
         return list(unique.values())
 
 
+Judged = tuple[str, Finding]
+"""The name of a quote, and what the records say of it."""
+Judge = Callable[[PanelData], Iterable[Judged]]
+
+
 @dataclass(frozen=True)
 class Presentation:
-    """A figure, tables, and what they say of the paper's claims."""
+    """A figure, tables, and what they say of the source's sentences."""
 
     figure: Drawing | None = None
     tables: Sequence[Table] = ()
-    findings: Sequence[Finding] = ()
+    findings: Sequence[Judged] = ()
 
 
 def presented(
     found: Found,
     figure: Drawing | None = None,
     table: Callable[[PanelData], Table] | None = None,
-    judge: Callable[[PanelData], Iterable[Finding]] | None = None,
+    judge: Judge | None = None,
 ) -> Presentation:
     """Return a figure with a table of each panel, and what is found in each."""
     return Presentation(
@@ -181,26 +256,33 @@ class Figure:
     """One figure or table of a source."""
 
     name: str  # as the command knows it
-    title: str  # what it shows
-    source: str  # where it was published
-    reported: tuple[str, ...]  # what the source says of it, one sentence each
+    reported: Reported
     present: Callable[[Found], Presentation]
     panels: Callable[[Scale], Sequence[PanelSpec]]
     timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+        return self.reported.title
+
+    def form(self, scale: Scale) -> str:
+        """Return in one line whether it is as its source captions it."""
+        if self.reported.ours:
+            return f"ours: {self.reported.ours}"
+        settings = dict.fromkeys(panel.setting.compressed for panel in self.panels(scale))
+        changes = [words for words in settings if words]
+        return f"compressed: {'; '.join(changes)}" if changes else "as captioned"
 
 
 def figures_of(reported: Path, made: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Return what is made of the figures that a file says the source reports.
 
     Args:
-        reported: title, source and sentences of each figure.
+        reported: what the source says of each figure.
         made: the fields from `present` on, by name.
     """
-    figures = []
-    for name, said in tomllib.loads(reported.read_text(encoding="utf-8")).items():
-        sentences = tuple(said["reported"])
-        figures.append(Figure(name, said["title"], said["source"], sentences, *made[name]))
-    return tuple(figures)
+    return tuple(Figure(name, said, *made[name]) for name, said in read_reported(reported).items())
 
 
 def plan(
@@ -224,11 +306,12 @@ def plan(
             rate=setting.rate if rate is None else rate,
             draw=sb.selectors.Draw.BERNOULLI,
             warmup=setting.warmup,
+            random_warmup=setting.warmup,
             # Arms that do not remember scores are the same run whatever it says.
             stale=max(2, stale),
         ),
         seed=0,
-        length=Budget("epochs", float(setting.recipe.epochs)),
+        length=setting.length,
         evaluations=setting.evaluations,
         limit=setting.limit,
         noise=noise,
@@ -237,23 +320,29 @@ def plan(
 
 def entry(key: str, setting: Setting, **options: Any) -> Entry:
     """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`."""
+    if key in setting.learning_rates:
+        recipe = options.get("recipe", setting.recipe)
+        options["recipe"] = replace(recipe, learning_rate=setting.learning_rates[key])
+    if key in SHORTENED:
+        return _shortened(key, setting, **options)
     label, arm = STRATEGIES[key]
     if key == "kath18":
         options = {"rate": setting.kath18_rate} | options
-    return styled(label, key, plan(setting, arm, **options))
+    if key == "stale-2":
+        options = {"stale": 2} | options
+    dash = "dash" if key == "stale-2" else "solid"
+    return styled(label, key, plan(setting, arm, **options), dash=dash)
 
 
-def shortened(setting: Setting) -> Entry:
-    """Return traditional training of SB's cost, its schedule shortened to that."""
-    budget = round(cost(plan(setting, "selective-backprop")), 2)
-    it = replace(plan(setting, BASELINE), length=Budget("cost", budget))
-    return styled("Traditional, shortened", "shortened", it, dash="dash")
-
-
-def everyone(setting: Setting) -> list[Entry]:
-    """Return the paper's strategies and their controls."""
-    first, *others = (entry(key, setting) for key in STRATEGIES)
-    return [first, shortened(setting), *others]
+def _shortened(key: str, setting: Setting, **options: Any) -> Entry:
+    """Return traditional training that is shorter, its schedule shortened with it."""
+    share = SHORTENED[key]
+    budget = cost(plan(setting, "selective-backprop"))
+    if share is not None:
+        budget = share * setting.recipe.epochs
+    it = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
+    label = "Traditional, shortened"
+    return styled(label if share is None else f"{label} to {share:.0%}", key, it, dash="dash")
 
 
 def probed(entry: Entry, *probes: Probe) -> Entry:

@@ -17,7 +17,7 @@ from reproductions.figures import Entry, Figure, Found, PanelData, Presentation,
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.timing import StepTiming, read_step_times
-from selective_backprop.lab.analysis.tables import Column, Table, escaped, piped
+from selective_backprop.lab.analysis.tables import Column, Table, escaped
 from selective_backprop.lab.analysis.verdict import CLAIMS, tally
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner.progress import spell
@@ -26,13 +26,12 @@ from selective_backprop.lab.training.run_config import RunConfig
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
 _START = "<!-- sections -->"
-_HEAD = f"""# The papers, redone
+_HEAD = """# The papers, redone
 
 Figures and tables of the source papers, drawn from the records in `runs`. A claim \
 *agrees* where the 95 % interval over seeds lies on the side that its source says, \
-*disagrees* where it lies on the other, and *cannot say* where it holds both.
-
-{_START}
+*disagrees* where it lies on the other, and *cannot say* where it holds both. What the source \
+has no sentence for is measured and not judged.
 
 """
 
@@ -50,7 +49,8 @@ class PaperOrder(training.Order):
 
     def plans_of(self, entry: Entry) -> list[RunConfig]:
         """Return the runs of one entry, a seed each."""
-        return [replace(entry.plan, seed=seed, device=self.device) for seed in range(self.seeds)]
+        seeds = range(self.seeds) if entry.seeds is None else entry.seeds
+        return [replace(entry.plan, seed=seed, device=self.device) for seed in seeds]
 
     def timings_of(self, figure: Figure) -> list[StepTiming]:
         """Return the timings of one figure."""
@@ -188,7 +188,8 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         text = "\n".join(table.to_text() for table in shown.tables)
         (order.out / f"{figure.name}.txt").write_text(text, encoding="utf-8")
         (order.out / f"{figure.name}.md").write_text(drawn[figure.name], encoding="utf-8")
-        console.print(f"{what}: {tally(shown.findings) or 'no claim'}")
+        verdicts = tally(finding for _, finding in shown.findings)
+        console.print(f"{what}: {verdicts or 'no claim'}")
         if shown.figure is not None:
             save(shown.figure, order.out / figure.name)
         else:
@@ -236,27 +237,41 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
 
 
 def section(figure: Figure, found: Found, shown: Presentation) -> str:
-    """Return what is written of a figure, in Markdown."""
+    """Return what is written of a figure, in Markdown.
+
+    Raises:
+        KeyError: if something is judged that the source has no sentence for.
+    """
+    said = figure.reported
     lines = [
         f"## {figure.name}: {figure.title}",
         "",
-        f"Source: {figure.source}. Scale: {found.scale.name}.",
+        f"Source: {said.source.title}, {said.place}. Scale: {found.scale.name}.",
         "",
-        "Reported:",
-        "",
-        *(f"- {escaped(said)}" for said in figure.reported),
+        f"Measured: {figure.form(found.scale)}.",
         "",
     ]
+    if said.quotes:
+        lines += ["Reported:", ""]
+    for name, quote in said.quotes.items():
+        other = "" if quote.source is said.source else f"{quote.source.title}, "
+        lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
+    lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
     if shown.figure is not None:
         lines += [f"![{figure.title}]({figure.name}.png)", ""]
     for table in shown.tables:
         lines += [table.to_markdown(), ""]
-    lines += [f"Verdict: {tally(shown.findings) or 'no claim'}.", ""]
+    verdicts = tally(finding for _, finding in shown.findings)
+    lines += [f"Verdict: {verdicts or 'no claim'}.", ""]
     if shown.findings:
-        lines += ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]
-    for each in shown.findings:
-        lines.append(piped((each.claim, f"**{CLAIMS[each.verdict]}**", each.measured)))
-    return "\n".join([*lines, "", escaped(caption(found)), ""])
+        rows = [
+            (f"*{quote}*", each.claim, f"**{CLAIMS[each.verdict]}**", each.measured)
+            for quote, each in shown.findings
+            if said.quotes[quote]
+        ]
+        head = (Column(name, left=True) for name in ("of", "claim", "verdict", "measured"))
+        lines += [Table(tuple(head), rows).to_markdown(), ""]
+    return "\n".join([*lines, escaped(caption(found)), ""])
 
 
 def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) -> Path:
@@ -268,6 +283,17 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
         for name, text in zip(old[::2], old[1::2], strict=True):
             sections[name] = f"## {name}:{text.rstrip()}\n"
     sections |= drawn
-    text = "\n".join(sections[name] for name in order if name in sections)
-    page.write_text(_HEAD + text, encoding="utf-8")
+    there = [name for name in order if name in sections]
+    text = "\n".join(sections[name] for name in there)
+    rows = [_overview(name, sections[name]) for name in there]
+    head = ("item", *(Column(name, left=True) for name in ("shows", "measured", "verdict")))
+    overview = Table(head, rows).to_markdown()
+    page.write_text(f"{_HEAD}{overview}\n\n{_START}\n\n{text}", encoding="utf-8")
     return page
+
+
+def _overview(name: str, section: str) -> tuple[str, ...]:
+    """Return the line of the page's first table that sums up a section."""
+    parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
+    found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
+    return name, *(each[1] if each else "" for each in found)

@@ -32,7 +32,7 @@ _SPEEDS = {
     ("small_cnn", False): (0.046, 0.167),
 }
 _NORMALISING, _LOADING = 0.01, 0.045  # the same of normalising, and of augmenting as well
-_EXAMPLES = {  # training, test
+EXAMPLES = {  # training, test
     "digits": (1437, 360),
     "mnist": (60_000, 10_000),
     "fashion-mnist": (60_000, 10_000),
@@ -178,7 +178,7 @@ def cost(plan: RunConfig) -> float:
 
 def work(plan: RunConfig) -> float:
     """Return a run's size, by which it is compared with others of its kind."""
-    return (plan.limit or _EXAMPLES.get(plan.recipe.data, (1000, 0))[0]) * cost(plan)
+    return (plan.limit or EXAMPLES.get(plan.recipe.data, (1000, 0))[0]) * cost(plan)
 
 
 def seconds(plan: RunConfig) -> float | None:
@@ -189,9 +189,9 @@ def seconds(plan: RunConfig) -> float | None:
     """
     data = plan.recipe.data
     speed = _SPEEDS.get((plan.recipe.model, data in _COLOUR))
-    if speed is None or data not in _EXAMPLES or plan.device != "cpu":
+    if speed is None or data not in EXAMPLES or plan.device != "cpu":
         return None
-    (forward, step), (examples, tested) = speed, _EXAMPLES[data]
+    (forward, step), (examples, tested) = speed, EXAMPLES[data]
     examples = plan.limit or examples
     scored, trained = passes(plan)
     total = examples * (scored * forward + trained * step + max(scored, trained) * _LOADING)

@@ -1,6 +1,7 @@
 """The figures and tables of the paper and its poster: what each says, what it needs and shows."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reproductions.figures import (
@@ -9,7 +10,6 @@ from reproductions.figures import (
     Scale,
     Setting,
     entry,
-    everyone,
     figures_of,
     probed,
     variants,
@@ -21,9 +21,9 @@ from reproductions.timing import StepTiming
 from selective_backprop.lab.analysis.tables import percent
 from selective_backprop.lab.training.callbacks import Probe
 
+TUNING_SEEDS = (100,)  # no other run has them
 NOISE = (0.01, 0.1, 0.2)
 STALENESS = (2, 3, 5)
-SELECTIVITIES = (1 / 4, 1 / 3, 1 / 2)
 Lineup = Callable[[Setting], Iterable[Entry]]
 Panels = Callable[[Scale], Sequence[PanelSpec]]
 
@@ -42,6 +42,26 @@ def _on(settings: Callable[[Scale], Sequence[Setting]], lineup: Lineup, title: s
 
 def _main(scale: Scale) -> Sequence[Setting]:
     return scale.main
+
+
+def _inside(scale: Scale) -> Sequence[Setting]:
+    return (scale.inside,)
+
+
+def _everyone(scale: Scale) -> Sequence[PanelSpec]:
+    return _on(_main, _of(*scale.lineup))(scale)
+
+
+def _tuning(scale: Scale) -> Sequence[PanelSpec]:
+    """Return every strategy at every learning rate, with a seed that nothing else has."""
+
+    def tried(setting: Setting) -> Iterable[Entry]:
+        for key in scale.lineup:
+            for rate in scale.tuned:
+                one = replace(setting, learning_rates={key: rate})
+                yield replace(entry(key, one), seeds=TUNING_SEEDS)
+
+    return _on(_main, tried)(scale)
 
 
 def _noisy(scale: Scale) -> Sequence[Setting]:
@@ -75,9 +95,14 @@ def _flipped(scale: Scale) -> Sequence[PanelSpec]:
     ]
 
 
-def _selectivities(setting: Setting) -> Iterable[Entry]:
-    found = [(f"SB {percent(rate)}", entry("sb", setting, rate=rate)) for rate in SELECTIVITIES]
-    return entry("traditional", setting), *variants(found)
+def _selectivities(scale: Scale) -> Sequence[PanelSpec]:
+    def compared(setting: Setting) -> Iterable[Entry]:
+        found = [
+            (f"SB {percent(rate)}", entry("sb", setting, rate=rate)) for rate in scale.selectivities
+        ]
+        return entry("traditional", setting), *variants(found)
+
+    return _on(_main, compared)(scale)
 
 
 def _swept(scale: Scale) -> Sequence[PanelSpec]:
@@ -99,10 +124,13 @@ def _accelerated(setting: Setting) -> Iterable[Entry]:
     return [entry(key, setting, recipe=recipe) for key in ("traditional", *_OTHERS)]
 
 
+def _static(setting: Setting) -> Iterable[Entry]:
+    return [entry(key, setting, recipe=setting.static) for key in ("traditional", *_OTHERS)]
+
+
 _OTHERS = ("sb", "stale", "kath18")
 _THREE = ("traditional", "sb", "stale")
-_EVERYONE = _on(_main, everyone)
-_QUANTILES = _on(_noisy, _of("sb", probe=LossQuantiles()))
+_QUANTILES = _on(_inside, _of("sb", probe=LossQuantiles()))
 _BANDS = _on(_main, _of("traditional", "sb", probe=LossBands()))
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
@@ -111,23 +139,24 @@ FIGURES = figures_of(
         "fig-2": (inside.present_easiest, _on(_main, _of("traditional", probe=LossRanks()))),
         "fig-3": (inside.present_losses, _QUANTILES),
         "fig-4": (inside.present_odds_by_loss, _QUANTILES),
-        "fig-5": (inside.present_gradients, _on(_noisy, _of("sb", probe=GradientAgreement()))),
-        "fig-6": (curves.presenter(("updates",), curves.sooner(("updates",), *_OTHERS)), _EVERYONE),
-        "fig-7": (curves.presenter(TIME, curves.by_time), _EVERYONE),
-        "table-1": (times.present_speedups, _EVERYONE),
+        "fig-5": (inside.present_gradients, _on(_inside, _of("sb", probe=GradientAgreement()))),
+        "fig-6": (curves.presenter(("updates",), curves.sooner(("updates",), *_OTHERS)), _everyone),
+        "fig-7": (curves.presenter(TIME, curves.by_time), _everyone),
+        "table-1": (times.present_speedups, _everyone),
+        "tuning": (times.present_tuning, _tuning),
         "fig-8": (inside.present_confidence, _BANDS),
         "fig-9": (inside.present_accuracy, _BANDS),
         "fig-10": (times.present_until(1.4), _on(_main, _of(*_THREE))),
         "fig-11": (curves.presenter(("forwards",), curves.little_lost), _on(_main, _staleness)),
         "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
-        "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _on(_main, _selectivities)),
+        "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _selectivities),
         "fig-14": (curves.present_front, _swept),
-        "fig-15": (inside.present_odds, _on(_noisy, _of("traditional", "sb", probe=LossRanks()))),
+        "fig-15": (inside.present_odds, _on(_inside, _of("traditional", "sb", probe=LossRanks()))),
         "fig-16": (
-            curves.presenter(TIME, curves.sooner(TIME, "sb")),
+            curves.presenter(TIME, curves.sooner(TIME, *_OTHERS)),
             _on(
                 lambda scale: scale.nets,
-                _of("traditional", "sb"),
+                _of("traditional", "random", *_OTHERS),
                 "{0.recipe.model}, {0.paper_data}",
             ),
         ),
@@ -135,6 +164,19 @@ FIGURES = figures_of(
             curves.presenter(TIME, curves.sooner(TIME, *_OTHERS)),
             _on(_main, _accelerated, "{0.title}, accelerated schedule"),
         ),
+        "static": (
+            curves.presenter(TIME, curves.sooner(TIME, *_OTHERS)),
+            _on(_main, _static, "{0.title}, static"),
+        ),
+        "batch-size": (
+            curves.presenter(TIME, curves.sooner(TIME, *_OTHERS)),
+            _on(lambda scale: scale.batches, _of("traditional", *_OTHERS)),
+        ),
+        "ours-gradients": (
+            inside.present_gradients,
+            _on(_inside, _of("sb", probe=GradientAgreement())),
+        ),
+        "ours-bands": (inside.present_confidence, _BANDS),
         "fig-18": (
             times.present_steps,
             lambda scale: (),

@@ -252,6 +252,36 @@ def judge_speedup(
     return Finding(claim, opposite(found.verdict), found.measured)
 
 
+# The learning rate of each strategy, where it is tuned
+
+
+def present_tuning(found: Found) -> Presentation:
+    """List where each strategy ended at each learning rate."""
+    return presented(found, table=_tuning_table)
+
+
+def tuned(shown: PanelData) -> dict[str, dict[float, float]]:
+    """Return the final error of each strategy at each learning rate, by its key."""
+    ends: dict[str, dict[float, float]] = {}
+    for entry, arm in shown.pairs:
+        error = claims.final(arm).mean
+        ends.setdefault(entry.key, {})[entry.plan.recipe.learning_rate] = error
+    return ends
+
+
+def _tuning_table(shown: PanelData) -> Table:
+    labels = {entry.key: entry.label for entry, _ in shown.pairs}
+    rates = sorted({entry.plan.recipe.learning_rate for entry, _ in shown.pairs})
+    rows = []
+    for key, ends in tuned(shown).items():
+        cells = (f"{ends[rate]:.2f}" if rate in ends else "–" for rate in rates)
+        rows.append((labels[key], *cells, f"{min(ends, key=ends.__getitem__):g}"))
+    spent = sum(run.points[-1].cost for _, arm in shown.pairs for run in arm.runs)
+    title = f"{shown.title}: final error in %; all of it cost {spent:.0f} epochs"
+    head = ("strategy", *(f"at {rate:g}" for rate in rates), "taken")
+    return Table(head, tuple(rows), title)
+
+
 # Figure 18
 
 

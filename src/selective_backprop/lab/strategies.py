@@ -25,6 +25,8 @@ class StrategyOptions:
     rate: float = 1 / 3  # share of the candidates that selective arms train on
     draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
     warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
+    # The same of random selection, which needs none: a comparison may give every arm the same.
+    random_warmup: float = 0.0
     history: int = 1024  # recent losses that a loss is ranked among
     stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
     keep: float = 0.7  # share of the data set that pruning leaves
@@ -39,6 +41,7 @@ class StrategyOptions:
             ("rate", 0.0 < self.rate <= 1.0, "a share in (0, 1]; 1/3 trains on a third"),
             ("keep", 0.0 < self.keep <= 1.0, "a share in (0, 1]; 1/3 keeps a third"),
             ("warmup", 0.0 <= self.warmup < 1.0, f"a fraction of a run in [0, 1); {tenth}"),
+            ("random_warmup", 0.0 <= self.random_warmup < 1.0, "a fraction of a run in [0, 1)"),
             ("young", 0.0 < self.young < 1.0, f"a fraction of a run in (0, 1); {tenth}"),
             ("stale", self.stale >= 2 and not self.stale % 1, "a whole number, at least 2"),
             ("models", self.models >= 1 and not self.models % 1, "a whole number, at least 1"),
@@ -50,6 +53,11 @@ class StrategyOptions:
     def schedule(self) -> sb.Schedule:
         """When selection by loss acts: after the warm-up."""
         return sb.Schedule(start=self.warmup)
+
+    @property
+    def random_schedule(self) -> sb.Schedule:
+        """When random selection acts."""
+        return sb.Schedule(start=self.random_warmup)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class StrategySpec:
 
 
 _RANKED = ("rate", "draw", "warmup", "history")
+_RANDOM = ("rate", "draw", "random_warmup")
 _REMEMBERED = (*_RANKED, "stale")
 _PRUNED = ("keep", "models", "young")
 
@@ -146,7 +155,11 @@ def _proxy(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
 
 
 def _random(settings: StrategyOptions) -> sb.Strategy:
-    return sb.random_backprop(settings.rate, draw=settings.draw)
+    return sb.random_backprop(settings.rate, draw=settings.draw, schedule=settings.random_schedule)
+
+
+def _scored(settings: StrategyOptions) -> sb.Strategy:
+    return sb.random_scored(settings.rate, draw=settings.draw, schedule=settings.random_schedule)
 
 
 def _recorded(settings: StrategyOptions) -> sb.Strategy:
@@ -155,8 +168,8 @@ def _recorded(settings: StrategyOptions) -> sb.Strategy:
 
 STRATEGIES: Mapping[str, StrategySpec] = {
     "traditional": _simple(lambda _: sb.traditional()),
-    "random-backprop": _simple(_random, "rate", "draw"),
-    "random-scored": _simple(lambda s: sb.random_scored(s.rate, draw=s.draw), "rate", "draw"),
+    "random-backprop": _simple(_random, *_RANDOM),
+    "random-scored": _simple(_scored, *_RANDOM),
     "selective-backprop": _simple(_sb, *_RANKED),
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
@@ -167,7 +180,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "proxy-sb": StrategySpec(_proxy, _RANKED, lambda task, _: prepare_proxy(task)),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),
-    "el2n-random": _pruned("el2n-random", _random, "rate", "draw"),
+    "el2n-random": _pruned("el2n-random", _random, *_RANDOM),
     "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
     "kath18": _simple(lambda s: sb.kath18(1 / s.rate), "rate"),
     # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
@@ -179,7 +192,10 @@ STRATEGIES: Mapping[str, StrategySpec] = {
         "rate",
         "warmup",
     ),
-    "kath18-loss-gated": _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"),
+    # Of revision 1 the gate paid for its looks.
+    "kath18-loss-gated": replace(
+        _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"), revision=2
+    ),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "rho-loss": StrategySpec(
