@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -14,6 +15,7 @@ from selective_backprop.lab.analysis.statistics import (
     mean_error,
     time_to,
 )
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.verdict import (
     Finding,
     Verdict,
@@ -33,23 +35,38 @@ def learns_sooner(claim: str, arm: RunGroup, other: RunGroup, axis: Axis) -> Fin
 
     What is compared is the area under the curves, over the part of the axis that both cover.
     """
+    unit = f"points of mean error over the same {AXIS_WORDS[axis]}"
+    return below_zero(claim, earlier(arm, other, axis), unit)
+
+
+def earlier(arm: RunGroup, other: RunGroup, axis: Axis) -> Estimate:
+    """Return how far an arm's error lies above another's, in the mean over what both cover."""
 
     def difference(one: Run, two: Run) -> float:
         start, end = common_span([one, two], axis)
         return mean_error(one, start, end, axis=axis) - mean_error(two, start, end, axis=axis)
 
-    unit = f"points of mean error over the same {AXIS_WORDS[axis]}"
-    return below_zero(claim, paired(arm, other, difference), unit)
+    return paired(arm, other, difference)
+
+
+def above(claim: str, found: Estimate, limit: float, unit: str) -> Finding:
+    """Judge the claim that a quantity is above a limit."""
+    return Finding(claim, is_above(found, limit), f"{with_interval(found)} {unit}")
+
+
+def below(claim: str, found: Estimate, limit: float, unit: str) -> Finding:
+    """Judge the claim that a quantity is below a limit."""
+    return Finding(claim, is_below(found, limit), f"{with_interval(found)} {unit}")
 
 
 def ends_higher(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
     """Judge the claim that an arm ends at a higher error than another."""
-    return above_zero(claim, _final_difference(arm, other), "points of final error")
+    return above_zero(claim, final_difference(arm, other), "points of final error")
 
 
 def ends_comparably(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
     """Judge the claim that an arm ends at about another's error: at most a tenth above it."""
-    found = _final_difference(arm, other)
+    found = final_difference(arm, other)
     allowed = SAME * final(other).mean
     words = f"{in_words(found, 'points of final error')}; comparable is up to {allowed:+.2f}"
     return Finding(claim, is_below(found, allowed), words)
@@ -68,12 +85,37 @@ def reaches_sooner(
         all_of_several = never == len(both) > 1
         return Finding(claim, Verdict.FAILS if all_of_several else Verdict.OPEN, words)
     ratios = [math.log(reference / mine) for mine, reference in both if mine and reference]
-    found = estimate(ratios)
+    return _as_fast(claim, ratios, f"in {AXIS_WORDS[axis]} to {target:.2f} %")
+
+
+def faster(
+    claim: str, arm: RunGroup, other: RunGroup, targets: Sequence[float], axis: Axis
+) -> Finding:
+    """Judge the claim that an arm reaches errors sooner, in the mean over those that both reach."""
+    theirs = {run.header.seed: run for run in other.runs}
+    ratios = []
+    for run in arm.runs:
+        if run.header.seed not in theirs:
+            continue
+        times = (
+            (time_to(run, target, axis), time_to(theirs[run.header.seed], target, axis))
+            for target in targets
+        )
+        both = [math.log(reference / mine) for mine, reference in times if mine and reference]
+        if both:
+            ratios.append(fmean(both))
+    return _as_fast(claim, ratios, f"in {AXIS_WORDS[axis]}, mean over targets that both reach")
+
+
+def _as_fast(claim: str, logarithms: Sequence[float], where: str) -> Finding:
+    found = estimate(logarithms)
+    if not logarithms:
+        return Finding(claim, Verdict.OPEN, "nothing to measure")
     middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
-    words = f"{middle:.2f}× as fast in {AXIS_WORDS[axis]} to {target:.2f} %"
+    words = f"{middle:.2f}× as fast {where}"
     if not math.isnan(found.half_width):
         words += f" ({low:.2f} to {high:.2f})"
-    return Finding(claim, is_above(found), words if ratios else "nothing to measure")
+    return Finding(claim, is_above(found), words)
 
 
 def paired(arm: RunGroup, other: RunGroup, difference: Callable[[Run, Run], float]) -> Estimate:
@@ -95,7 +137,8 @@ def final(arm: RunGroup) -> Estimate:
     return mean_of(arm, final_error)
 
 
-def _final_difference(arm: RunGroup, other: RunGroup) -> Estimate:
+def final_difference(arm: RunGroup, other: RunGroup) -> Estimate:
+    """Return how much higher an arm ends than another, seed by seed."""
     return paired(arm, other, lambda one, two: final_error(one) - final_error(two))
 
 
@@ -115,11 +158,12 @@ def timed(axes: Sequence[Axis], runs: Sequence[Run]) -> tuple[Axis, ...]:
 
 
 def seconds_of_phases(run: Run, point: Point) -> dict[str, float]:
-    """Return the seconds of each phase up to an evaluation, on the run's clock.
+    """Return the seconds of each phase up to an evaluation, on the run's clock, and of overhead.
 
     Phases are metered in wall seconds; CPU seconds are split in their proportion.
     """
     share = 1.0
     if clock([run]) == "cpu_seconds" and point.seconds:
         share = point.cpu_seconds / point.seconds
-    return {phase: share * seconds for phase, seconds in point.phases.items()}
+    spent = {**point.phases, "overhead": point.overhead}
+    return {phase: share * seconds for phase, seconds in spent.items()}

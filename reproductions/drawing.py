@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,12 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.figures import Found, PanelData, PanelSpec, Presentation, presented
+from reproductions.figures import Found, Judge, PanelData, PanelSpec, Presentation, presented
 from reproductions.timing import StepTimes
 from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
 from selective_backprop.lab.analysis.statistics import Curve, Estimate
 from selective_backprop.lab.analysis.tables import Table, percent
-from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
@@ -58,7 +57,7 @@ def present_panels(
     draw: Callable[[Axes, PanelData], object],
     words: str,
     table: Callable[[PanelData], Table] | None = None,
-    judge: Callable[[PanelData], Iterable[Finding]] | None = None,
+    judge: Judge | None = None,
     *,
     height: float = HEIGHT,
 ) -> Presentation:

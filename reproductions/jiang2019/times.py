@@ -1,7 +1,9 @@
 """Figures 1, 10 and 18 and table 1: where time goes, and how soon an error is reached."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -9,7 +11,8 @@ from matplotlib.axes import Axes
 
 from reproductions import claims
 from reproductions.drawing import caption, sheet
-from reproductions.figures import Found, PanelData, Presentation, presented
+from reproductions.figures import Found, Judged, PanelData, Presentation, presented
+from reproductions.quotes import read_reported
 from reproductions.timing import PHASES, ROUNDS, StepTimes
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
@@ -29,7 +32,7 @@ from selective_backprop.lab.analysis.verdict import (
     is_above,
     opposite,
 )
-from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.records.schema import Point, Run
 from selective_backprop.lab.report.panels import INK, entitle
 from selective_backprop.lab.report.styles import PHASE_COLOURS
 
@@ -38,14 +41,9 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "selection passes": ("score", "select"),
     "forward, training": ("forward",),
     "backward": ("backward",),
-    "other": ("other", "load", "step", "prepare"),
+    "other": ("other", "load", "step", "prepare", "overhead"),
 }
-# Of table 1, to 1.1, 1.2 and 1.4 times the final error of Traditional; None: not reached.
-REPORTED: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
-    "CIFAR-10": {"sb": (1.4, 1.2, 1.5), "stale": (None, 1.5, 2.0), "kath18": (1.4, 1.1, 1.3)},
-    "CIFAR-100": {"sb": (1.2, 1.2, 1.2), "stale": (1.5, 1.0, 1.6), "kath18": (1.1, 0.8, 0.8)},
-    "SVHN": {"sb": (3.4, 3.4, 3.5), "stale": (4.3, 4.9, 5.0), "kath18": (1.9, 2.8, 3.4)},
-}
+_TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _ROOM = 3.4  # inches for a line of a legend
@@ -54,7 +52,9 @@ _ROOM = 3.4  # inches for a line of a legend
 # Figures 1 and 10
 
 
-def present_until(factor: float) -> Callable[[Found], Presentation]:
+def present_until(
+    factor: float, judge: Callable[[PanelData, float], Iterator[Judged]]
+) -> Callable[[Found], Presentation]:
     """Return what takes apart the time to a multiple of Traditional's final error."""
 
     def present(found: Found) -> Presentation:
@@ -67,7 +67,7 @@ def present_until(factor: float) -> Callable[[Found], Presentation]:
             found,
             sheet([cells], f"{words} {caption(found, timed=on_wall)}", height=2.1),
             partial(bars_table, factor=factor),
-            partial(judge_bars, factor=factor),
+            lambda shown: judge(shown, factor),
         )
 
     return present
@@ -84,14 +84,12 @@ def target_of(shown: PanelData, factor: float) -> float | None:
 
 def parts_at(run: Run, target: float) -> dict[str, float] | None:
     """Return the seconds of each part until an error was first seen; None if it never was."""
-    for point in run.points:
-        if point.test_error <= target:
-            spent = claims.seconds_of_phases(run, point)
-            return {
-                part: sum(spent.get(phase, 0.0) for phase in phases)
-                for part, phases in PARTS.items()
-            }
-    return None
+    return next((_parts(run, point) for point in run.points if point.test_error <= target), None)
+
+
+def _parts(run: Run, point: Point) -> dict[str, float]:
+    spent = claims.seconds_of_phases(run, point)
+    return {part: sum(spent.get(phase, 0.0) for phase in phases) for part, phases in PARTS.items()}
 
 
 def _bars(
@@ -153,32 +151,79 @@ def bars_table(shown: PanelData, factor: float) -> Table:
     return Table(head, tuple(rows), title)
 
 
-def judge_bars(shown: PanelData, factor: float) -> Iterator[Finding]:
-    """Judge who gets there sooner, and whether by less time in the passes that it saves."""
+def judge_time(shown: PanelData, factor: float) -> Iterator[Judged]:
+    """Judge figure 1: fewer backpropagations, less time, and less again with older losses."""
+    target = target_of(shown, factor)
+    base, ours, stale = (shown.find(key) for key in _KEYS)
+    if target is None or base is None or ours is None:
+        return
+    title = shown.title
+    fewer = _spent(ours, base, target, lambda run, point: point.trained)
+    claim = f"{title}: SB backpropagates fewer examples than Traditional (paper: by 70 %)"
+    yield "backpropagations", below_zero(claim, fewer, "% of the examples backpropagated")
+    claim = f"{title}: {{}} gets there sooner than {{}} ({{}})".format
+    axis = claims.clock(base.runs)
+    sooner = claim("SB", "Traditional", "paper: twice as fast")
+    yield "half", claims.reaches_sooner(sooner, ours, base, target, axis)
+    if stale is not None:
+        sooner = claim("Stale-SB", "SB", "paper: by 26 %")
+        yield "stale", claims.reaches_sooner(sooner, stale, ours, target, axis)
+        passes = _spent(stale, ours, target, lambda run, point: point.forwards)
+        claim = f"{title}: Stale-SB makes fewer forward passes than SB (paper: half)"
+        yield "stale", below_zero(claim, passes, "% of the forward passes")
+    share = claims.mean_of(ours, lambda run: 100 * _phases(run)["select"] / run.points[-1].seconds)
+    claim = f"{title}: selecting takes at most 3 % of SB's time"
+    yield "selection", claims.below(claim, share, 3.0, "% of the time")
+
+
+def judge_parts(shown: PanelData, factor: float) -> Iterator[Judged]:
+    """Judge figure 10: which parts are shorter, and so the whole."""
     target = target_of(shown, factor)
     base, ours, stale = (shown.find(key) for key in _KEYS)
     if target is None or base is None or ours is None:
         return
 
     def saved(arm: RunGroup, other: RunGroup, part: str) -> Estimate:
-        def difference(one: Run, two: Run) -> float:
-            mine, theirs = parts_at(one, target), parts_at(two, target)
-            if mine is None or theirs is None:
-                return float("nan")
-            return mine[part] - theirs[part]
+        return _spent(arm, other, target, lambda run, point: _parts(run, point)[part])
 
-        return claims.paired(arm, other, difference)
-
-    title = shown.title
-    for arm, other in ((ours, base), (stale, ours)):
-        if arm is not None:
-            claim = f"{title}: {arm.label} gets there sooner than {other.label}"
-            yield claims.reaches_sooner(claim, arm, other, target, claims.clock(other.runs))
+    title, axis = shown.title, claims.clock(base.runs)
     claim = f"{title}: SB spends less time in backward passes than Traditional"
-    yield below_zero(claim, saved(ours, base, "backward"), "s of backward passes")
+    yield "caption", below_zero(claim, saved(ours, base, "backward"), "% of backward passes")
+    claim = f"{title}: SB gets there sooner than Traditional"
+    yield "caption", claims.reaches_sooner(claim, ours, base, target, axis)
+    claim = f"{title}: more than half of SB's time is spent on forward passes"
+    forward = claims.mean_of(ours, _forward_share)
+    yield "forward", claims.above(claim, forward, 50.0, "% of the time of a whole run")
     if stale is not None:
-        claim = f"{title}: Stale-SB spends less time in selection passes than SB"
-        yield below_zero(claim, saved(stale, ours, "selection passes"), "s of selection")
+        claim = f"{title}: Stale-SB gets there sooner than SB"
+        yield "stale", claims.reaches_sooner(claim, stale, ours, target, axis)
+        claim = f"{title}: Stale-SB spends less time in selection passes (paper: two thirds less)"
+        less = saved(stale, ours, "selection passes")
+        yield "thirds", below_zero(claim, less, "% of the time in selection passes")
+
+
+def _spent(
+    arm: RunGroup, other: RunGroup, target: float, of: Callable[[Run, Point], float]
+) -> Estimate:
+    """Return by how many per cent an arm spends more than another until an error is reached."""
+
+    def difference(one: Run, two: Run) -> float:
+        mine, theirs = (
+            next((of(run, point) for point in run.points if point.test_error <= target), math.nan)
+            for run in (one, two)
+        )
+        return 100 * (mine / theirs - 1) if theirs else math.nan
+
+    return claims.paired(arm, other, difference)
+
+
+def _phases(run: Run) -> Mapping[str, float]:
+    return run.points[-1].phases
+
+
+def _forward_share(run: Run) -> float:
+    parts = _parts(run, run.points[-1])
+    return 100 * (parts["selection passes"] + parts["forward, training"]) / sum(parts.values())
 
 
 # Table 1
@@ -194,12 +239,12 @@ def present_speedups(found: Found) -> Presentation:
 def speedup_table(shown: PanelData, axis: Axis) -> Table:
     """Return how much sooner each strategy reaches multiples of Traditional's final error."""
     base, guessing = shown.find("traditional"), shown.panel.setting.guessing
-    reported = REPORTED.get(shown.panel.setting.paper_data, {})
     rows = []
     for entry, arm in shown.pairs:
         found = speedups(arm, base, axis=axis) if base else ()
         measured = [each.text if each.target < guessing else "guessing does" for each in found]
-        theirs = [_said(factor) for factor in reported.get(entry.key, ())] or [""] * len(FACTORS)
+        said = reported_speedups(shown.panel.setting.paper_data, entry.key)
+        theirs = [_said(factor) for factor in said] or [""] * len(FACTORS)
         cells = (*(measured or ["–"] * len(FACTORS)), *theirs)
         rows.append((entry.label, with_interval(claims.final(arm)), *cells))
     factors = [f"{factor:g}×" for factor in FACTORS]
@@ -207,29 +252,53 @@ def speedup_table(shown: PanelData, axis: Axis) -> Table:
     return Table(head, tuple(rows), f"{shown.title}: speed-up in {AXIS_WORDS[axis]}")
 
 
+def reported_speedups(data: str, key: str) -> list[float | None]:
+    """Return the factors of a row of the paper's table, None for one that was not reached.
+
+    Returns:
+        Nothing where the paper has no such row.
+    """
+    quote = _TABLE_1.get(f"{data} {key}")
+    if quote is None:
+        return []
+    cells = quote.text.split("% ")[1].split()
+    return [None if cell == "—" else float(cell.removesuffix("x")) for cell in cells]
+
+
 def _said(factor: float | None) -> str:
     return "not reached" if factor is None else f"{factor:.1f}×"
 
 
-def judge_speedups(shown: PanelData) -> Iterator[Finding]:
-    """Judge the direction of each speed-up that the paper reports."""
+def judge_speedups(shown: PanelData) -> Iterator[Judged]:
+    """Judge the direction of each speed-up that the paper reports, then of one over another."""
     base, setting = shown.find("traditional"), shown.panel.setting
     if base is None:
         return
-    for key, factors in REPORTED.get(setting.paper_data, {}).items():
-        arm = shown.find(key)
+    targets = [factor * claims.final(base).mean for factor in FACTORS]
+    for key in ("sb", "stale", "kath18"):
+        arm, reported = shown.find(key), reported_speedups(setting.paper_data, key)
         if arm is None:
             continue
-        for factor, said in zip(FACTORS, factors, strict=True):
-            where, target = (
+        for factor, said, target in zip(FACTORS, reported, targets, strict=False):
+            where, quote = (
                 f"{shown.title}: {arm.label} to {factor:g}×",
-                factor * claims.final(base).mean,
+                f"{setting.paper_data} {key}",
             )
             if target < setting.guessing:
-                yield judge_speedup(where, arm, base, target, said)
+                yield quote, judge_speedup(where, arm, base, target, said)
             else:
                 claim = f"{where} is {'not reached' if said is None else f'{said:.1f}× as fast'}"
-                yield Finding(claim, Verdict.OPEN, f"guessing reaches {target:.2f} %")
+                yield quote, Finding(claim, Verdict.OPEN, f"guessing reaches {target:.2f} %")
+    targets = [target for target in targets if target < setting.guessing]
+    for quote, one, two, words in (
+        ("sb-kath18", "sb", "kath18", "1.02–1.8×"),
+        ("stale-sb", "stale", "sb", "26 % on average"),
+        ("stale-kath18", "stale", "kath18", "1.3–2.3×"),
+    ):
+        arm, other = shown.find(one), shown.find(two)
+        if arm is not None and other is not None and targets:
+            claim = f"{shown.title}: {arm.label} is faster than {other.label} (paper: {words})"
+            yield quote, claims.faster(claim, arm, other, targets, claims.clock(base.runs))
 
 
 def judge_speedup(
@@ -307,7 +376,7 @@ def present_steps(found: Found) -> Presentation:
     phases = [f"{name}, ms" for name in _STEP.values()]
     head = ("net", *phases, "backward / forward", "95 % interval")
     table = Table(head, rows, "Milliseconds per 1,000 images")
-    return Presentation(drawing, [table], [_judge_step(each) for each in times])
+    return Presentation(drawing, [table], [("longer", _judge_step(each)) for each in times])
 
 
 def _draw_steps(panel: Axes, times: tuple[StepTimes, ...], *, relative: bool) -> None:
@@ -336,6 +405,7 @@ def _draw_steps(panel: Axes, times: tuple[StepTimes, ...], *, relative: bool) ->
 def _judge_step(times: StepTimes) -> Finding:
     found = times.backward
     middle = Estimate((found.low + found.high) / 2, (found.high - found.low) / 2, ROUNDS)
-    claim = f"{times.config['model']}: a backward pass takes longer than a forward pass"
+    model = times.config["model"]
+    claim = f"{model}: a backward pass takes longer than a forward pass (paper: up to 2.5×)"
     words = f"{found.median:.2f} × ({found.low:.2f} to {found.high:.2f})"
     return Finding(claim, is_above(middle, 1.0), words)

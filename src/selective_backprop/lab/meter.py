@@ -33,6 +33,7 @@ class Meter:
         stopwatch: charged with the seconds of each phase.
         updates: optimiser steps.
         trained: examples that they trained on.
+        overhead: wall seconds of setting up and of evaluations, which `seconds` leaves out.
         prepared: what was spent before training, in passes of traditional training.
         price: what scoring costs.
         peak_memory: bytes: of the GPU while this run was on it, or of the whole process on a CPU.
@@ -48,6 +49,7 @@ class Meter:
         self.stopwatch = sb.Stopwatch(device)
         self.updates = 0
         self.trained = 0
+        self.overhead = 0.0
         self.prepared = 0.0
         self.price = Price()
 
@@ -76,6 +78,13 @@ class Meter:
         if runs:
             self.start()
 
+    @contextmanager
+    def beside(self) -> Generator[None]:
+        """Count the body's wall seconds as overhead."""
+        since = time.perf_counter()
+        yield
+        self.overhead += time.perf_counter() - since
+
     def state_dict(self) -> dict[str, Any]:
         """Return what was counted so far."""
         return {
@@ -84,6 +93,7 @@ class Meter:
             "peak": self.peak_memory,
             "updates": self.updates,
             "trained": self.trained,
+            "overhead": self.overhead,
             "prepared": self.prepared,
             "price": asdict(self.price),
         }
@@ -93,6 +103,7 @@ class Meter:
         self.stopwatch.go_on(state["phases"])
         self._cpu, self.peak_memory = state["cpu"], state["peak"]
         self.updates, self.trained = state["updates"], state["trained"]
+        self.overhead = state["overhead"]
         self.prepared, self.price = state["prepared"], Price(**state["price"])
 
     def updated(self, rows: int) -> None:

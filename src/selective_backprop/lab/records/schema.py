@@ -50,6 +50,7 @@ class Point:
     train_loss: float  # mean over the training batches since the last point
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
+    overhead: float = 0.0  # wall seconds of setting up and of evaluations, so far
 
     @property
     def forwards(self) -> int:

@@ -35,11 +35,12 @@ class TrainingRun:
         self.plan = plan
         self._device = torch.device(plan.device)
         recipe = plan.recipe
-        self.model = recipe.make_model(data, seed=plan.seed).to(self._device)
+        self.meter = Meter(len(data.train_labels), self._device)
+        with self.meter.beside():
+            self.model = recipe.make_model(data, seed=plan.seed).to(self._device)
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
-        self.meter = Meter(len(data.train_labels), self._device)
         self._data = data
         self._follower = _follow(plan, data) if follows else None
         self._arm = find_strategy(plan.arm)
@@ -334,7 +335,8 @@ class TrainingRun:
                 return self.progress
 
     def _evaluate(self) -> Point:
-        error, loss = evaluate(self.model, self._test, self._device)
+        with self.meter.beside():
+            error, loss = evaluate(self.model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         updates, candidates, rows = meter.updates, stats.candidates, meter.trained
         if self.points:  # since the last one
@@ -357,6 +359,7 @@ class TrainingRun:
             train_loss=float(self._losses) / updates if updates else math.nan,
             rate=rows / candidates if candidates else math.nan,
             phases=meter.phases,
+            overhead=meter.overhead,
         )
         self._losses.zero_()
         return point
