@@ -165,5 +165,5 @@ def seconds_of_phases(run: Run, point: Point) -> dict[str, float]:
     share = 1.0
     if clock([run]) == "cpu_seconds" and point.seconds:
         share = point.cpu_seconds / point.seconds
-    spent = {**point.phases, "overhead": point.overhead}
+    spent = {**point.phases, "overhead": point.overhead or 0.0}
     return {phase: share * seconds for phase, seconds in spent.items()}

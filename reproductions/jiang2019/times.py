@@ -62,6 +62,10 @@ def present_until(
         words = "Mean over the seeds that reached the target."
         if not on_wall:
             words += " CPU seconds are split as the wall seconds of the phases are."
+        if any(point.overhead is None for run in found.runs for point in run.points):
+            words += " Setting up and evaluations were not metered."
+        else:
+            words += " Other: loading, setting up and evaluations among it."
         cells = [partial(_draw_bars, shown=shown, factor=factor) for shown in found.panels]
         return presented(
             found,

@@ -50,7 +50,7 @@ class Point:
     train_loss: float  # mean over the training batches since the last point
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
-    overhead: float = 0.0  # wall seconds of setting up and of evaluations, so far
+    overhead: float | None = None  # wall seconds of setting up and of evaluations; None: unmetered
 
     @property
     def forwards(self) -> int:
@@ -263,6 +263,7 @@ def _is_a(kind: type) -> Callable[[Any], bool]:
 
 _TYPES: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
     float: ("a number", _is_number),
+    float | None: ("a number", _is_number),
     int: ("a whole number", lambda value: isinstance(value, int) and _is_number(value)),
     str: ("str", _is_a(str)),
     str | None: ("str", _is_a(str)),
