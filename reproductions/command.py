@@ -11,7 +11,7 @@ from rich.console import Console
 import selective_backprop as sb
 from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.study import run_study
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs
 from selective_backprop.lab.cli import options
@@ -74,12 +74,39 @@ Out = Annotated[
     ),
 ]
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="Net of all runs of figures, in place of the scale's: a name of the lab's, or "
+        "package.module:factory.",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size", metavar="N", min=1, help="Rows of a training batch, of all runs of figures."
+    ),
+]
+Selectivities = Annotated[
+    str | None,
+    typer.Option(
+        "--selectivities",
+        metavar="SHARES",
+        help="Shares that fig-13 and fig-14 compare, such as 0.2,0.33,0.65.",
+    ),
+]
+
 
 @app.callback()
 def main(
     names: Names,
     scale: ScaleOption = ScaleName.SMALL,
     seeds: Seeds = None,
+    model: Model = None,
+    batch_size: BatchSize = None,
+    selectivities: Selectivities = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
@@ -95,7 +122,7 @@ def main(
     had begun, from their last checkpoints. Records go into --out, and beside them each figure as
     PNG and SVG, each table as text and Markdown, and index.md, which says of every claim what was
     reported, what was measured, and whether the direction agrees; of the study, which goals were
-    reached. Settings, data, lengths and the study's seeds are fixed in the code.
+    reached. Settings, data and lengths are those of the scale, but for what options change.
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
@@ -118,9 +145,25 @@ def main(
         named = [name for name in named if name != "list"] or ["all"]
     if named:
         papers = out or Path("runs/papers")
-        order = PaperOrder(scale=SCALES[scale], seeds=seeds or 3, out=papers, **told)
+        changed = adapted(
+            SCALES[scale],
+            model=model,
+            batch_size=batch_size,
+            selectivities=_shares(selectivities or ""),
+        )
+        order = PaperOrder(scale=changed, seeds=seeds or 3, out=papers, **told)
         figures = find_figures(named, order.scale)
         (list_figures if lists else reproduce)(console, figures, order)
     for stage in stages:
         folder = (out or Path("runs/study")) / stage
         run_study(console, STAGES[stage], Order(seeds=seeds or 5, out=folder, **told))
+
+
+def _shares(given: str) -> tuple[float, ...]:
+    """Return the shares of a comma-separated list, the smallest first."""
+    try:
+        return tuple(sorted({float(share) for share in given.split(",") if share.strip()}))
+    except ValueError:
+        raise sb.ConfigurationError(
+            f"--selectivities {given}: write shares in (0, 1], such as 0.2,0.33,0.65"
+        ) from None

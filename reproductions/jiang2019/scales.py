@@ -32,7 +32,7 @@ last three lines belong to, and 3 are what figures 2, 5, 8, 9 and 15 look for in
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -309,3 +309,38 @@ SCALES: Mapping[ScaleName, Scale] = {
     ScaleName.GPU_WIDE: _few("gpu-wide", _gpu("CIFAR-10", "cifar10", "wide_resnet_28_10")),
     ScaleName.FULL: FULL,
 }
+
+
+def adapted(
+    scale: Scale,
+    *,
+    model: str | None = None,
+    batch_size: int | None = None,
+    selectivities: tuple[float, ...] = (),
+) -> Scale:
+    """Return a scale with another net or batch size everywhere, or other selectivities.
+
+    Selectivities are those that figures 13 and 14 compare.
+    """
+    changes = {"model": model, "batch_size": batch_size}
+    changes = {name: value for name, value in changes.items() if value is not None}
+
+    def changed(found: Any) -> Any:
+        match found:
+            case Recipe():
+                return replace(found, **changes)
+            case Setting():
+                recipes = ("recipe", "accelerated", "static")
+                return replace(found, **{name: changed(getattr(found, name)) for name in recipes})
+            case tuple():
+                each = [changed(one) for one in found]
+                return tuple(one for i, one in enumerate(each) if one not in each[:i])
+            case _:
+                return found
+
+    new = {field.name: changed(getattr(scale, field.name)) for field in fields(scale)}
+    if batch_size is not None:
+        new["batches"] = scale.batches
+    if selectivities:
+        new |= {"selectivities": selectivities, "sweep": selectivities}
+    return replace(scale, **new)

@@ -1,0 +1,60 @@
+"""What is held against records stands, word for word, in a source."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import reproductions.quotes as quotes
+from reproductions.figures import Found, Presentation
+from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import FIGURES, section
+from selective_backprop.lab.analysis.verdict import Finding, Verdict
+
+TEXTS = Path(__file__).parents[3] / "shared" / "seeds"
+DIGESTS = Path(__file__).with_name("quotes.sha256")
+QUOTED = [
+    (f"{figure.name} {name}", quote)
+    for figure in FIGURES.values()
+    for name, quote in figure.reported.quotes.items()
+]
+
+
+def digest(quote):
+    return hashlib.sha256(
+        f"{quote.source.file}\n{quote.section}\n{quote.text}".encode()
+    ).hexdigest()
+
+
+@pytest.mark.skipif(not TEXTS.exists(), reason="the texts of the sources are not at hand")
+@pytest.mark.parametrize(("name", "quote"), QUOTED, ids=[name for name, _ in QUOTED])
+def test_a_quote_is_in_its_source(name, quote):
+    text = quotes.plain((TEXTS / quote.source.file).read_text(encoding="utf-8"))
+    assert quote.text in text
+
+
+def test_quotes_are_those_that_were_compared_with_their_sources():
+    lines = [f"{digest(quote)[:16]}  {name}" for name, quote in QUOTED]
+    assert DIGESTS.read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_what_has_no_sentence_has_no_verdict():
+    figure = FIGURES["fig-6"]
+    found = Found(SCALES[ScaleName.SMALL])
+    finding = Finding("SB is blue", Verdict.HOLDS, "very")
+    shown = Presentation(findings=[("nearly-all", finding)])
+    assert "| *nearly-all* | SB is blue | **agrees** | very |" in section(figure, found, shown)
+    with pytest.raises(KeyError, match="unsaid"):
+        section(figure, found, Presentation(findings=[("unsaid", finding)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("by  **half**,\nand $n = 3$", "by half, and n = 3"),
+        (r"to $\approx 3\%$", "to ≈ 3%"),
+        ("selectivi-\n\nties of the 20<sup>th</sup>", "selectivities of the 20th"),
+    ],
+)
+def test_marks_of_a_transcription_are_no_part_of_what_is_said(text, said):
+    assert quotes.plain(text) == said
