@@ -266,6 +266,11 @@ class Figure:
         """What it shows."""
         return self.reported.title
 
+    def needs(self, scale: Scale) -> bool:
+        """Return whether there is something to train or to time for it at a scale."""
+        runs = any(panel.entries for panel in self.panels(scale))
+        return runs or bool(self.timings(scale))
+
     def form(self, scale: Scale) -> str:
         """Return in one line whether it is as its source captions it."""
         if self.reported.ours:

@@ -109,9 +109,8 @@ def _turn(job: training.Job) -> tuple[bool, int, str]:
 
 def figures_at(scale: Scale) -> list[Figure]:
     """Return what can be redone at a scale."""
-    return [
-        each for each in FIGURES.values() if scale.figures is None or each.name in scale.figures
-    ]
+    names = FIGURES if scale.figures is None else scale.figures
+    return [figure for figure in FIGURES.values() if figure.name in names and figure.needs(scale)]
 
 
 def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:

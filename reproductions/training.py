@@ -162,7 +162,8 @@ def passes(plan: RunConfig) -> tuple[float, float]:
         return keep * scored + models, keep * trained + models * settings.young * length
     if plan.arm == "traditional":
         return 0.0, length
-    warmup = 0.0 if plan.arm in {"random-backprop", "random-scored"} else settings.warmup
+    random = plan.arm in {"random-backprop", "random-scored"}
+    warmup = settings.random_warmup if random else settings.warmup
     selective = length * (1.0 - warmup)
     scored = 0.0 if plan.arm == "random-backprop" else selective
     if plan.arm == "stale-sb":
