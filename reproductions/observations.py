@@ -23,15 +23,19 @@ def looks(run: Run, probe: str) -> list[Observation]:
     return [each for each in run.observations if each.probe.startswith(probe)]
 
 
-def follow(arm: RunGroup, probe: str, pick: Pick) -> Curve:
-    """Return a number that a probe saw at each look, in per cent of the run."""
+def follow(arm: RunGroup, probe: str, pick: Pick, length: float = 100.0) -> Curve:
+    """Return a number that a probe saw at each look of a run that is so long: in per cent."""
     rows = [[pick(each.seen) for each in looks(run, probe)] for run in arm.runs]
-    return curve_at([100 * each.progress for each in looks(arm.runs[0], probe)], rows)
+    return curve_at([length * each.progress for each in looks(arm.runs[0], probe)], rows)
 
 
-def over_training(probe: str, pick: Pick) -> Callable[[Run], float]:
-    """Return what takes the mean of a number over all looks of a run."""
-    return lambda run: fmean(pick(each.seen) for each in looks(run, probe))
+def over_training(probe: str, pick: Pick, since: float = 0.0) -> Callable[[Run], float]:
+    """Return what takes the mean of a number over a run's looks from a share of it on."""
+
+    def mean(run: Run) -> float:
+        return fmean(pick(each.seen) for each in looks(run, probe) if each.progress >= since)
+
+    return mean
 
 
 def seen_last(run: Run, probe: str, key: str) -> Int64[Tensor, " example"]:

@@ -1,6 +1,7 @@
 """What the papers' figures look for inside a run: losses, ranks, selections, gradients."""
 
 import base64
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -17,6 +18,7 @@ from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked
+KEPT = (0.1, 1 / 3, 0.5, 0.75)  # shares of a batch that its gradient is estimated from
 Seen = Mapping[str, Any] | None
 
 
@@ -187,6 +189,148 @@ class LossBands(Probe):
 
 @final
 @dataclass(frozen=True)
+class TargetConfidences(Probe):
+    """Target confidence and accuracy of the whole test set by percentile, at one moment.
+
+    The target confidence is the softmax probability of the true label. Examples are ordered by it,
+    and their accuracy is told for bins of equally many, from the least confident on.
+    """
+
+    moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken
+    bins: int = 100  # at most as many as there are test examples
+
+    def start(self, scene: Scene) -> RunningProbe:
+        """Begin to look at a run."""
+        return _RunningTargetConfidences(self, scene)
+
+    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
+        """Each test example once, forward."""
+        return tested, 0
+
+
+class _RunningTargetConfidences(RunningProbe):
+    def __init__(self, spec: TargetConfidences, scene: Scene) -> None:
+        self._spec, self._scene = spec, scene
+        self._labels = scene.data.test_labels
+        self._loader = make_test_loader(scene.data, batch_size=500)
+        self._done = False
+
+    def look(self, progress: float) -> Seen:
+        if self._done or progress < self._spec.moment:
+            return None
+        self._done = True
+        logits = _logits(self._scene, self._loader)
+        losses = nn.functional.cross_entropy(logits, self._labels, reduction="none")
+        # By loss, which still tells confidences apart that round to 1.
+        order = losses.argsort(descending=True, stable=True)
+        correct = (logits.argmax(1) == self._labels).float()
+        shares = torch.linspace(0, 1, self._spec.bins + 1)
+        bins = order.tensor_split(min(self._spec.bins, len(order)))
+        return {
+            "confidence": [_percent(each) for each in (-losses).exp().quantile(shares)],
+            "accuracy": [_percent(correct[each]) for each in bins],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"done": self._done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._done = state["done"]
+
+
+@final
+@dataclass(frozen=True)
+class BatchGradients(Probe):
+    """How nearly the gradient of a part of a batch points where that of the whole batch does.
+
+    Of each batch a share is kept: the examples with the highest losses, or as many at random. The
+    batches are the same at every look. Gradients are those of the net in eval mode, without
+    augmentation: batch norm then treats an example alike in the batch and in its part, and the
+    net's running statistics stay as they are.
+    """
+
+    batch_size: int = 128
+    batches: int = 4  # the first so many of the training set
+    shares: tuple[float, ...] = KEPT
+
+    def start(self, scene: Scene) -> RunningProbe:
+        """Begin to look at a run."""
+        return _RunningBatchGradients(self, scene)
+
+    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
+        """Each batch and its parts at each look, forward and backward."""
+        count = min(trained, self.batches * self.batch_size)
+        starts = range(0, count, self.batch_size)
+        sizes = [min(self.batch_size, count - start) for start in starts]
+        parts = [2 * _rows(size, share) for size in sizes for share in self.shares]
+        return 0, looks * (count + sum(parts))
+
+
+def _rows(size: int, share: float) -> int:
+    """Return how many examples a share of a batch is: at least one."""
+    return max(1, round(share * size))
+
+
+class _RunningGradients(RunningProbe, ABC):
+    """Compares gradients of examples that are drawn."""
+
+    def __init__(self, scene: Scene, examples: int, batch_size: int) -> None:
+        self._scene = scene
+        part = first_examples(scene.data, examples)
+        self._loader = make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
+        self._generator = torch.Generator().manual_seed(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._generator.set_state(state["generator"].cpu())
+
+    def _gradient(
+        self, inputs: Tensor, targets: Int64[Tensor, " candidate"]
+    ) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
+        """Return each loss, on the CPU, and the gradient of their sum."""
+        model, device = self._scene.model, self._scene.device
+        outputs = model(inputs.to(device))
+        losses = nn.functional.cross_entropy(outputs, targets.to(device), reduction="none")
+        return losses.detach().cpu(), flat_gradient(losses.sum(), trained(model))
+
+
+class _RunningBatchGradients(_RunningGradients):
+    def __init__(self, spec: BatchGradients, scene: Scene) -> None:
+        super().__init__(scene, spec.batches * spec.batch_size, spec.batch_size)
+        self._spec = spec
+
+    def look(self, progress: float) -> Seen:
+        found = [self._compared(inputs, targets) for inputs, targets in self._loader]
+        means = torch.stack(found).mean(0)  # measure, kind, share
+        return {
+            measure: {
+                kind: [round(float(value), 5) for value in values]
+                for kind, values in zip(("high-loss", "random"), kinds, strict=True)
+            }
+            for measure, kinds in zip(("cosine", "sign"), means, strict=True)
+        }
+
+    def _compared(
+        self, inputs: Tensor, targets: Int64[Tensor, " candidate"]
+    ) -> Float[Tensor, "measure kind share"]:
+        """Return cosines with the batch's gradient, and the percentages of equal signs."""
+        losses, whole = self._gradient(inputs, targets)
+        highest = losses.argsort(descending=True, stable=True)
+        found = []
+        for share in self._spec.shares:
+            rows = _rows(len(targets), share)
+            mixed = torch.randperm(len(targets), generator=self._generator)
+            for kept in (highest[:rows], mixed[:rows]):
+                _, part = self._gradient(inputs[kept], targets[kept])
+                found += [cosine(part, whole), 100 * equal_signs(part, whole)]
+        values = torch.stack(found).double().cpu()
+        return values.reshape(len(self._spec.shares), 2, 2).permute(2, 1, 0)
+
+
+@final
+@dataclass(frozen=True)
 class GradientAgreement(Probe):
     """How nearly the gradient of a batch points where that of all examples does.
 
@@ -209,14 +353,12 @@ class GradientAgreement(Probe):
         return 0, looks * rows
 
 
-class _RunningGradientAgreement(RunningProbe):
+class _RunningGradientAgreement(_RunningGradients):
     def __init__(self, spec: GradientAgreement, scene: Scene) -> None:
-        self._spec, self._scene = spec, scene
-        part = first_examples(scene.data, spec.examples)
-        self._loader = make_loader(part, batch_size=500, seed=0, shuffle=False)
+        super().__init__(scene, spec.examples, batch_size=500)
+        self._spec = spec
         assert isinstance(self._loader.dataset, ImageDataset)
         self._images = self._loader.dataset
-        self._generator = torch.Generator().manual_seed(0)
 
     def look(self, progress: float) -> Seen:
         parts = [self._gradient(inputs, targets) for inputs, targets in self._loader]
@@ -229,21 +371,6 @@ class _RunningGradientAgreement(RunningProbe):
             "cosine": {name: angle for name, (angle, _) in found.items()},
             "sign": {name: sign for name, (_, sign) in found.items()},
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self._generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._generator.set_state(state["generator"].cpu())
-
-    def _gradient(
-        self, inputs: Tensor, targets: Int64[Tensor, " candidate"]
-    ) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
-        """Return each loss, on the CPU, and the gradient of their sum."""
-        model, device = self._scene.model, self._scene.device
-        outputs = model(inputs.to(device))
-        losses = nn.functional.cross_entropy(outputs, targets.to(device), reduction="none")
-        return losses.detach().cpu(), flat_gradient(losses.sum(), trained(model))
 
     def _agreement(self, odds: Tensor, whole: Tensor) -> tuple[float, float]:
         """Return the mean cosine with the gradient of all, and the share of equal signs."""

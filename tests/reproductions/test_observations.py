@@ -1,10 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from fixture_runs import fixture_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.observations import by_class, lowest, overlap, standing
+from reproductions.observations import by_class, follow, lowest, over_training, overlap, standing
 from reproductions.probes import pack, unpack
+from selective_backprop.lab.analysis.grouping import RunGroup
+from selective_backprop.lab.budget import Budget
+from selective_backprop.lab.records.schema import Observation
 
 NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
 SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
@@ -54,3 +60,16 @@ def test_a_standing_counts_what_is_lower_and_half_of_what_is_equal(numbers):
 def test_values_are_averaged_by_class_and_an_empty_class_has_none():
     values, labels = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([2, 0, 2])
     assert by_class(values, labels, 3) == [2.0, 0.0, 3.5]
+
+
+def test_a_number_is_followed_over_the_length_of_a_run_and_averaged_from_a_share_of_it_on():
+    seen = [
+        Observation(probe="Loss()", progress=at, seen={"n": n})
+        for at, n in ((0.25, 9), (0.5, 2), (1, 4))
+    ]
+    run = replace(fixture_run(), observations=tuple(seen))
+    arm = RunGroup(name="sb", label="SB", length=Budget("epochs", 8.0), runs=(run,))
+    curve = follow(arm, "Loss(", lambda each: each["n"], 8)
+    assert (list(curve.x), list(curve.mean)) == ([2, 4, 8], [9, 2, 4])
+    assert over_training("Loss(", lambda each: each["n"])(run) == 5
+    assert over_training("Loss(", lambda each: each["n"], since=0.5)(run) == 3

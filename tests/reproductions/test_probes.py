@@ -1,4 +1,5 @@
 import copy
+import statistics
 
 import pytest
 import torch
@@ -6,12 +7,14 @@ from fixture_lab import carry_out, count_rows, few_digits, fixture_plan, name_wa
 from torch import nn
 
 from reproductions.probes import (
+    BatchGradients,
     El2nRanks,
     GradientAgreement,
     LossBands,
     LossQuantiles,
     LossRanks,
     Selections,
+    TargetConfidences,
     unpack,
 )
 from selective_backprop.lab.nets.models import make_model
@@ -112,6 +115,8 @@ def test_selections_are_counted_over_a_whole_run():
         Selections(),
         LossBands(20),
         GradientAgreement(100, batch_size=30, batches=2),
+        BatchGradients(batch_size=30, batches=2),
+        TargetConfidences(0.5),
         LossRanks(),
         GradientAgreement(batch_size=30, batches=1),
     ],
@@ -147,6 +152,64 @@ def test_bands_hold_equally_many_from_the_lowest_loss_to_the_highest(scene):
         assert seen[key] == pytest.approx(expected, abs=2e-3)
 
 
+def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):
+    data = scene.data
+    with torch.no_grad():
+        outputs = scene.model(normalised(data, data.test_images)).softmax(1)
+    labels = data.test_labels.tolist()
+    pairs = sorted(
+        (float(shares[label]), int(shares.argmax()) == label)
+        for shares, label in zip(outputs, labels, strict=True)
+    )
+    bins = 10
+    assert len(pairs) % bins == 0
+    each = len(pairs) // bins
+    seen = TargetConfidences(1.0, bins).start(scene).look(1.0)
+    values = torch.tensor([100 * value for value, _ in pairs])
+    expected = [float(values.quantile(place / bins)) for place in range(bins + 1)]
+    assert seen["confidence"] == pytest.approx(expected, abs=2e-3)
+    right = [100 * right for _, right in pairs]
+    expected = [
+        statistics.fmean(right[start : start + each]) for start in range(0, len(right), each)
+    ]
+    assert seen["accuracy"] == pytest.approx(expected, abs=2e-3)
+
+
+def test_confidences_are_seen_once_at_their_moment_also_in_a_run_that_goes_on(scene):
+    running = TargetConfidences(0.5).start(scene)
+    assert running.look(0.4) is None
+    assert running.look(0.51) is not None
+    assert running.look(0.6) is None
+    going_on = TargetConfidences(0.5).start(scene)
+    going_on.load_state_dict(running.state_dict())
+    assert going_on.look(1.0) is None
+
+
+def gradient(scene, rows):
+    inputs = normalised(scene.data, scene.data.train_images[rows])
+    loss = nn.functional.cross_entropy(scene.model(inputs), scene.data.train_labels[rows])
+    parts = torch.autograd.grad(loss, list(scene.model.parameters()))
+    return torch.cat([part.flatten() for part in parts])
+
+
+def test_a_part_of_a_batch_is_held_against_that_batch_by_its_highest_losses(scene):
+    probe = BatchGradients(batch_size=20, batches=2, shares=(0.1, 1.0))
+    seen = probe.start(scene).look(0.5)
+    order, angles, signs = losses(scene), [], []
+    for start in (0, 20):
+        batch = sorted(range(start, start + 20), key=lambda index: -order[index])
+        mine, whole = gradient(scene, batch[:2]), gradient(scene, batch)
+        angles.append(float(mine @ whole / (mine.norm() * whole.norm())))
+        some = whole != 0
+        signs.append(100 * float((mine.sign() == whole.sign())[some].float().mean()))
+    assert seen["cosine"]["high-loss"][0] == pytest.approx(sum(angles) / 2, abs=1e-4)
+    assert seen["sign"]["high-loss"][0] == pytest.approx(sum(signs) / 2, abs=0.2)
+    assert seen["cosine"]["random"][0] != seen["cosine"]["high-loss"][0]
+    for kind in ("high-loss", "random"):  # all of a batch is the batch
+        assert seen["cosine"][kind][1] == pytest.approx(1, abs=1e-4)
+        assert seen["sign"][kind][1] == pytest.approx(100, abs=0.5)
+
+
 def test_a_batch_of_everything_points_where_everything_does(scene):
     seen = GradientAgreement(examples=60, batch_size=60, batches=1).start(scene).look(0.5)
     assert seen["cosine"]["random"] == pytest.approx(1, abs=1e-4)
@@ -174,18 +237,29 @@ def test_agreement_is_the_cosine_with_the_gradient_of_all_and_the_share_of_equal
     assert seen["sign"]["high-loss"] == pytest.approx(signs, abs=0.1)
 
 
-def test_the_net_and_its_gradients_are_left_as_they_were(scene):
+GRADIENTS = pytest.mark.parametrize(
+    "probe",
+    [
+        GradientAgreement(examples=60, batch_size=20, batches=2),
+        BatchGradients(batch_size=20, batches=2),
+    ],
+    ids=repr,
+)
+
+
+@GRADIENTS
+def test_the_net_and_its_gradients_are_left_as_they_were(scene, probe):
     scene.model.zero_grad()
     for parameter in scene.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     before = copy.deepcopy(scene.model.state_dict())
-    GradientAgreement(examples=60, batch_size=20, batches=2).start(scene).look(0.5)
+    probe.start(scene).look(0.5)
     assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
     for name, value in scene.model.state_dict().items():
         assert torch.equal(value, before[name])
 
 
-def test_the_same_net_gives_the_same_numbers(scene):
-    probe = GradientAgreement(examples=60, batch_size=20, batches=2)
+@GRADIENTS
+def test_the_same_net_gives_the_same_numbers(scene, probe):
     seen = [probe.start(scene).look(0.5) for _ in range(2)]
     assert seen[0] == seen[1]

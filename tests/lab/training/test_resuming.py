@@ -8,7 +8,14 @@ import torch
 from fixture_lab import few_digits, fixture_plan, same_runs
 
 import selective_backprop as sb
-from reproductions.probes import El2nRanks, GradientAgreement, LossRanks, Selections
+from reproductions.probes import (
+    BatchGradients,
+    El2nRanks,
+    GradientAgreement,
+    LossRanks,
+    Selections,
+    TargetConfidences,
+)
 from selective_backprop.lab.strategies import STRATEGIES
 from selective_backprop.lab.training.run import TrainingRun
 
@@ -79,6 +86,8 @@ PROBES = (
     Selections(),
     El2nRanks(examples=100),
     GradientAgreement(examples=100, batch_size=32, batches=2),
+    BatchGradients(batch_size=32, batches=2),
+    TargetConfidences(0.5),
 )
 
 
