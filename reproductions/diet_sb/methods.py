@@ -68,6 +68,6 @@ def panel(
 
 def young(setting: figures.Setting) -> figures.Setting:
     """Return the training after which EL2N scores are taken."""
-    epochs = max(1, round(YOUNG * setting.recipe.epochs))
+    epochs = max(2, round(YOUNG * setting.recipe.epochs))  # one would be all warm-up
     recipe = replace(setting.recipe, epochs=epochs)
     return replace(setting, title=f"{setting.title}, young", recipe=recipe, evaluations=1)
