@@ -142,7 +142,8 @@ class Scale:
     poster: tuple[Setting, ...]  # what the poster trained on
     timed: tuple[Recipe, ...]  # recipes whose steps are timed
     pruned: Setting  # where a part of the data set is left out from the start
-    scored: tuple[Setting, Setting]  # two young nets whose EL2N scores of it are compared
+    scored: tuple[Setting, Setting]  # two young nets whose EL2N scores are compared
+    remarked: Setting | None = None  # where the same is done on another data set
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at

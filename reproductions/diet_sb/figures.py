@@ -1,13 +1,6 @@
-"""What the Diet-SB report compares; how it was set up is not known, so all of this is ours.
+"""The Diet-SB poster's figures and table, redone; `methods` says what each method trains on."""
 
-"A share is pruned" means that so much of an epoch's examples is not trained on, the same for every
-strategy: random training leaves out others each epoch, SB selects what is left, EL2N leaves the
-lowest scores out of the data set for good, and Diet-SB does both, each by the root of what is left.
-"""
-
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,65 +10,71 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from reproductions import claims, drawing, figures, observations
+from reproductions.diet_sb import judging, methods
+from reproductions.diet_sb.methods import BASELINE, NAMES
 from reproductions.probes import El2nRanks, Selections
 from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import (
-    AXIS_WORDS,
-    Curve,
-    Estimate,
-    at,
-    estimate,
-    final_error,
-)
-from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
-from selective_backprop.lab.analysis.verdict import Finding, above_zero, below_zero
+from selective_backprop.lab.analysis.statistics import Curve, Estimate, estimate, final_error
+from selective_backprop.lab.analysis.tables import Table, percent, with_interval
+from selective_backprop.lab.analysis.verdict import Finding, above_zero, is_below
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import draw_phases, entitle
-from selective_backprop.lab.report.styles import Style, strategy_colours
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop.lab.report.panels import entitle
+from selective_backprop.lab.report.styles import Style
 
-PRUNED = (0.25, 0.5, 0.75)
-HALF = 0.5
-TWENTY = 20
-_DASHES = {"random": "dot", "sb": "solid", "el2n": "dash", "diet": "longdash"}
+# The rows of table 1: what each is judged by, and the seconds per epoch that it says.
+TABLE: Mapping[str, tuple[str, float]] = {
+    BASELINE: ("baseline", 45.77),
+    "sb-50": ("sb", 43.37),
+    "random-50": ("random", 27.19),
+    "random-75": ("random-75", 18.83),
+    "el2n-25": ("el2n", 35.97),
+    "diet-50": ("diet-50", 37.86),
+    "diet-62.5": ("diet-62", 32.66),
+}
+OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
+HALF, TWENTY, LISTED = 0.5, 20, 10
 _SETUP = (
-    "x % pruned: so much of an epoch is not trained on. Random leaves out other examples each "
-    "epoch; SB selects after an epoch of everything; EL2N prunes by two models trained for a tenth "
-    "of the run each, their time included; Diet-SB prunes and selects, each down to the root of "
-    "what is left."
+    "Dropped: of all training examples, so many are not trained on in an epoch. Diet-SB prunes "
+    "25 % first, then SB selects. Whatever selects trains on everything for an epoch first."
 )
-_ALL = Style("#7a7a7a", "solid", 1.4)
-_FAR = 80.0  # where the axis of pruned shares ends
-_NAMES = {"random": "Random", "sb": "SB", "el2n": "EL2N", "diet": "Diet-SB"}
+_GREY = "#7a7a7a"
+_ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _EL2N, _SELECTIONS = ("El2nRanks(", "ranks"), ("Selections(", "counts")
 _SHARES = tuple(step / 20 for step in range(1, 20))
-_CHANCE = Style("#7a7a7a", "dot", 1.6)
 _LOOKS = (Style("#d55e00", "solid", 2.13), Style("#0072b2", "dash", 2.13))
 _YOUNG = "EL2N of one young net per seed."
-_COUNTED = "SB's least selected: fewest times over the whole run, at a selectivity of 50 %."
+_COUNTED = "SB's least used: trained on the fewest times over the whole run, at 50 % dropped."
 Overlaps = Mapping[str, Curve]
 """By name, what is in both of the lowest so many, for each of `_SHARES`."""
 
 
-def accuracy(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
-    """Return random training, SB, EL2N and Diet-SB, at each share, and traditional training."""
-    setting = scale.pruned
-    four = [entry for share in PRUNED for entry in _four(setting, share)]
-    return [
-        figures.PanelSpec(setting.title, setting, (figures.entry("traditional", setting), *four))
-    ]
-
-
 def seven(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
-    """Return seven methods, six of which leave out a half."""
+    """Return the rows of table 1."""
     setting = scale.pruned
-    random, ours, el2n, diet = _four(setting, HALF)
-    stale = figures.entry("stale", setting, rate=1 - HALF)
-    both = _pruning(setting, "el2n-random", keep=math.sqrt(HALF), rate=math.sqrt(HALF))
-    mixed = _entry("EL2N + random", "el2n-random", both)
-    entries = (figures.entry("traditional", setting), random, ours, stale, el2n, mixed, diet)
-    plain = tuple(replace(each, label=each.label.removesuffix(" 50 %")) for each in entries)
-    return [figures.PanelSpec(f"{setting.title}, 50 % pruned", setting, plain)]
+    rows = {
+        entry.key: entry for spec in (*backprop(scale), *pruning(scale)) for entry in spec.entries
+    }
+    return [figures.PanelSpec(setting.title, setting, tuple(rows[key] for key in TABLE))]
+
+
+def backprop(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+    """Return Random-Backprop and SB at each share."""
+    rows = (("random", methods.BACKPROP), ("sb", methods.BACKPROP))
+    return [methods.panel(scale.pruned, scale.pruned.title, *rows)]
+
+
+def pruning(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+    """Return EL2N, SB and Diet-SB."""
+    rows = (("el2n", methods.EL2N), ("sb", (*methods.EL2N, 0.75)), ("diet", methods.DIET))
+    return [methods.panel(scale.pruned, scale.pruned.title, *rows)]
+
+
+def remarked(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+    """Return the same methods on the data set that the poster only remarks on."""
+    few = methods.FEW_BACKPROP
+    rows = (("random", few), ("sb", few), ("el2n", (0.25, 0.5)), ("diet", methods.DIET))
+    setting = scale.remarked
+    return [] if setting is None else [methods.panel(setting, setting.title, *rows)]
 
 
 def nets(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
@@ -84,135 +83,152 @@ def nets(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
 
 
 def chosen(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
-    """Return SB, whose selections are counted, and the second young net."""
+    """Return SB, whose selections are counted, and the same net young, whose scores are wanted."""
     setting = scale.pruned
-    ours = figures.probed(_four(setting, HALF)[1], Selections())
-    return [figures.PanelSpec(setting.title, setting, (ours,)), _scored(scale.scored[1])]
+    ours = figures.probed(methods.entry("sb", 0.5, setting), Selections())
+    return [
+        figures.PanelSpec(setting.title, setting, (ours,)),
+        _scored(methods.young(setting)),
+    ]
 
 
 def _scored(setting: figures.Setting) -> figures.PanelSpec:
-    return figures.PanelSpec(
-        setting.title,
-        setting,
-        (figures.probed(figures.entry("traditional", setting), El2nRanks()),),
-    )
-
-
-def _four(
-    setting: figures.Setting, share: float
-) -> tuple[figures.Entry, figures.Entry, figures.Entry, figures.Entry]:
-    """Return the four strategies that train on all but a share of an epoch's examples."""
-    left, words = 1 - share, f" {percent(share)}"
-    root = math.sqrt(left)
-    random = figures.plan(setting, "random-backprop", rate=left)
-    ours = figures.plan(setting, "selective-backprop", rate=left)
-    return (
-        _entry(f"Random{words}", "random", random),
-        _entry(f"SB{words}", "sb", ours),
-        _entry(f"EL2N{words}", "el2n", _pruning(setting, "el2n", keep=left)),
-        _entry(f"Diet-SB{words}", "diet", _pruning(setting, "diet-sb", keep=root, rate=root)),
-    )
-
-
-def _pruning(
-    setting: figures.Setting, arm: str, *, keep: float, rate: float | None = None
-) -> RunConfig:
-    plan = figures.plan(setting, arm, rate=rate)
-    return replace(plan, settings=replace(plan.settings, keep=keep))
-
-
-def _entry(label: str, key: str, plan: RunConfig) -> figures.Entry:
-    return figures.styled(label, key, plan, dash=_DASHES.get(key, "solid"))
+    entry = figures.probed(methods.baseline(setting), El2nRanks())
+    return figures.PanelSpec(setting.title, setting, (entry,))
 
 
 def present_runtime(found: figures.Found) -> figures.Presentation:
-    """Draw and list the seconds of each method."""
-    cells = [
-        partial(draw_phases, groups=[arm for _, arm in shown.pairs], room=3.2)
-        for shown in found.panels
-    ]
-    figure = drawing.sheet([cells], f"{_SETUP} {drawing.caption(found, timed=True)}", height=3.0)
-    return figures.presented(found, figure, _runtimes, _faster)
+    """Draw and list the seconds per epoch of each row, beside the poster's."""
+    words = f"Without preparation and warm-up. {_SETUP}"
+    return drawing.present_panels(found, _draw_times, words, _times, _rows_agree, height=3.2)
 
 
-def _runtimes(shown: figures.PanelData) -> Table:
-    base, rows = shown.find("traditional"), []
-    reference = _seconds(base).mean if base else float("nan")
+def _ratios(shown: figures.PanelData) -> dict[str, Estimate]:
+    """Return the time per epoch of each method as a share of the baseline's, by key."""
+    base, epochs = shown.find(BASELINE), _epochs(shown)
+    if base is None:
+        return {}
+    return {entry.key: judging.ratio(arm, base, epochs) for entry, arm in shown.pairs}
+
+
+def _reported(key: str) -> float:
+    """Return the poster's time per epoch as a share of its baseline's."""
+    return TABLE[key][1] / TABLE[BASELINE][1]
+
+
+def _times(shown: figures.PanelData) -> Table:
+    epochs, ratios, rows = _epochs(shown), _ratios(shown), []
     for entry, arm in shown.pairs:
-        wall, cpu, cost = (
-            claims.mean_of(arm, lambda run, axis=axis: at(run.points[-1], axis)).mean
-            for axis in ("seconds", "cpu_seconds", "cost")
+        settings, key = entry.plan.settings, entry.key
+        prunes = key.startswith(("el2n", "diet"))
+        trained = "all" if key.startswith((BASELINE, "el2n")) else percent(settings.rate)
+        each = claims.mean_of(arm, lambda run: judging.per_epoch(run, epochs))
+        prepared = claims.mean_of(arm, judging.preparing).mean
+        rows.append(
+            (
+                entry.label,
+                percent(1 - settings.keep) if prunes else "–",
+                trained,
+                with_interval(each),
+                with_interval(ratios[key]) if key in ratios else "–",
+                f"{prepared:.2f}" if prunes else "–",
+                f"{TABLE[key][1]:.2f}",
+                f"{_reported(key):.2f}",
+            )
         )
-        prepared = claims.mean_of(
-            arm, lambda run: float((run.end or {})["meters"]["prepared_cost"])
-        ).mean
-        speed_up = f"{reference / _seconds(arm).mean:.2f}×"
-        times = (duration(wall), duration(cpu), speed_up, f"{cost:.2f}", f"{prepared:.2f}")
-        rows.append((entry.label, *times, with_interval(_accuracy(arm))))
-    times = ("wall s", "CPU s", "speed-up", "cost, epochs", "of it preparing")
-    return Table(("method", *times, "accuracy %"), tuple(rows), shown.title)
+    seconds = "CPU s" if claims.clock(_runs(shown)) == "cpu_seconds" else "s"
+    head = (
+        "method, total dropped",
+        "pruned first",
+        "of the rest, trained on",
+        f"{seconds} per epoch",
+        "ratio to Baseline",
+        f"preparing once, {seconds}",
+        "the poster: s per epoch",
+        "its ratio",
+    )
+    return Table(head, rows, shown.title)
 
 
-def _seconds(arm: RunGroup) -> Estimate:
-    axis = claims.clock(arm.runs)
-    return claims.mean_of(arm, lambda run: at(run.points[-1], axis))
+def _runs(shown: figures.PanelData) -> list[Run]:
+    return [run for _, arm in shown.pairs for run in arm.runs]
 
 
-def _accuracy(arm: RunGroup) -> Estimate:
-    return claims.mean_of(arm, lambda run: 100 - final_error(run))
+def _rows_agree(shown: figures.PanelData) -> Iterator[figures.Judged]:
+    labels = {entry.key: entry.label for entry, _ in shown.pairs}
+    for key, found in _ratios(shown).items():
+        if key != BASELINE:
+            claim = f"{shown.title}: {labels[key]} takes less time per epoch than Baseline"
+            words = f"{with_interval(found)} of its time; the poster {_reported(key):.2f}"
+            yield TABLE[key][0], Finding(claim, is_below(found, 1.0), words)
 
 
-def _faster(shown: figures.PanelData) -> Iterator[Finding]:
-    diet = shown.find("diet")
-    axis = claims.clock(diet.runs if diet else [])
+def _draw_times(panel: Axes, shown: figures.PanelData) -> None:
+    ratios = _ratios(shown)
+    labels = {entry.key: entry.label for entry, _ in shown.pairs if entry.key in ratios}
+    looks = (("ours", "#0072b2", -0.2), ("the poster", "#d9a441", 0.2))
+    for name, colour, shift in looks:
+        ours = name == "ours"
+        panel.barh(
+            [place + shift for place in range(len(labels))],
+            [ratios[key].mean if ours else _reported(key) for key in labels],
+            xerr=[drawing.spread_of(ratios[key]) for key in labels] if ours else None,
+            error_kw={"elinewidth": 0.8},
+            height=0.36,
+            color=colour,
+            label=name,
+        )
+    panel.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
+    panel.set_yticks(range(len(labels)), list(labels.values()))
+    panel.tick_params(axis="y", length=0)
+    panel.invert_yaxis()
+    panel.set_xlabel("time per epoch, Baseline = 1")
+    entitle(panel, shown.title, [name for name, *_ in looks], room=3.2)
 
-    def longer(one: Run, two: Run) -> float:
-        return at(one.points[-1], axis) - at(two.points[-1], axis)
 
-    for key in ("traditional", "sb"):
-        other = shown.find(key)
-        if diet is not None and other is not None:
-            claim = f"{shown.title}: Diet-SB takes less time than {other.label} (implied)"
-            yield below_zero(claim, claims.paired(diet, other, longer), AXIS_WORDS[axis])
+def present_backprop(found: figures.Found) -> figures.Presentation:
+    """Draw and list the accuracy of Random-Backprop and SB, by the share dropped."""
+    return _present_accuracy(found, judging.backprop)
 
 
-def present_accuracy(found: figures.Found) -> figures.Presentation:
-    """Draw and list the accuracy of each method, by the share that is pruned."""
+def present_pruning(found: figures.Found) -> figures.Presentation:
+    """Draw and list the accuracy of EL2N, SB and Diet-SB, by the share dropped."""
+    return _present_accuracy(found, judging.pruning)
+
+
+def present_remarked(found: figures.Found) -> figures.Presentation:
+    """Draw and list the accuracy of all four on the other data set."""
+    return _present_accuracy(found, judging.trends)
+
+
+def _present_accuracy(found: figures.Found, judge: figures.Judge) -> figures.Presentation:
     words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
-    return drawing.present_panels(found, _draw, words, _accuracies, _keeps, height=3.2)
-
-
-def _by_share(
-    shown: figures.PanelData,
-) -> Mapping[str, Mapping[float, tuple[figures.Entry, RunGroup]]]:
-    """Return the arms of each method by what it prunes."""
-    found: dict[str, dict[float, tuple[figures.Entry, RunGroup]]] = {key: {} for key in _NAMES}
-    for entry, arm in shown.pairs:
-        for share in PRUNED:
-            if entry.key in found and entry.label.endswith(f" {percent(share)}"):
-                found[entry.key][share] = (entry, arm)
-    return found
+    return drawing.present_panels(found, _draw, words, _accuracies, judge, height=3.2)
 
 
 def _draw(panel: Axes, shown: figures.PanelData) -> None:
     lines: list[drawing.Line] = []
-    for key, arms in _by_share(shown).items():
-        each = [
-            ([100 - final_error(run) for run in arm.runs], entry) for entry, arm in arms.values()
-        ]
-        if each:
-            seeds = list(zip(*(values for values, _ in each), strict=False))
-            curve = drawing.curve_at([100 * share for share in arms], seeds)
-            lines.append((_NAMES[key], each[0][1].style, curve))
-    base = shown.find("traditional")
+    for method, name in NAMES.items():
+        arms = judging.dropped(shown, method)
+        if arms:
+            rows = zip(
+                *([100 - final_error(run) for run in arm.runs] for arm in arms.values()),
+                strict=False,
+            )
+            curve = drawing.curve_at([100 * share for share in arms], [*rows])
+            style = next(e.style for e, _ in shown.pairs if e.key.startswith(f"{method}-"))
+            lines.append((name, style, curve))
+    places = [x for *_, curve in lines for x in curve.x]
+    base = shown.find(BASELINE)
     if base is not None:
-        everything = drawing.curve_at([20.0, _FAR], [[_accuracy(base).mean] * 2])
-        lines.append(("Traditional, all", _ALL, everything))
+        ends = [min(places, default=0.0), max(places, default=100.0)]
+        lines.append(
+            ("Baseline", _ALL, drawing.curve_at(ends, [[judging.accuracy(base).mean] * 2]))
+        )
     drawing.draw_lines(panel, lines, most=len(lines))
-    panel.set_xticks([100 * share for share in PRUNED])
-    panel.set_xlim(20, _FAR)
+    panel.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
     panel.set_ylim(*panel.get_ylim())  # as it is now, for the names
-    panel.set_xlabel("pruned (% of the examples of an epoch)")
+    panel.set_xlabel("dropped (% of the training examples)")
     panel.set_ylabel("accuracy at the end (%)")
     drawing.ruled(panel, "y")
     drawing.name_lines(panel, lines)
@@ -220,29 +236,26 @@ def _draw(panel: Axes, shown: figures.PanelData) -> None:
 
 
 def _accuracies(shown: figures.PanelData) -> Table:
-    by_share, rows = _by_share(shown), []
-    for key, name in _NAMES.items():
-        arms = [by_share[key].get(share) for share in PRUNED]
-        rows.append((name, *(with_interval(_accuracy(each[1])) if each else "–" for each in arms)))
-    base = shown.find("traditional")
-    if base is not None:
-        rows.append(("Traditional, nothing pruned", *[with_interval(_accuracy(base))] * 3))
-    head = ("accuracy, %", *(f"{percent(share)} pruned" for share in PRUNED))
-    return Table(head, tuple(rows), shown.title)
-
-
-def _keeps(shown: figures.PanelData) -> Iterator[Finding]:
-    by_share = _by_share(shown)
-    for share in PRUNED:
-        random = by_share["random"].get(share)
-        for key in ("sb", "el2n", "diet"):
-            ours = by_share[key].get(share)
-            if ours and random:
-                more = claims.paired(
-                    ours[1], random[1], lambda one, two: final_error(two) - final_error(one)
-                )
-                claim = f"{percent(share)} pruned: {_NAMES[key]} is more accurate than Random"
-                yield above_zero(f"{claim} (implied)", more, "points of accuracy")
+    epochs, ratios = _epochs(shown), _ratios(shown)
+    rows = [
+        (
+            entry.label,
+            with_interval(judging.accuracy(arm)),
+            with_interval(claims.mean_of(arm, lambda run: judging.per_epoch(run, epochs))),
+            with_interval(ratios[entry.key]) if entry.key in ratios else "–",
+            f"{claims.mean_of(arm, lambda run: run.points[-1].cost).mean:.2f}",
+        )
+        for entry, arm in shown.pairs
+    ]
+    seconds = "CPU s" if claims.clock(_runs(shown)) == "cpu_seconds" else "s"
+    head = (
+        "method, dropped",
+        "accuracy, %",
+        f"{seconds} per epoch",
+        "ratio to Baseline",
+        "cost of the run, passes",
+    )
+    return Table(head, rows, shown.title)
 
 
 def present_nets(found: figures.Found) -> figures.Presentation:
@@ -254,17 +267,19 @@ def present_nets(found: figures.Found) -> figures.Presentation:
         f"{first} and {second}": _paired(one, _EL2N, other),
         f"{second}, two seeds": _overlaps(pairwise(ranks)),
     }
-    findings = [*_beyond_chance(f"{first} and {second} score", one, _EL2N, other)]
-    label = "lowest EL2N scores, % of the examples"
+    claim = f"{first} and {second} prune the same"
+    findings = [*_beyond_chance("transferable", claim, one, _EL2N, other)]
+    label = "pruned by EL2N, % of the examples"
     return _shown(overlaps, label, f"{_YOUNG} {drawing.caption(found)}", findings)
 
 
 def present_selections(found: figures.Found) -> figures.Presentation:
-    """Draw how many of SB's least selected examples have the lowest scores."""
+    """Draw how many of SB's least used examples have the lowest scores."""
     ours, scored = (shown.only for shown in found.panels)
-    overlaps = {"SB's least selected": _paired(ours, _SELECTIONS, scored)}
-    findings = [*_beyond_chance("SB and EL2N rank", ours, _SELECTIONS, scored)]
-    label = "SB's least selected and lowest EL2N, % of the examples each"
+    overlaps = {"SB's least used": _paired(ours, _SELECTIONS, scored)}
+    claim = "SB uses least, and EL2N scores lowest, the same"
+    findings = [*_beyond_chance("often", claim, ours, _SELECTIONS, scored)]
+    label = "N: SB's least used and lowest EL2N, % of the examples each"
     return _shown(overlaps, label, f"{_COUNTED} {_YOUNG} {drawing.caption(found)}", findings)
 
 
@@ -284,25 +299,25 @@ def _paired(one: RunGroup, mine: tuple[str, str], other: RunGroup) -> Curve:
 
 
 def _beyond_chance(
-    words: str, one: RunGroup, mine: tuple[str, str], other: RunGroup
-) -> Iterator[Finding]:
+    quote: str, words: str, one: RunGroup, mine: tuple[str, str], other: RunGroup
+) -> Iterator[figures.Judged]:
     found = _paired(one, mine, other)
-    for share in PRUNED:
+    for share in OVERLAPS:
         place = _SHARES.index(share)
         more = estimate([values[place] - 100 * share for _, values in found.seeds])
-        claim = f"{words} the same {percent(share)} lowest, more than chance would (implied)"
-        yield above_zero(claim, more, "points of overlap beyond chance")
+        claim = f"{words} {percent(share)}, more than chance would"
+        yield quote, above_zero(claim, more, "points of overlap beyond chance")
 
 
 def _shown(
-    overlaps: Overlaps, label: str, words: str, findings: Sequence[Finding]
+    overlaps: Overlaps, label: str, words: str, findings: Sequence[figures.Judged]
 ) -> figures.Presentation:
     rows = [
-        (name, *(with_interval(_estimate_at(curve, share)) for share in PRUNED))
+        (name, *(with_interval(_estimate_at(curve, share)) for share in OVERLAPS))
         for name, curve in overlaps.items()
     ]
-    rows.append(("chance", *(f"{100 * share:.0f}" for share in PRUNED)))
-    head = ("in both, %", *(f"lowest {percent(share)}" for share in PRUNED))
+    rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
+    head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
     figure = drawing.sheet(
         [[partial(_draw_overlaps, overlaps=overlaps, label=label)]], words, height=3.2
     )
@@ -358,85 +373,91 @@ def present_images(found: figures.Found) -> figures.Presentation:
         for title, indices in lists.items()
     ]
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
-    head = (f"{TWENTY} images of", "in lowest EL2N", "times selected", "classes")
+    head = (f"{TWENTY} images of", "in lowest EL2N", "times used", "classes")
     table = Table(head, tuple(rows), "Images")
     return figures.Presentation(drawing.sheet(cells, words, height=1.75), [table])
 
 
 def present_classes(found: figures.Found) -> figures.Presentation:
-    """Draw which part of each class SB and EL2N skip."""
+    """Draw which part of each class SB and EL2N leave out."""
     ours, scored = (shown.only for shown in found.panels)
-    data, epochs = (
-        drawing.images_of(found, found.panels[0]),
-        found.panels[0].panel.setting.recipe.epochs,
-    )
+    data, epochs = drawing.images_of(found, found.panels[0]), _epochs(found.panels[0])
 
     def means(values: Tensor) -> list[float]:
         return observations.by_class(values, data.train_labels, data.classes)
 
-    skips = [
-        means(100 * (1 - observations.seen_last(run, *_SELECTIONS) / epochs)) for run in ours.runs
-    ]
-    prunes = [
-        means(100 * observations.lowest(observations.seen_last(run, *_EL2N), HALF))
-        for run in scored.runs
-    ]
-    skipped = {
-        name: [estimate(column) for column in zip(*seeds, strict=True)]
-        for name, seeds in (("SB", skips), ("EL2N", prunes))
-    }
-    words = (
-        "SB at 50 %: the share of its candidates that it did not train on, the first epoch "
-        "included; EL2N: the share of a class among the lowest half. "
-        f"{_YOUNG} Lines: 95 % t-interval over seeds. {drawing.caption(found)}"
-    )
-    cell = partial(_draw_classes, names=data.class_names, skipped=skipped)
-    rows = [
-        (name, *(with_interval(values[place]) for values in skipped.values()))
-        for place, name in enumerate(data.class_names)
-    ]
-    head = ("class", *(f"skipped by {name}, %" for name in skipped))
+    def by_sb(run: Run) -> list[float]:
+        return means(100 * (1 - observations.seen_last(run, *_SELECTIONS) / epochs))
+
+    def by_el2n(run: Run) -> list[float]:
+        return means(100 * observations.lowest(observations.seen_last(run, *_EL2N), HALF))
 
     def alike(one: Run, two: Run) -> float:
-        mine = means(-observations.seen_last(one, *_SELECTIONS).double())
-        theirs = means(observations.lowest(observations.seen_last(two, *_EL2N), HALF))
-        return float(torch.corrcoef(torch.tensor([mine, theirs]))[0, 1])
+        return float(torch.corrcoef(torch.tensor([by_sb(one), by_el2n(two)]))[0, 1])
 
-    claim = "SB and EL2N skip the same classes most (implied)"
-    return figures.Presentation(
-        drawing.sheet([[cell]], words, height=0.9 + 0.3 * data.classes),
-        [Table(head, tuple(rows), "Skipped, by class")],
-        [above_zero(claim, claims.paired(ours, scored, alike), "correlation over classes")],
+    left = {
+        name: [estimate(column) for column in zip(*map(of, runs), strict=True)]
+        for name, of, runs in (("SB", by_sb, ours.runs), ("EL2N", by_el2n, scored.runs))
+    }
+    order = sorted(
+        range(data.classes), key=lambda place: -sum(e[place].mean for e in left.values())
     )
+    ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
+    rows = [
+        (data.class_names[place], *(with_interval(values[place]) for values in left.values()))
+        for place in ends
+    ]
+    head = ("class", *(f"left out by {name}, %" for name in left))
+    title = "Left out, the classes at both ends" if len(ends) < data.classes else "Left out"
+    words = (
+        "SB at 50 %: the share of a class's candidates that it did not train on, the first epoch "
+        "included; EL2N: the share of a class among the lowest half. Means over seeds. "
+        f"{_YOUNG} {drawing.caption(found)}"
+    )
+    named = {data.class_names[place]: place for place in (*order[:5], *order[-5:])}
+    claim = "SB and EL2N leave the same classes out most"
+    return figures.Presentation(
+        drawing.sheet([[partial(_draw_classes, left=left, named=named)]], words, height=4.0),
+        [Table(head, rows, title)],
+        [
+            (
+                "classes",
+                above_zero(claim, claims.paired(ours, scored, alike), "correlation over classes"),
+            )
+        ],
+    )
+
+
+def _epochs(shown: figures.PanelData) -> int:
+    return shown.panel.setting.recipe.epochs
 
 
 def _draw_classes(
-    panel: Axes, names: Sequence[str], skipped: Mapping[str, Sequence[Estimate]]
+    panel: Axes, left: Mapping[str, Sequence[Estimate]], named: Mapping[str, int]
 ) -> None:
-    looks = (("selective-backprop", -0.2), ("el2n", 0.2))
-    for (name, values), (arm, shift) in zip(skipped.items(), looks, strict=True):
-        panel.barh(
-            [place + shift for place in range(len(names))],
-            [value.mean for value in values],
-            xerr=[drawing.spread_of(value) for value in values],
-            error_kw={"elinewidth": 0.8},
-            height=0.36,
-            color=strategy_colours([arm])[arm],
-            label=name,
+    by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
+    panel.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
+    for name, place in named.items():
+        panel.annotate(
+            name.replace("_", " "),
+            (by_el2n[place], by_sb[place]),
+            xytext=(3, 2),
+            textcoords="offset points",
+            fontsize=6.5,
         )
-    panel.set_yticks(range(len(names)), names)
-    panel.tick_params(axis="y", length=0)
-    panel.invert_yaxis()
-    panel.set_xlim(0, 100)
-    panel.set_xlabel("of the class, skipped (%)")
-    entitle(panel, "What is skipped", list(skipped), room=3.4)
+    panel.set_xlabel("of the class among the half of lowest EL2N (%)")
+    panel.set_ylabel("of the class not used by SB (%)")
+    drawing.ruled(panel)
+    drawing.entitled(panel, "Classes, those at both ends named")
 
 
 FIGURES = figures.figures_of(
     Path(__file__).with_name("reported.toml"),
     {
         "diet-runtime": (present_runtime, seven),
-        "diet-accuracy": (present_accuracy, accuracy),
+        "diet-accuracy": (present_backprop, backprop),
+        "diet-el2n": (present_pruning, pruning),
+        "diet-cifar10": (present_remarked, remarked),
         "diet-nets": (present_nets, nets),
         "diet-overlap": (present_selections, chosen),
         "diet-images": (present_images, chosen),
