@@ -1,5 +1,6 @@
 """The one way to the lab's runner: what is on record, what is missing, and how long that takes."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -167,7 +168,7 @@ def passes(plan: RunConfig) -> tuple[float, float]:
     selective = length * (1.0 - warmup)
     scored = 0.0 if plan.arm == "random-backprop" else selective
     if plan.arm == "stale-sb":
-        scored /= settings.stale
+        scored = float(math.ceil(scored / settings.stale - 1e-6))  # whole epochs are scored
     return scored, length * warmup + settings.rate * selective
 
 
