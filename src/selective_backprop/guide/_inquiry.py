@@ -92,16 +92,7 @@ class Inquiry:
         held = list(islice(subject.batches(), HELD))
         looks = self.looks and budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step)
         redundancy = look(subject, held, steps) if looks else None
-        ground = ScoringGround(
-            subject.model,
-            lambda model, batch: subject.losses(model, batch),
-            held,
-            subject.batch_size,
-            subject.window,
-            subject.rate,
-            subject.source.examples,
-            subject.device,
-        )
+        ground = ScoringGround(subject, held)
         loading = self._time_workers(timed_loops) if workers else None
         loops = {BASELINE: plain, "scored": timed_loops.scored()}
         if subject.knows_examples:
@@ -211,9 +202,7 @@ def _start(loop: TimedLoop, name: str, rounds: list[Round]) -> float:
 
 def are_known(rounds: Sequence[Round], names: Iterable[str], *, within: float) -> bool:
     """Return whether what arms take is known well enough, relative to traditional training."""
-    for name in names:
-        found = summarise([each[name].seconds / each[BASELINE].seconds for each in rounds])
-        width = max(found.high - found.median, found.median - found.low)
-        if width > within * found.median:
-            return False
-    return True
+    return all(
+        summarise([each[name].seconds / each[BASELINE].seconds for each in rounds]).within(within)
+        for name in names
+    )

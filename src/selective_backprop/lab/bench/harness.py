@@ -13,12 +13,13 @@ from selective_backprop.guide._budget import Budget
 from selective_backprop.guide._forecast import Ingredients, Round
 from selective_backprop.guide._inquiry import Found, Inquiry, are_known
 from selective_backprop.guide._mixes import BASELINE, Mix, list_mixes
-from selective_backprop.guide._rounds import HALF_WIDTH, Median, summarise, take_rounds
+from selective_backprop.guide._rounds import Median, summarise, take_rounds
 from selective_backprop.guide._spending import Spent
 from selective_backprop.guide._timed_loops import TimedLoops
 from selective_backprop.lab.bench.workload import WINDOWS, Workload
 
 LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
+KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
 EXACT = "scorer forward"
 
 
@@ -93,7 +94,7 @@ def measure(
         begun.append(now())
         spent = begun[-1] - begun[0]
         tell(len(rounds), spent)
-        known = are_known(rounds, rounds[0], within=HALF_WIDTH)
+        known = are_known(rounds, rounds[0], within=KNOWN)
         return len(rounds) >= LEAST and (spent >= seconds or known)
 
     # Whatever is named, exact scoring is timed: it is the measure of the others.
