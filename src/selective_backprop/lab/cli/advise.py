@@ -10,9 +10,13 @@ from rich.text import Text
 import selective_backprop as sb
 from selective_backprop.lab.bench.tables import show_advice
 from selective_backprop.lab.bench.workload import find_images
-from selective_backprop.lab.cli.command_line import console, find_device
+from selective_backprop.lab.cli.command_line import (
+    check_record,
+    console,
+    find_device,
+    save_record,
+)
 from selective_backprop.lab.cli.options import Limit, MeasuringOptions, given
-from selective_backprop.lab.cli.write import check_record, save_record
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.training.threads import limit_threads

@@ -13,9 +13,13 @@ from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import measure
 from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import Workload, make_workload
-from selective_backprop.lab.cli.command_line import console, find_device
+from selective_backprop.lab.cli.command_line import (
+    check_record,
+    console,
+    find_device,
+    save_record,
+)
 from selective_backprop.lab.cli.options import MeasuringOptions
-from selective_backprop.lab.cli.write import check_record, save_record
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.training.threads import limit_threads
 

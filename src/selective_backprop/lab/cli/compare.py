@@ -7,10 +7,9 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import with_histories
-from selective_backprop.lab.cli.command_line import console
 from selective_backprop.lab.cli.options import Seeds, TrainingOptions
+from selective_backprop.lab.cli.report import show
 from selective_backprop.lab.cli.train import train_all
-from selective_backprop.lab.cli.write import show
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
 
 
@@ -60,6 +59,6 @@ def compare(
     try:
         runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
     except sb.LossError:
-        show(console, with_histories([store.read(plan) for plan in plans]), out)
+        show(with_histories([store.read(plan) for plan in plans]), out)
         raise
-    show(console, with_histories(runs), out)
+    show(with_histories(runs), out)
