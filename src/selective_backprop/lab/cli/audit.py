@@ -17,7 +17,7 @@ import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import survey_data
 from selective_backprop.lab.analysis.tables import Column, Table
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
-from selective_backprop.lab.cli.options import Root
+from selective_backprop.lab.cli.options import Root, option
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.data.noise import UniformFlip
@@ -181,10 +181,10 @@ def audit(
     ],
     top: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "List this many examples. Default: all that were believed to be of another class.",
             min=1,
-            help="List this many examples. Default: all that were believed to be of another class.",
         ),
     ] = None,
     against_noise: Annotated[
@@ -197,7 +197,7 @@ def audit(
     root: Root = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where to. Default: audit, beside the first record."),
+        option("FOLDER", "Where to. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled, by what runs recorded of them.

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
@@ -19,7 +18,7 @@ from selective_backprop.lab.cli.command_line import (
     find_device,
     save_record,
 )
-from selective_backprop.lab.cli.options import MeasuringOptions
+from selective_backprop.lab.cli.options import MeasuringOptions, option
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.training.threads import limit_threads
 
@@ -30,25 +29,25 @@ def bench(
     measuring: MeasuringOptions,
     scorers: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
+        option(
+            "NAMES",
+            "Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
             "images of 16 pixels or more), pipelined (on a GPU); for --precision bf16 fp32 instead "
             "of bf16, which forward is there. Default: all.",
         ),
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Begin no more rounds after so many seconds, unless there are fewer than six. "
+        option(
+            "N",
+            "Begin no more rounds after so many seconds, unless there are fewer than six. "
             "Rounds end earlier where every ratio is known within 1 %.",
+            min=0,
         ),
     ] = 120.0,
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="The figure, in the format of its suffix."),
+        option("FILE", "The figure, in the format of its suffix."),
     ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
