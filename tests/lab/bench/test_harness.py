@@ -8,13 +8,18 @@ import pytest
 import torch
 
 import selective_backprop as sb
+from selective_backprop.guide._budget import Budget
 from selective_backprop.guide._forecast import Ingredients
-from selective_backprop.guide._inquiry import Found
+from selective_backprop.guide._inquiry import Found, Inquiry
+from selective_backprop.guide._scorers import CheapScorer
 from selective_backprop.guide._scoring import Trial
 from selective_backprop.guide._spending import Spent
+from selective_backprop.guide._subject import take_subject
 from selective_backprop.lab.bench import harness
 from selective_backprop.lab.bench.harness import LEAST, Findings, conclude, measure, time_steps
-from selective_backprop.lab.bench.workload import bench_recipe, make_workload
+from selective_backprop.lab.bench.workload import bench_recipe, made_up, make_workload
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
 
@@ -159,3 +164,19 @@ def test_steps_alone_are_timed_by_phase(workload):
     steps = time_steps(workload, 2)
     assert len(steps) == 2
     assert {"load", "forward", "backward", "step"} <= set(steps[0].phases)
+
+
+def test_what_scores_beside_the_training_has_a_loop_of_its_own_over_larger_batches():
+    data = made_up("1x8x8/3", 144)
+    model = make_model("tiny_cnn", data, seed=0)
+    loader, windows = (make_loader(data, batch_size=size, seed=0) for size in (8, 24))
+    loss_fn = torch.nn.CrossEntropyLoss()
+    subject = take_subject(model, loader, loss_fn, optimizer=None, rate=1 / 3, candidates=windows)
+    assert [len(labels) for _, labels in subject.batches()] == [24] * 6
+    beside = {"pipelined": CheapScorer(sb.scorers.Forward(), "", overlaps=True)}
+    once = lambda rounds: True  # noqa: E731
+    found = Inquiry(subject, Budget(math.inf), beside, looks=False, enough=once).run()
+    (first,) = found.rounds
+    assert first["pipelined"].phases["score"] > 0
+    assert (first["pipelined"].steps, first["traditional"].steps) == (2, 3)
+    assert first["scorer pipelined"].scored == 144

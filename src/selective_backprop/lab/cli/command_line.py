@@ -26,7 +26,7 @@ console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 KEPT = (
-    "what was recorded is kept. compare, reproduce and study go on from there when they are run "
+    "what was recorded is kept. compare and reproduce go on from there when they are run "
     "again, and so does train with --resume"
 )
 
