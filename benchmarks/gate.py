@@ -1,20 +1,37 @@
 """What the gates share: a ratio with its limit, and a net with images to train it on."""
 
+import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Ratio
+from selective_backprop.guide._rounds import Median, summarise, take_rounds
 from selective_backprop.lab.nets.small import resnet9
 
 BATCH = 128
 RATE = 1 / 3
 WINDOW = round(BATCH / RATE)
 CHANNELS_LAST = torch.channels_last
+KNOWN = 0.01  # half-width of the 95 % interval, relative to the ratio, at which measuring may stop
+SECONDS = 600.0  # after which measuring stops, however wide the interval is
+FEWEST = 16  # rounds before an interval is trusted
+
+
+@dataclass(frozen=True)
+class Ratio(Median):
+    """A median ratio of seconds over rounds, with its 95 % interval.
+
+    Attributes:
+        seconds: median seconds of each arm in a round.
+    """
+
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,42 @@ class Gate:
         if found.high <= self.limit:
             return "pass"
         return "fail" if found.low > self.limit else "unresolved"
+
+
+def measure(
+    arms: Mapping[str, Callable[[], object]],
+    ratio: Callable[[Mapping[str, float]], float],
+    *,
+    tell: Callable[[Ratio], None],
+    seconds: float = SECONDS,
+    clock: Callable[[], float] = time.process_time,
+) -> Ratio:
+    """Time arms in interleaved rounds, until their ratio is known well enough.
+
+    Args:
+        arms: what to time, by name.
+        ratio: returns the ratio of a round, given its arms' seconds.
+        tell: called with the ratio known so far after each round, from the sixteenth on.
+        seconds: wall seconds after which to stop in any case.
+        clock: returns seconds; by default this process's CPU seconds.
+    """
+
+    def timed(arm: Callable[[], object]) -> float:
+        start = clock()
+        arm()
+        return clock() - start
+
+    rounds: list[dict[str, float]] = []
+    endless = take_rounds({name: partial(timed, arm) for name, arm in arms.items()})
+    begun = time.perf_counter()
+    while True:
+        rounds.append(next(endless))
+        if len(rounds) >= FEWEST:
+            medians = {name: statistics.median(each[name] for each in rounds) for name in arms}
+            found = Ratio(**asdict(summarise([ratio(each) for each in rounds])), seconds=medians)
+            tell(found)
+            if found.within(KNOWN) or time.perf_counter() - begun > seconds:
+                return found
 
 
 class Images(Dataset[tuple[Tensor, Tensor]]):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gate import BATCH, Gate
+from gate import BATCH, SECONDS, Gate, Ratio, measure
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -25,7 +25,6 @@ from saving_gates import cycle_gates, int8_gates, reuse_gates
 from selection_gates import selection_gates
 from step_gates import auto_gates, size_gates, stale_gates, step_gates, traditional_gates
 
-from selective_backprop.guide._rounds import SECONDS, Ratio, measure
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
 PARTS = {

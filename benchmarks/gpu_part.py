@@ -5,18 +5,22 @@ neither its command line nor its pages, so that it runs where only some packages
 """
 
 import argparse
+import json
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
-from selective_backprop.lab.bench.bench import run_bench, write_record
 
+from selective_backprop.lab.bench.harness import measure
 from selective_backprop.lab.bench.tables import show_findings
-from selective_backprop.lab.bench.workload import bench_recipe
+from selective_backprop.lab.bench.workload import bench_recipe, make_workload
 from selective_backprop.lab.recipe import Precision
+from selective_backprop.lab.records.files import replacing
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import utc_now
 
 RATE = 1 / 3
 
@@ -35,23 +39,27 @@ def main() -> None:
     if options.device.type == "cpu":
         torch.set_num_threads(1)
     recipe = bench_recipe(options.data)
-    console = Console(width=120)
-    findings = run_bench(
-        console,
-        replace(
-            recipe,
-            model=options.model,
-            batch_size=options.batch_size,
-            precision=options.precision,
-        ),
-        rate=RATE,
-        scorers=None,
-        seconds=options.seconds,
-        device=options.device,
-        root=None,
+    recipe = replace(
+        recipe, model=options.model, batch_size=options.batch_size, precision=options.precision
     )
-    command = shlex.join(["python", "benchmarks/gpu_part.py", *sys.argv[1:]])
-    write_record(options.json, command, findings.as_dict())
+    workload = make_workload(recipe, rate=RATE, device=options.device)
+    findings = measure(
+        workload,
+        list(workload.scorers),
+        seconds=options.seconds,
+        tell=lambda rounds, spent: print(f"round {rounds}, {spent:.0f} s", flush=True),
+    )
+    record = {
+        "command": shlex.join(["python", "benchmarks/gpu_part.py", *sys.argv[1:]]),
+        "written": utc_now(),
+        "code_version": code_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        **asdict(findings),
+    }
+    with replacing(options.json) as file:
+        file.write(f"{json.dumps(record, indent=1)}\n".encode())
+    console = Console(width=120)
     for part in show_findings(findings):
         console.print(part)
 

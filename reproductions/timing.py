@@ -6,15 +6,14 @@ import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Median, summarise, take_rounds
-from selective_backprop.lab.bench.cases import gather
+from selective_backprop.guide._rounds import Median, summarise
+from selective_backprop.lab.bench.harness import time_steps
 from selective_backprop.lab.bench.workload import make_workload
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
@@ -63,8 +62,7 @@ class StepTiming:
         """Time steps in rounds, and record the medians."""
         device = torch.device(self.device)
         workload = make_workload(self.recipe, rate=1 / 3, device=device, root=root)
-        step = {"step alone": gather(workload, ()).arms["step alone"]}
-        rounds = [found["step alone"]["step alone"] for found in islice(take_rounds(step), ROUNDS)]
+        rounds = time_steps(workload, ROUNDS)
         scale = 1e6 / (rounds[0].steps * self.recipe.batch_size)
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
         record = {

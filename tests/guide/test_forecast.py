@@ -1,5 +1,7 @@
 """An epoch is put together from loops by plain arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -46,6 +48,16 @@ def seconds(name: str, ingredients: Ingredients = SIZES, found=ROUND) -> float:
 )
 def test_an_epoch_takes_what_its_windows_take(name, expected):
     assert seconds(name) == pytest.approx(expected)
+
+
+def test_an_epoch_scored_beside_training_is_made_up_of_a_loop_of_its_own():
+    beside = {"pipelined": replace(CHEAP["int8"], overlaps=True)}
+    mixes = list_mixes(1 / 3, beside, indexed=True, redundancy=None)
+    found = ROUND | {"pipelined": Spent({"load": 6.0, "backward": 8.0}, steps=2)}
+    mix = mixes["pipelined-sb"]
+    assert sum(SIZES.epoch(mix, found).values()) == pytest.approx(10 * 7.0)
+    assert (SIZES.scored(mix), SIZES.loaded(mix), SIZES.trained(mix)) == (60, 60, 20)
+    assert "pipelined-stale-sb" not in mixes
 
 
 def test_an_epoch_s_start_is_charged_once_and_in_a_cycle_in_its_share():

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,18 +10,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import LossFunction, find_losses
-from selective_backprop._batches.structure import Layout
-from selective_backprop._core.errors import ConfigurationError, SelectionWarning
-from selective_backprop._core.options import (
-    check_pad,
-    check_paths,
-    check_rate,
-    check_whole,
-    find_device,
-)
+from selective_backprop._batches.losses import LossFunction
+from selective_backprop._core.errors import SelectionWarning
+from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._budget import Budget
 from selective_backprop.guide._forecast import Forecast, foresee
 from selective_backprop.guide._inquiry import Inquiry
@@ -29,7 +22,7 @@ from selective_backprop.guide._mixes import BASELINE, list_mixes
 from selective_backprop.guide._recommend import Recommendation, recommend
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import Median, summarise
-from selective_backprop.guide._subject import Subject, copy_training, kept_streams
+from selective_backprop.guide._subject import Subject, kept_streams, take_subject
 
 DIVERGED = (
     "the copy diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
@@ -135,38 +128,25 @@ def advise(
         LoaderError: if the loader cannot be wrapped, or yields nothing.
         LossError: if there is not one loss for each example.
     """
-    time_left = Budget(budget)
+    time_left = Budget(check_number("budget", budget, "3600 is an hour", above=0))
     epochs = check_whole("epochs", epochs, optional=True)
-    examples = check_whole("examples", examples, optional=True)
-    rate = check_rate("rate", rate)
-    source = open_source(loader)
-    where = find_device(model, device)
-    example_losses = find_losses(loss_fn, losses, outputs)
-    layout = Layout(check_paths("whole", whole), check_pad(pad))
-    with kept_streams(loader, where), warnings.catch_warnings():
+    open_source(loader)  # refuses what is no loader
+    with kept_streams(loader, find_device(model, device)), warnings.catch_warnings():
         # Warnings would be about the loaders that are timed, not about the user's.
         warnings.simplefilter("ignore", SelectionWarning)
-        twin, twins_optimizer = copy_training(model, optimizer)
-        subject = Subject(
-            model=twin,
-            optimizer=twins_optimizer,
-            losses=example_losses,
-            source=source,
-            layout=layout,
-            device=where,
-            # The next three are placeholders until a step has shown how many rows a batch has.
-            batch_size=source.batch_size or 1,
-            window=1,
-            examples=0,
+        subject = take_subject(
+            model,
+            loader,
+            loss_fn,
+            optimizer=optimizer,
+            rate=rate,
+            losses=losses,
+            outputs=outputs,
+            examples=examples,
             autocast=autocast,
-        )
-        rows = subject.try_a_step()
-        size = source.batch_size or rows
-        subject = replace(
-            subject,
-            batch_size=size,
-            window=max(size, round(size / rate)),
-            examples=examples or _count(source, size),
+            pad=pad,
+            whole=whole,
+            device=device,
         )
         return _conclude(Inquiry(subject, time_left), epochs)
 
@@ -244,22 +224,3 @@ def _config(subject: Subject, clock: str) -> dict[str, Any]:
         "workers": subject.source.loader.num_workers,
         "clock": clock,
     }
-
-
-def _count(source: Source, batch_size: int) -> int:
-    """Return how many candidates an epoch has.
-
-    Raises:
-        ConfigurationError: if the loader does not tell.
-    """
-    sizes = source.sizes()
-    if sizes is not None:
-        return sum(sizes)
-    batches = source.batches
-    if batches is not None:
-        return batches * batch_size
-    if source.examples is not None:
-        return source.examples
-    raise ConfigurationError(
-        "the loader does not say how many examples an epoch has; pass examples=, such as 50_000"
-    )

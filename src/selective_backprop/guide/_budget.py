@@ -5,25 +5,21 @@ import time
 from collections.abc import Callable
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_number
 
 
 class Budget:
     """A limited number of wall seconds, counted from construction.
 
     Args:
-        seconds: how many may be spent, above 0.
+        seconds: how many may be spent, above 0; infinitely many for no limit.
         now: returns wall seconds.
 
     Attributes:
         left_out: what did not fit, in words.
-
-    Raises:
-        ConfigurationError: if `seconds` is not a number above 0.
     """
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
-        self.seconds = check_number("budget", seconds, "3600 is an hour", above=0)
+        self.seconds = seconds
         self.left_out: list[str] = []
         self._now, self._begun = now, now()
 

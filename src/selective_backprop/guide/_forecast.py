@@ -106,11 +106,11 @@ class Ingredients:
 
     def scored(self, mix: Mix) -> float:
         """Return the candidates of an epoch that passes score."""
-        return self.examples * mix.parts.get("scored", 0.0)
+        return self.examples * mix.scored
 
     def loaded(self, mix: Mix) -> float:
         """Return the examples of an epoch that are loaded."""
-        whole = mix.parts.get(BASELINE, 0.0) + mix.parts.get("scored", 0.0)
+        whole = mix.parts.get(BASELINE, 0.0) + mix.scored
         drawn = mix.parts.get("random", 0.0) + mix.parts.get("recalled", 0.0)
         return self.examples * whole + self.batch_size * self.windows * drawn
 

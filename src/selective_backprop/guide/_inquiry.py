@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -59,10 +59,17 @@ class Inquiry:
     Attributes:
         subject: a copy that has been trained on one batch.
         budget: the running budget.
+        scorers: what to time besides exact scoring; None for what is promising here.
+        looks: whether to look at losses and gradients.
+        enough: returns whether these rounds are enough; None for `LEAST` rounds that are `KNOWN`,
+            or all that the budget allows.
     """
 
     subject: Subject
     budget: Budget
+    scorers: Mapping[str, CheapScorer] | None = None
+    looks: bool = True
+    enough: Callable[[Sequence[Round]], bool] | None = None
     _cheap: dict[str, CheapScorer] = field(default_factory=dict)
     _trials: dict[str, Trial] = field(default_factory=dict)
 
@@ -83,23 +90,17 @@ class Inquiry:
         plain = timed_loops.traditional()
         steps = self._warm_up(plain)
         held = list(islice(subject.batches(), HELD))
-        looks = budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step)
+        looks = self.looks and budget.fits("losses and gradients", (LOOK + 2 * ROUND) * step)
         redundancy = look(subject, held, steps) if looks else None
-        ground = ScoringGround(
-            subject.model,
-            lambda model, batch: subject.losses(model, batch),
-            held,
-            subject.batch_size,
-            subject.window,
-            subject.rate,
-            subject.source.examples,
-            subject.device,
-        )
+        ground = ScoringGround(subject, held)
         loading = self._time_workers(timed_loops) if workers else None
         loops = {BASELINE: plain, "scored": timed_loops.scored()}
         if subject.knows_examples:
             loops |= {"random": timed_loops.random(), "recalled": timed_loops.recalled()}
         scoring = self._try_scorers(timed_loops, ground, step)
+        for name, each in self._cheap.items():
+            if each.overlaps and self._trials[name].running is not None:
+                loops[name] = timed_loops.scored(each.scorer)
         rounds = self._take_rounds(loops, scoring)
         ingredients = Ingredients(
             subject.batch_size,
@@ -150,7 +151,9 @@ class Inquiry:
         exact = ground.try_out(exact_scorer(subject.autocast)).running
         assert exact is not None  # the model has been trained on such a batch
         arms = {"scorer forward": ground.arm(exact, timed_loops.stopwatch)}
-        every = cheap_scorers(ground.batches[0], subject.device, subject.autocast)
+        every = self.scorers
+        if every is None:
+            every = cheap_scorers(ground.batches[0], subject.device, subject.autocast)
         for name, each in every.items():
             if not self.budget.fits(f"scorer {name}", (TRIAL + 2 * ROUND) * step):
                 continue
@@ -164,15 +167,22 @@ class Inquiry:
         self, loops: Mapping[str, TimedLoop], scoring: Mapping[str, Callable[[], Spent]]
     ) -> list[Round]:
         plenty = max(2, round(1 / self.subject.rate))
-        counts = {name: SCORED if name == "scored" else plenty for name in loops}
+        counts = {
+            name: plenty if name in (BASELINE, "random", "recalled") else SCORED for name in loops
+        }
         arms: dict[str, Callable[[], Spent]] = {
             name: (lambda loop=loop, count=counts[name]: loop(count))
             for name, loop in loops.items()
         }
+
+        def enough(rounds: Sequence[Round]) -> bool:
+            known = len(rounds) >= LEAST and are_known(rounds, loops, within=KNOWN)
+            return known or self.budget.left <= 0
+
         rounds: list[Round] = []
         for found in take_rounds(arms | dict(scoring)):
             rounds.append(found)
-            if self.budget.left <= 0 or (len(rounds) >= LEAST and _is_known(rounds, loops)):
+            if (self.enough or enough)(rounds):
                 break
         return rounds
 
@@ -190,11 +200,9 @@ def _start(loop: TimedLoop, name: str, rounds: list[Round]) -> float:
     return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
 
 
-def _is_known(rounds: list[Round], loops: Mapping[str, TimedLoop]) -> bool:
-    """Return whether all loops are known well enough, relative to traditional training."""
-    for name in loops:
-        found = summarise([each[name].seconds / each[BASELINE].seconds for each in rounds])
-        width = max(found.high - found.median, found.median - found.low)
-        if width > KNOWN * found.median:
-            return False
-    return True
+def are_known(rounds: Sequence[Round], names: Iterable[str], *, within: float) -> bool:
+    """Return whether what arms take is known well enough, relative to traditional training."""
+    return all(
+        summarise([each[name].seconds / each[BASELINE].seconds for each in rounds]).within(within)
+        for name in names
+    )

@@ -37,7 +37,7 @@ class Mix:
         parts: by loop, how many of its windows an epoch has per window of candidates.
             `traditional` trains on every batch, `random` on a share drawn before loading,
             `scored` on rows selected after scoring, `recalled` on rows selected before loading
-            by remembered losses.
+            by remembered losses; a scorer that overlaps has a loop of its own name.
         scorer: the cheap scorer in place of the exact one; None for the exact one.
         varies: whether the parts depend on the losses.
     """
@@ -47,6 +47,12 @@ class Mix:
     parts: Mapping[str, float]
     scorer: str | None = None
     varies: bool = False
+
+    @property
+    def scored(self) -> float:
+        """The share of an epoch's candidates that passes score."""
+        others = (BASELINE, "random", "recalled")
+        return sum(share for loop, share in self.parts.items() if loop not in others)
 
     @property
     def records(self) -> bool:
@@ -94,7 +100,10 @@ def _everywhere(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tup
     for name, each in scorers.items():
         strategy = selective_backprop(rate, scorer=each.scorer)
         code = f"sb.selective_backprop({kept}, scorer={each.code})"
-        yield f"{name}-sb", Mix(strategy, code, scored, name)
+        if each.overlaps:
+            yield f"{name}-sb", Mix(strategy, code, {name: 1.0})
+        else:
+            yield f"{name}-sb", Mix(strategy, code, scored, name)
 
 
 def _by_index(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tuple[str, Mix]]:
@@ -107,6 +116,8 @@ def _by_index(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tuple
     code = f"sb.stale_sb({kept}, epochs={STALE})"
     yield "stale-sb", Mix(stale_sb(rate, epochs=STALE), code, cycle)
     for name, each in scorers.items():
+        if each.overlaps:
+            continue
         strategy = stale_sb(rate, epochs=STALE, scorer=each.scorer)
         code = f"sb.stale_sb({kept}, epochs={STALE}, scorer={each.code})"
         yield f"{name}-stale-sb", Mix(strategy, code, cycle, name)

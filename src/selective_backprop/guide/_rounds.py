@@ -1,16 +1,12 @@
-"""Ratios of seconds, measured in interleaved rounds until their intervals are narrow enough."""
+"""Ratios of seconds, measured in interleaved rounds."""
 
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
-HALF_WIDTH = 0.01  # of the 95 % interval, relative to the ratio, at which measuring may stop
-SECONDS = 600.0  # after which measuring stops, however wide the interval is
-FEWEST = 16  # rounds before an interval is trusted
 FOUND = TypeVar("FOUND")
 
 
@@ -30,21 +26,9 @@ class Median:
     high: float
     rounds: int
 
-    @property
-    def known(self) -> bool:
-        """Whether the interval is narrow enough to stop."""
-        return max(self.high - self.median, self.median - self.low) <= HALF_WIDTH * self.median
-
-
-@dataclass(frozen=True)
-class Ratio(Median):
-    """A median ratio of seconds over rounds, with its 95 % interval.
-
-    Attributes:
-        seconds: median seconds of each arm in a round.
-    """
-
-    seconds: Mapping[str, float]
+    def within(self, share: float) -> bool:
+        """Return whether both ends of the interval are within a share of the median of it."""
+        return max(self.high - self.median, self.median - self.low) <= share * self.median
 
 
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
@@ -67,46 +51,6 @@ def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, F
         shuffle(order)
         found = {name: arms[name]() for name in order}
         yield {name: found[name] for name in arms}
-
-
-def measure(
-    arms: Mapping[str, Callable[[], object]],
-    ratio: Callable[[Mapping[str, float]], float],
-    *,
-    tell: Callable[[Ratio], None],
-    seconds: float = SECONDS,
-    clock: Callable[[], float] = time.process_time,
-) -> Ratio:
-    """Time arms in interleaved rounds, until their ratio is known well enough.
-
-    Args:
-        arms: what to time, by name.
-        ratio: returns the ratio of a round, given its arms' seconds.
-        tell: called with the ratio known so far after each round, from the sixteenth on.
-        seconds: wall seconds after which to stop in any case.
-        clock: returns seconds; by default this process's CPU seconds.
-    """
-
-    def timed(arm: Callable[[], object]) -> Callable[[], float]:
-        def run() -> float:
-            start = clock()
-            arm()
-            return clock() - start
-
-        return run
-
-    rounds: list[dict[str, float]] = []
-    endless = take_rounds({name: timed(arm) for name, arm in arms.items()})
-    begun = time.perf_counter()
-    for spent in endless:
-        rounds.append(spent)
-        if len(rounds) >= FEWEST:
-            medians = {name: statistics.median(r[name] for r in rounds) for name in arms}
-            found = Ratio(**asdict(summarise([ratio(r) for r in rounds])), seconds=medians)
-            tell(found)
-            if found.known or time.perf_counter() - begun > seconds:
-                return found
-    raise AssertionError("rounds have no end")
 
 
 def summarise(values: Sequence[float]) -> Median:

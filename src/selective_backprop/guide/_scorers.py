@@ -19,10 +19,12 @@ class CheapScorer:
     Attributes:
         scorer: without its own check, since the guide compares it with exact scores.
         code: as a user writes it, with the usual check.
+        overlaps: whether it scores beside the training, so that only a loop shows what it gains.
     """
 
     scorer: AbstractScorer
     code: str
+    overlaps: bool = False
 
 
 def cheap_scorers(

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from selective_backprop._core.errors import SelectionWarning
 from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop._core.types import LossesOf
 from selective_backprop._sampling.context import Context
 from selective_backprop.guide._spending import Spent, timed, total_of
+from selective_backprop.guide._subject import Subject
 from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
@@ -39,24 +38,12 @@ class ScoringGround:
     """What a scorer is tried on.
 
     Attributes:
-        model: to score with; only its parameters' version counters change.
-        losses: returns one loss per candidate of a batch.
-        batches: candidate batches, where the model is.
-        batch_size: rows of a training batch.
-        window: candidates that a training batch is drawn from.
-        rate: share of the candidates that selection keeps.
-        examples: examples in the data set, or None for a stream.
-        device: where the model is.
+        subject: the copy of the model; only its parameters' version counters change.
+        batches: candidate batches, where the copy is.
     """
 
-    model: nn.Module
-    losses: LossesOf
+    subject: Subject
     batches: Sequence[Any]
-    batch_size: int
-    window: int
-    rate: float
-    examples: int | None
-    device: torch.device | None
 
     def try_out(self, scorer: AbstractScorer) -> Trial:
         """Start a scorer, and compare its scores of all candidates with exact ones.
@@ -71,7 +58,7 @@ class ScoringGround:
                     torch.cat([each.score(batch, None) for batch in self.batches])
                     for each in (running, exact)
                 )
-                agreement = Agreement.between(scores, truth, rate=self.rate)
+                agreement = Agreement.between(scores, truth, rate=self.subject.rate)
                 if not truth.isfinite().any():  # an agreement would mean nothing
                     agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
             except Exception as error:  # a model of the user's, or a compiler, may raise anything
@@ -88,7 +75,7 @@ class ScoringGround:
 
     def arm(self, running: RunningScorer, stopwatch: Stopwatch) -> Callable[[], Spent]:
         """Return a scoring pass, in which the weights count as changed before each window."""
-        weights = [weight.detach() for weight in self.model.parameters()]
+        weights = [weight.detach() for weight in self.subject.model.parameters()]
 
         def run() -> Spent:
             parts: list[Spent] = []
@@ -98,7 +85,7 @@ class ScoringGround:
                 torch._foreach_mul_(weights, 1.0)
                 scored = 0
                 with timed(stopwatch, "score") as spent:
-                    while waiting and scored < self.window:
+                    while waiting and scored < self.subject.window:
                         scored += len(running.score(waiting.pop(0), None))
                 parts.append(Spent(spent, scored=scored))
             return total_of(parts)
@@ -106,14 +93,15 @@ class ScoringGround:
         return run
 
     def _start(self, scorer: AbstractScorer) -> RunningScorer:
+        subject = self.subject
         context = Context(
-            batch_size=self.batch_size,
-            window=self.window,
-            model=self.model,
-            losses=self.losses,
-            device=self.device,
-            examples=self.examples,
-            rate=self.rate,
+            batch_size=subject.batch_size,
+            window=subject.window,
+            model=subject.model,
+            losses=subject.losses,
+            device=subject.device,
+            examples=subject.source.examples,
+            rate=subject.rate,
         )
         return start_scorer(scorer, context)
 

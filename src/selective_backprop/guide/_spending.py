@@ -17,22 +17,16 @@ class Spent:
         phases: seconds of each phase.
         scored: candidates that were scored.
         steps: training steps.
-        whole: seconds of the same work timed without phases, whose ends wait for the GPU; None
-            where timing phases costs nothing.
     """
 
     phases: Mapping[str, float]
     scored: float = 0
     steps: float = 0
-    whole: float | None = None
 
     @property
     def seconds(self) -> float:
         """Seconds of the whole work."""
-        return sum(self.phases.values()) if self.whole is None else self.whole
-
-
-Arm = Callable[[], Mapping[str, Spent]]
+        return sum(self.phases.values())
 
 
 def total_of(parts: Sequence[Spent]) -> Spent:
@@ -42,19 +36,6 @@ def total_of(parts: Sequence[Spent]) -> Spent:
         {name: sum(each.phases.get(name, 0.0) for each in parts) for name in names},
         sum(each.scored for each in parts),
         sum(each.steps for each in parts),
-    )
-
-
-def mean_of(epochs: Sequence[Spent]) -> Spent:
-    """Return what an epoch took on average."""
-    count = len(epochs)
-    names = dict.fromkeys(name for each in epochs for name in each.phases)
-    wholes = [each.whole for each in epochs if each.whole is not None]
-    return Spent(
-        {name: sum(each.phases.get(name, 0.0) for each in epochs) / count for name in names},
-        sum(each.scored for each in epochs) / count,
-        sum(each.steps for each in epochs) / count,
-        sum(wholes) / count if wholes else None,
     )
 
 

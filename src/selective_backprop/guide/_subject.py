@@ -1,9 +1,9 @@
 """The subject of an advice: a copy of a training, on which anything may be tried."""
 
 import copy
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,13 +11,20 @@ from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.losses import LossFunction, check_losses, find_losses
 from selective_backprop._batches.structure import Layout, count_rows, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, SelectiveBackpropError
 from selective_backprop._core.isolation import kept_random_streams, unwrapped
-from selective_backprop._core.types import LossesOf, Scores
+from selective_backprop._core.options import (
+    check_pad,
+    check_paths,
+    check_rate,
+    check_whole,
+    find_device,
+)
+from selective_backprop._core.types import LossesOf, OutputsOf, Scores
 from selective_backprop._pipeline.resume_point import generators_of
-from selective_backprop._pipeline.source import Source
+from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._gradients import trained
 
 MOMENTUM = 0.9
@@ -38,6 +45,7 @@ class Subject:
         window: candidates that a training batch is drawn from.
         examples: candidates of an epoch.
         autocast: the type that training passes are computed in; None for the model's own.
+        candidates: a loader of the batches that are scored; None for the user's.
     """
 
     model: nn.Module
@@ -50,6 +58,7 @@ class Subject:
     window: int
     examples: int
     autocast: torch.dtype | None
+    candidates: Source | None = None
 
     @property
     def rate(self) -> float:
@@ -61,9 +70,13 @@ class Subject:
         """Whether examples can be selected before they are loaded."""
         return self.source.indexed and self.source.examples is not None
 
-    def loader(self, *, workers: bool = False) -> DataLoader[Any]:
-        """Return a loader like the user's, which loads in this process unless `workers` is set."""
-        clone = self.source.copy_with(self.source.indices())
+    def loader(self, *, workers: bool = False, scored: bool = False) -> DataLoader[Any]:
+        """Return a loader like the user's, or of the batches that are scored.
+
+        It loads in this process unless `workers` is set.
+        """
+        source = self.candidates if scored and self.candidates is not None else self.source
+        clone = source.copy_with(source.indices())
         if not workers and clone.num_workers:
             # A DataLoader refuses plain assignments to some of its attributes.
             for name in ("num_workers", "timeout", "persistent_workers"):
@@ -72,7 +85,7 @@ class Subject:
 
     def batches(self) -> Iterator[Any]:
         """Yield an epoch's candidate batches, where the copy is."""
-        for batch in self.loader():
+        for batch in self.loader(scored=True):
             yield batch if self.device is None else move_batch(batch, self.device)
 
     def example_losses(self, batch: Any) -> Scores:
@@ -157,6 +170,73 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
         other = torch.optim.SGD(trained(twin), lr=0.01, momentum=MOMENTUM)
     twin.zero_grad(set_to_none=True)
     return twin, other
+
+
+def take_subject(
+    model: nn.Module,
+    loader: DataLoader[Any],
+    loss_fn: LossFunction | None,
+    *,
+    optimizer: Optimizer | None,
+    rate: float,
+    losses: LossesOf | None = None,
+    outputs: OutputsOf | None = None,
+    examples: int | None = None,
+    autocast: torch.dtype | None = None,
+    pad: Mapping[str, float] | None = None,
+    whole: Collection[str] = (),
+    device: torch.device | str | int | None = None,
+    candidates: DataLoader[Any] | None = None,
+) -> Subject:
+    """Return a copy of a training that has taken a step; see `advise` for its arguments."""
+    examples = check_whole("examples", examples, optional=True)
+    rate = check_rate("rate", rate)
+    source = open_source(loader)
+    where = find_device(model, device)
+    example_losses = find_losses(loss_fn, losses, outputs)
+    layout = Layout(check_paths("whole", whole), check_pad(pad))
+    twin, twins_optimizer = copy_training(model, optimizer)
+    subject = Subject(
+        model=twin,
+        optimizer=twins_optimizer,
+        losses=example_losses,
+        source=source,
+        layout=layout,
+        device=where,
+        # The next three are placeholders until a step has shown how many rows a batch has.
+        batch_size=source.batch_size or 1,
+        window=1,
+        examples=0,
+        autocast=autocast,
+        candidates=None if candidates is None else open_source(candidates),
+    )
+    rows = subject.try_a_step()
+    size = source.batch_size or rows
+    return replace(
+        subject,
+        batch_size=size,
+        window=max(size, round(size / rate)),
+        examples=examples or _count(source, size),
+    )
+
+
+def _count(source: Source, batch_size: int) -> int:
+    """Return how many candidates an epoch has.
+
+    Raises:
+        ConfigurationError: if the loader does not tell.
+    """
+    sizes = source.sizes()
+    if sizes is not None:
+        return sum(sizes)
+    batches = source.batches
+    if batches is not None:
+        return batches * batch_size
+    if source.examples is not None:
+        return source.examples
+    raise ConfigurationError(
+        "the loader does not say how many examples an epoch has; pass examples=, such as 50_000"
+    )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from selective_backprop._sampling.schedule import Schedule
 from selective_backprop.guide._scorers import exact_scorer
 from selective_backprop.guide._spending import Clock, Spent, timed
 from selective_backprop.guide._subject import Subject
+from selective_backprop.scorers import AbstractScorer
 from selective_backprop.strategies import (
     Strategy,
     random_backprop,
@@ -39,6 +40,8 @@ class TimedLoop:
         stopwatch: charged with the seconds of calls.
         clock: returns seconds.
         length: about how many batches an epoch has.
+        unwatched: runs while no phase is told apart; None where telling them apart is free. On a
+            GPU the end of a phase waits for it, and keeps what overlaps from overlapping.
 
     Attributes:
         starts: seconds until the first batch of each epoch was there, including those that the
@@ -53,9 +56,11 @@ class TimedLoop:
         clock: Clock,
         *,
         length: float,
+        unwatched: Stopwatch | None = None,
     ) -> None:
         self._epoch, self._train = epoch, train
-        self._stopwatch, self._clock = stopwatch, clock
+        self._stopwatch, self._unwatched, self._clock = stopwatch, unwatched, clock
+        self._running = stopwatch
         self._apart = length >= MIN_BATCHES
         self._batches: Iterator[Any] = iter(())
         self.starts: list[float] = []
@@ -64,18 +69,31 @@ class TimedLoop:
         """Run `count` batches after an unmeasured one, and return what they took.
 
         Other loops have emptied the caches. The unmeasured batch fills them again, since a real
-        epoch is not interrupted so often.
+        epoch is not interrupted so often. Where telling phases apart costs time, as many batches
+        more are run unwatched: they say how long all takes, the first ones in what shares.
         """
         with timed(self._stopwatch):
-            self._train(batch := self._next())
+            batch = self._run(1)
         with timed(self._stopwatch) as spent:
-            for _ in range(count):
-                # As in a user's loop, a batch lives until the next is there. Memory that is all
-                # freed between two steps would be slower to allocate.
-                batch = self._next()
-                self._train(batch)
+            batch = self._run(count)
+        if self._unwatched is not None:
+            self._running, before = self._unwatched, self._unwatched.total
+            self._unwatched.start()
+            batch = self._run(count)
+            self._unwatched.stop()
+            self._running = self._stopwatch
+            share = (self._unwatched.total - before) / max(sum(spent.values()), 1e-9)
+            spent = {phase: share * seconds for phase, seconds in spent.items()}
         del batch
         return Spent(spent, steps=count)
+
+    def _run(self, count: int) -> Any:
+        # As in a user's loop, a batch lives until the next is there. Memory that is all freed
+        # between two steps would be slower to allocate.
+        for _ in range(count):
+            batch = self._next()
+            self._train(batch)
+        return batch
 
     def _next(self) -> Any:
         nothing = object()
@@ -84,13 +102,13 @@ class TimedLoop:
             if not self._apart:
                 self._batches = iter(self._epoch())
                 continue
-            self._stopwatch.stop()
+            self._running.stop()
             self._batches = iter(self._epoch())
             first = next(self._batches, nothing)
             self.starts.append(self._clock() - begun)
             if first is not nothing:
                 self._train(first)
-            self._stopwatch.start()
+            self._running.start()
         return batch
 
 
@@ -105,6 +123,8 @@ class TimedLoops:
     def __init__(self, subject: Subject, clock: Clock) -> None:
         self._subject, self._clock = subject, clock
         self._stopwatch = Stopwatch(subject.device, clock=clock)
+        on_gpu = subject.device is not None and subject.device.type == "cuda"
+        self._unwatched = Stopwatch(subject.device, clock=clock) if on_gpu else None
         self._length = subject.examples / subject.window
         self._losses: Tensor | None = None  # like a batch, they live until the next
 
@@ -136,10 +156,11 @@ class TimedLoops:
         loader = self._loader(random_backprop(self._subject.rate, schedule=AT_ONCE))
         return self._loop(lambda: loader, self._weighted, self._length)
 
-    def scored(self) -> TimedLoop:
-        """Return a loop that scores candidates by forward passes, then selects from them."""
-        exact = exact_scorer(self._subject.autocast)
-        loader = self._loader(selective_backprop(self._subject.rate, warmup_epochs=0, scorer=exact))
+    def scored(self, scorer: AbstractScorer | None = None) -> TimedLoop:
+        """Return a loop that scores candidates, by default exactly, then selects from them."""
+        scorer = scorer or exact_scorer(self._subject.autocast)
+        strategy = selective_backprop(self._subject.rate, warmup_epochs=0, scorer=scorer)
+        loader = self._loader(strategy, scored=True)
         return self._loop(lambda: loader, self._weighted, self._length)
 
     def recalled(self) -> TimedLoop:
@@ -195,12 +216,14 @@ class TimedLoops:
     def _loop(
         self, epoch: Callable[[], Iterable[Any]], train: Callable[[Any], None], length: float
     ) -> TimedLoop:
-        return TimedLoop(epoch, train, self._stopwatch, self._clock, length=length)
+        return TimedLoop(
+            epoch, train, self._stopwatch, self._clock, length=length, unwatched=self._unwatched
+        )
 
-    def _loader(self, strategy: Strategy) -> SelectiveLoader:
+    def _loader(self, strategy: Strategy, *, scored: bool = False) -> SelectiveLoader:
         subject = self._subject
         return SelectiveLoader(
-            subject.loader(),
+            subject.loader(scored=scored),
             subject.model,
             None,
             strategy,

@@ -1,4 +1,4 @@
-"""What is measured on: a model that learned for a moment, and as many images as an epoch needs."""
+"""What is measured on: a model, the scorers it can be timed with, and enough images."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.workload import (
-    TimedModel,
+    all_scorers,
     bench_recipe,
     made_up,
     make_workload,
@@ -15,86 +15,67 @@ from selective_backprop.lab.bench.workload import (
 )
 from selective_backprop.lab.recipe import Precision
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)
+IMAGES = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
 
 
-def losses(model, batches):
-    with torch.no_grad():
-        return torch.cat(
-            [
-                torch.nn.functional.cross_entropy(model.eval()(images), labels, reduction="none")
-                for images, labels in batches
-            ]
-        )
-
-
-def test_an_epoch_has_two_windows_of_the_shape_that_was_named():
-    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
-    assert (workload.window, workload.examples) == (24, 48)
-    assert [tuple(images.shape) for images, _ in workload.batches()] == [(8, 1, 8, 8)] * 6
-    assert workload.data.classes == 3
-
-
-def test_named_data_is_as_large_as_two_windows():
-    recipe = replace(bench_recipe("digits"), model="tiny_cnn")
-    workload = make_workload(recipe, rate=1 / 2, device=CPU)
-    assert (workload.data.name, workload.examples) == ("digits", 256)
-
-
-def test_where_data_is_short_its_whole_windows_are_taken():
-    recipe = replace(bench_recipe("digits"), model="linear")
-    workload = make_workload(recipe, rate=1 / 20, device=CPU)
-    assert (workload.window, workload.examples) == (1280, 1280)
+@pytest.mark.parametrize(
+    ("recipe", "rate", "window", "examples"),
+    [
+        (SMALL, 1 / 3, 24, 144),  # six windows of the shape that was named
+        (replace(bench_recipe("digits"), model="tiny_cnn"), 1 / 2, 128, 768),
+        (replace(bench_recipe("digits"), model="linear"), 1 / 20, 1280, 1280),  # all there is
+    ],
+)
+def test_an_epoch_has_six_windows_or_as_many_as_the_data_fills(recipe, rate, window, examples):
+    workload = make_workload(recipe, rate=rate, device=CPU)
+    subject = workload.subject
+    assert (subject.window, subject.examples) == (window, examples)
+    assert len(workload.data.train_labels) == examples
+    assert workload.at_once == subject.batch_size == recipe.batch_size
 
 
 def test_data_that_does_not_fill_a_window_is_refused():
     recipe = replace(bench_recipe("digits"), batch_size=1000)
-    with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size or a .*--rate"):
+    with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size .*--rate"):
         make_workload(recipe, rate=1 / 3, device=CPU)
-
-
-def test_the_model_learned_something_and_does_not_lose_sight_of_all():
-    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
-    found = losses(workload.model, workload.batches())
-    assert found.mean() < 1.0986  # of one of three classes at random
-    assert found.std() > 0.01
-
-
-def test_a_timed_model_leaves_the_workload_alone_and_charges_its_steps():
-    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
-    before = [value.clone() for value in workload.model.state_dict().values()]
-    ticks = iter(range(1000))
-    stopwatch = sb.Stopwatch(clock=lambda: float(next(ticks)))
-    timed, told = TimedModel(workload, stopwatch), []
-    stopwatch.start()
-    timed.step(*workload.batches()[0], torch.zeros(8), told.append)
-    stopwatch.stop()
-    assert stopwatch.seconds.keys() == {"other", "forward", "select", "backward", "step"}
-    assert told[0].shape == (8,)
-    assert not told[0].requires_grad
-    after = list(workload.model.state_dict().values())
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize(
     ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
 )
-def test_steps_compute_in_the_precision_that_is_asked_for(precision, dtype):
-    workload = make_workload(replace(SMALL, precision=precision), rate=1 / 3, device=CPU)
-    timed, seen = TimedModel(workload, sb.Stopwatch()), []
-    timed.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
-    told = []
-    timed.step(*workload.batches()[0], None, told.append)
+def test_training_computes_in_the_precision_that_is_asked_for(precision, dtype):
+    subject = make_workload(replace(SMALL, precision=precision), rate=1 / 3, device=CPU).subject
+    seen = []
+    subject.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
+    losses = subject.example_losses(next(subject.batches()))
     assert seen == [dtype]
-    assert told[0].dtype == torch.float32
-    assert all(weights.dtype == torch.float32 for weights in timed.model.parameters())
+    assert losses.dtype == torch.float32
+    assert all(weights.dtype == torch.float32 for weights in subject.model.parameters())
 
 
-def test_batches_can_be_as_large_as_a_window():
-    workload = make_workload(SMALL, rate=1 / 3, device=CPU)
-    assert [len(labels) for _, labels in workload.batches(24)] == [24, 24]
-    assert (workload.at_once, replace(workload, device=torch.device("cuda")).at_once) == (8, 24)
+def test_small_images_are_not_made_smaller():
+    assert "half-resolution" not in all_scorers(IMAGES[..., :8, :8], CPU, Precision.FP32)
+    assert "half-resolution" in all_scorers(IMAGES, CPU, Precision.FP32)
+
+
+def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
+    assert "pipelined" not in all_scorers(IMAGES, CPU, Precision.FP32)
+    assert all_scorers(IMAGES, CUDA, Precision.FP32)["pipelined"].overlaps
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_scorers_score_as_training_computes_and_nothing_has_two_names(device):
+    full, half = (all_scorers(IMAGES, device, precision) for precision in Precision)
+    assert half["forward"].scorer == full["bf16"].scorer
+    assert half["fp32"].scorer == full["forward"].scorer == sb.scorers.Forward()
+    assert half["half-resolution"].scorer.scorer == half["forward"].scorer
+    assert "bf16" not in half
+    assert "fp32" not in full
+    for found in (full, half):
+        kinds = [repr(each.scorer) for each in found.values()]
+        assert len(set(kinds)) == len(kinds)
 
 
 def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
@@ -112,6 +93,6 @@ def test_shapes_that_no_net_takes_are_refused(shape):
 
 @pytest.mark.parametrize("rate", [0.0, 1.5])
 def test_rates_out_of_range_are_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match="a share in"):
+    with pytest.raises(sb.ConfigurationError, match=r"\(0, 1\]"):
         window_of(8, rate)
     assert window_of(8, 1.0) == 8

@@ -11,7 +11,7 @@ from fixture_runs import fixture_header, fixture_point
 from PIL import Image
 
 import selective_backprop as sb
-from selective_backprop.lab.cli.audits import audit_runs, together
+from selective_backprop.lab.cli.audit import audit_runs, together
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.records.example_history import examples_path, write_examples
@@ -219,7 +219,6 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
         ("compare --again", True, "To train it anew: selective-backprop compare --again"),
         ("reproduce fig-1", True, "it is a run of: selective-backprop reproduce fig-1"),
         ("study develop", False, "it is a run of: selective-backprop study develop"),
-        ("compare 'half", True, "it is a run of: selective-backprop compare 'half"),
     ],
 )
 def test_of_a_run_without_examples_it_is_said_how_to_get_them(tmp_path, command, finished, said):

@@ -8,7 +8,7 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import untimed
 
-from selective_backprop.lab.cli import write as presenting
+from selective_backprop.lab.cli import report as presenting
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.stopping import asked_to_stop

@@ -1,1 +1,1 @@
-"""What scoring and selecting cost on this machine, and advice from it. Read `harness.py` first."""
+"""What scoring and selecting cost on this machine, by the guide's timing. Read `harness.py`."""

@@ -1,30 +1,35 @@
-"""What scoring and selecting cost on this machine, as ratios within the rounds of one run."""
+"""What scoring and selecting cost on this machine: the guide's timing, with every scorer."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from selective_backprop.guide._advise import DIVERGED
+from selective_backprop.guide._budget import Budget
+from selective_backprop.guide._forecast import Ingredients, Round
+from selective_backprop.guide._inquiry import Found, Inquiry, are_known
+from selective_backprop.guide._mixes import BASELINE, Mix, list_mixes
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
-from selective_backprop.guide._spending import Arm, Spent
-from selective_backprop.lab.bench.cases import FORWARD, FULL_FORWARD, STEP, Cases
-from selective_backprop.lab.bench.workload import Workload
+from selective_backprop.guide._spending import Spent
+from selective_backprop.guide._timed_loops import TimedLoops
+from selective_backprop.lab.bench.workload import WINDOWS, Workload
 
 LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
-BASELINE = "traditional"
-CPU_CLOCK = "CPU seconds of the process"
-GPU_CLOCK = "wall seconds"
-Round = Mapping[str, Spent]
+KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
+EXACT = "scorer forward"
 
 
 @dataclass(frozen=True)
 class ScorerCost:
     """What a scorer costs, and how well its scores agree with exact ones."""
 
-    cost: Median  # in eval forwards over the same candidates, in the training's precision
-    of_full: Median  # in eval forwards in full precision
-    correlation: float  # Spearman's
+    cost: Median  # in exact scoring of the same candidates, in the training's precision
+    of_full: Median  # in exact scoring in full precision
+    correlation: float  # Spearman's; NaN where no exact score is finite
     overlap: float  # share of the candidates with the highest exact scores that it finds
 
 
@@ -32,9 +37,8 @@ class ScorerCost:
 class StrategyCost:
     """What an epoch of a strategy costs, relative to traditional training's.
 
-    The limit is what it cannot go below: the forward passes over what it scores, ordinary steps on
-    what it keeps, and its own loading. The phases add up to about `relative`, and to more where
-    timing each of them makes a GPU wait.
+    The limit is what it cannot go below: exact scoring of what it scores, ordinary steps on what it
+    keeps, and its own loading. The phases add up to about `relative`.
     """
 
     relative: Median
@@ -71,106 +75,147 @@ class Findings:
         return cls(**found)
 
 
-def run_rounds(
-    arms: Mapping[str, Arm],
+def measure(
+    workload: Workload,
+    names: Sequence[str],
     *,
     seconds: float,
-    tell: Callable[[list[Round]], None],
+    tell: Callable[[int, float], None],
     now: Callable[[], float] = time.perf_counter,
-) -> list[Round]:
-    """Run all arms in interleaved rounds, until the ratios are known or the time is up.
+) -> Findings:
+    """Time training and the named scorers, until the ratios are known or the time is up.
 
-    No further round begins after so many wall `seconds`, once there are `LEAST`. After each,
-    `tell` is called with the rounds so far.
+    No further round begins after so many wall `seconds`, once there are `LEAST`. After each, `tell`
+    is called with the number of rounds and the seconds so far.
     """
-    rounds: list[Round] = []
-    begun = now()
-    for found in take_rounds(arms):
-        rounds.append({name: spent for part in found.values() for name, spent in part.items()})
-        tell(rounds)
-        if len(rounds) >= LEAST and (now() - begun >= seconds or _known(rounds)):
-            break
-    return rounds
+    begun: list[float] = []
 
+    def enough(rounds: Sequence[Round]) -> bool:
+        begun.append(now())
+        spent = begun[-1] - begun[0]
+        tell(len(rounds), spent)
+        known = are_known(rounds, rounds[0], within=KNOWN)
+        return len(rounds) >= LEAST and (spent >= seconds or known)
 
-def conclude(workload: Workload, cases: Cases, rounds: Sequence[Round]) -> Findings:
-    """Reduce rounds, at least one, to ratios."""
-    scale = 1e6 / workload.examples
-    rows = workload.recipe.batch_size * _median(rounds, lambda spent: spent[STEP].steps)
-    phases = {
-        phase: 1e6 / rows * _median(rounds, _phase(STEP, phase))
-        for phase in ("forward", "backward", "step")
+    # Whatever is named, exact scoring is timed: it is the measure of the others.
+    timed = {
+        name: scorer
+        for name, scorer in workload.scorers.items()
+        if name in {"forward", "fp32", *names}
     }
-    full = FULL_FORWARD if FULL_FORWARD in rounds[0] else FORWARD
-    alone = {FORWARD, FULL_FORWARD, STEP, *(f"scorer {name}" for name in cases.agreements)}
+    inquiry = Inquiry(workload.subject, Budget(math.inf), timed, looks=False, enough=enough)
+    return conclude(workload, inquiry.run(), names)
+
+
+def time_steps(workload: Workload, rounds: int) -> list[Spent]:
+    """Return what a few ordinary training steps took, round by round."""
+    device = workload.subject.device
+    on_gpu = device is not None and device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time
+    loop = TimedLoops(workload.subject, clock).traditional()
+    found = take_rounds({"steps": lambda: loop(WINDOWS)})
+    return [each["steps"] for each in islice(found, rounds)]
+
+
+def conclude(workload: Workload, found: Found, names: Sequence[str]) -> Findings:
+    """Reduce rounds, at least one, to ratios."""
+    subject, rounds, data = workload.subject, found.rounds, workload.data
+    full = "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
+    trials = {name: found.trials[name] for name in names}
+    agreements = {
+        name: trial.agreement for name, trial in trials.items() if trial.agreement is not None
+    }
+    remarks = {name: trial.remark for name, trial in trials.items() if trial.remark is not None}
+    if any(math.isnan(agreement.overlap) for agreement in agreements.values()):
+        remarks["agreement"] = DIVERGED
+    cheap = {name: found.cheap[name] for name in agreements if name != "forward"}
+    steps = [_step(each, subject.batch_size) for each in rounds]
+    mixes = list_mixes(subject.rate, cheap, indexed=subject.knows_examples, redundancy=None)
     return Findings(
         config={
-            "data": workload.data.name,
-            "image": list(workload.data.train_images.shape[1:]),
-            "classes": workload.data.classes,
+            "data": data.name,
+            "image": list(data.train_images.shape[1:]),
+            "classes": data.classes,
             "model": workload.recipe.model,
-            "precision": str(workload.precision),
-            "batch_size": workload.recipe.batch_size,
+            "precision": str(workload.recipe.precision),
+            "batch_size": subject.batch_size,
             "scored_at_once": workload.at_once,
-            "rate": workload.rate,
-            "window": workload.window,
-            "examples": workload.examples,
-            "device": str(workload.device),
-            "clock": GPU_CLOCK if workload.device.type == "cuda" else CPU_CLOCK,
+            "rate": subject.rate,
+            "window": subject.window,
+            "examples": subject.examples,
+            "device": str(subject.device),
+            "clock": found.clock,
         },
         rounds=len(rounds),
-        step={"eval forward": scale * _median(rounds, _total(FORWARD)), **phases},
-        backward=_ratio(rounds, _phase(STEP, "backward"), _phase(STEP, "forward")),
+        step={
+            "eval forward": 1e6 * statistics.median(_per_row(each, EXACT) for each in rounds),
+            **{
+                phase: 1e6 * statistics.median(step[phase] for step in steps)
+                for phase in ("forward", "backward", "step")
+            },
+        },
+        backward=_ratio([step["backward"] for step in steps], [step["forward"] for step in steps]),
         scorers={
             name: ScorerCost(
-                _ratio(rounds, _total(f"scorer {name}"), _total(FORWARD)),
-                _ratio(rounds, _total(f"scorer {name}"), _total(full)),
+                *(
+                    _ratio(
+                        [_per_row(each, f"scorer {name}") for each in rounds],
+                        [_per_row(each, whole) for each in rounds],
+                    )
+                    for whole in (EXACT, full)
+                ),
                 agreement.correlation,
                 agreement.overlap,
             )
-            for name, agreement in cases.agreements.items()
+            for name, agreement in agreements.items()
         },
-        strategies={
-            name: _strategy(rounds, name, workload) for name in rounds[0] if name not in alone
-        },
-        remarks=dict(cases.remarks),
+        strategies=_strategies(mixes, found.ingredients, rounds),
+        remarks=remarks,
     )
 
 
-def _strategy(rounds: Sequence[Round], name: str, workload: Workload) -> StrategyCost:
-    def limit(spent: Round) -> float:
-        mine, step = spent[name], spent[STEP]
-        forwards = mine.scored / workload.examples * spent[FORWARD].seconds
-        return forwards + mine.steps / step.steps * step.seconds + mine.phases.get("load", 0.0)
-
-    whole = _median(rounds, _total(BASELINE))
-    phases = dict.fromkeys(phase for spent in rounds for phase in spent[name].phases)
-    return StrategyCost(
-        relative=_ratio(rounds, _total(name), _total(BASELINE)),
-        limit=_ratio(rounds, limit, _total(BASELINE)),
-        over_limit=_ratio(rounds, _total(name), limit),
-        phases={phase: _median(rounds, _phase(name, phase)) / whole for phase in phases},
-    )
-
-
-def _known(rounds: Sequence[Round]) -> bool:
-    names = [name for name in rounds[0] if name != BASELINE]
-    return all(_ratio(rounds, _total(name), _total(BASELINE)).known for name in names)
-
-
-def _ratio(
-    rounds: Sequence[Round], above: Callable[[Round], float], below: Callable[[Round], float]
-) -> Median:
-    return summarise([above(spent) / max(below(spent), 1e-9) for spent in rounds])
-
-
-def _median(rounds: Sequence[Round], of: Callable[[Round], float]) -> float:
-    return statistics.median(of(spent) for spent in rounds)
-
-
-def _total(name: str) -> Callable[[Round], float]:
-    return lambda spent: spent[name].seconds
+def _strategies(
+    mixes: Mapping[str, Mix], ingredients: Ingredients, rounds: Sequence[Round]
+) -> dict[str, StrategyCost]:
+    plain = [sum(ingredients.epoch(mixes[BASELINE], each).values()) for each in rounds]
+    costs = {}
+    for name, mix in mixes.items():
+        epochs = [ingredients.epoch(mix, each) for each in rounds]
+        for epoch in epochs:
+            epoch["other"] = epoch.get("other", 0.0) + epoch.pop("start", 0.0)
+        seconds = [sum(epoch.values()) for epoch in epochs]
+        limits = [
+            ingredients.scored(mix) * _per_row(each, EXACT)
+            + ingredients.trained(mix) * sum(_step(each, ingredients.batch_size).values())
+            + epoch.get("load", 0.0)
+            for each, epoch in zip(rounds, epochs, strict=True)
+        ]
+        phases = dict.fromkeys(phase for epoch in epochs for phase in epoch)
+        costs[name] = StrategyCost(
+            relative=_ratio(seconds, plain),
+            limit=_ratio(limits, plain),
+            over_limit=_ratio(seconds, limits),
+            phases={
+                phase: statistics.median(epoch.get(phase, 0.0) for epoch in epochs)
+                / max(statistics.median(plain), 1e-9)
+                for phase in phases
+            },
+        )
+    return costs
 
 
-def _phase(name: str, phase: str) -> Callable[[Round], float]:
-    return lambda spent: spent[name].phases.get(phase, 0.0)
+def _ratio(above: Sequence[float], below: Sequence[float]) -> Median:
+    pairs = zip(above, below, strict=True)
+    return summarise([one / max(other, 1e-9) for one, other in pairs])
+
+
+def _per_row(found: Round, arm: str) -> float:
+    """Return the seconds in which a scorer scores a candidate."""
+    return found[arm].seconds / found[arm].scored
+
+
+def _step(found: Round, rows: int) -> dict[str, float]:
+    """Return the seconds of each phase of an ordinary training step of so many rows, per row."""
+    plain = found[BASELINE]
+    seconds = {phase: each for phase, each in plain.phases.items() if phase != "load"}
+    return {phase: each / (plain.steps * rows) for phase, each in seconds.items()}

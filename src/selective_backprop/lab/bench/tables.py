@@ -40,15 +40,21 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
     yield Table(
         ("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
         [
-            (name, *_both(s.cost), *_both(s.of_full), f"{s.correlation:.3f}", f"{s.overlap:.1%}")
+            (
+                name,
+                *_both(s.cost),
+                *_both(s.of_full),
+                _known(s.correlation, ".3f"),
+                _known(s.overlap, ".1%"),
+            )
             for name, s in findings.scorers.items()
         ],
-        title="Scoring, in eval forwards over the same candidates",
+        title="Scoring, in exact scoring of the same candidates",
         notes=[
-            f"Cost: of a forward in {findings.config['precision']}, as training has it; of fp32: "
-            "of one in full precision. 95 %: the median's interval. Correlation of ranks with "
-            "scores in full precision; overlap of the highest share that is selected. Taken from a "
-            "model that was trained for a moment."
+            f"Cost: of exact scores in {findings.config['precision']}, as training has it; of "
+            "fp32: of those in full precision. 95 %: the median's interval. Correlation of ranks "
+            "with scores in full precision; overlap of the highest share that is selected. Taken "
+            "from a model that was trained for a moment."
         ],
     )
     for name, remark in findings.remarks.items():
@@ -67,9 +73,9 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
         ],
         title="An epoch, relative to traditional training's",
         notes=[
-            "95 %: the median's interval. Limit: forward passes over what is scored, ordinary "
-            "steps on what is kept, and the strategy's own loading, each timed alone in the same "
-            "rounds."
+            "Computed from loops of a few batches. 95 %: the median's interval. Limit: exact "
+            "scoring of what is scored, ordinary steps on what is kept, and the strategy's own "
+            "loading, in the same rounds."
         ],
     )
 
@@ -86,8 +92,8 @@ def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table
                 (
                     name,
                     *_both(s.cost, 2),
-                    "–" if math.isnan(s.correlation) else f"{s.correlation:.3f}",
-                    "–" if math.isnan(s.overlap) else f"{s.overlap:.0%}",
+                    _known(s.correlation, ".3f"),
+                    _known(s.overlap, ".0%"),
                 )
                 for name, s in advice.scorers.items()
             ],
@@ -173,3 +179,8 @@ def _share(rate: float) -> Fraction:
 def _both(ratio: Median, digits: int = 3) -> tuple[str, str]:
     """Return a ratio's median and its interval."""
     return f"{ratio.median:.{digits}f}", f"{ratio.low:.2f}–{ratio.high:.2f}"
+
+
+def _known(value: float, how: str) -> str:
+    """Return an agreement, which is unknown of a model that diverged."""
+    return "–" if math.isnan(value) else format(value, how)

@@ -1,16 +1,15 @@
 """What `bench` measures on: a model, some images, and how to train on them."""
 
-import copy
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop.guide._scorers import CheapScorer, cheap_scorers, exact_scorer
+from selective_backprop.guide._subject import Subject, take_subject
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData
@@ -20,97 +19,82 @@ from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
-WINDOWS = {"cpu": 2, "cuda": 6}  # that an epoch has: few, so that a round is short
-STUDIED = 20  # steps after which a model is no longer random, nor done
+WINDOWS = 6  # that an epoch has: enough to tell its start from the rest
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A model that was trained briefly, and the images that it is trained on."""
+    """What is trained while it is timed."""
 
     recipe: Recipe  # without its learning-rate schedule
     data: ImageData  # as many training images as an epoch has; on a GPU they lie there
-    rate: float  # share of them that selection keeps
-    device: torch.device
-    model: nn.Module  # to be copied, and left alone
-
-    @property
-    def precision(self) -> Precision:
-        """What training computes in; the model itself is in full precision."""
-        return self.recipe.precision
-
-    @property
-    def window(self) -> int:
-        """Candidates for a full training batch."""
-        return window_of(self.recipe.batch_size, self.rate)
-
-    @property
-    def examples(self) -> int:
-        """Training images: candidates of an epoch."""
-        return len(self.data.train_labels)
+    subject: Subject  # a copy of the training, as the guide times it
 
     @property
     def at_once(self) -> int:
         """Candidates of one forward pass: on a GPU, which small batches leave idle, a window."""
-        return self.window if self.device.type == "cuda" else self.recipe.batch_size
+        return self.recipe.batch_size if self.subject.candidates is None else self.subject.window
 
-    def batches(self, size: int | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Return all training images, where the model is, in batches of a size or the recipe's."""
-        size = size or self.recipe.batch_size
-        loader = make_loader(self.data, batch_size=size, seed=0, shuffle=False)
-        return [(images.to(self.device), labels.to(self.device)) for images, labels in loader]
+    @property
+    def scorers(self) -> dict[str, CheapScorer]:
+        """The scorers that can be timed, by name."""
+        device = self.subject.device or torch.device("cpu")
+        return all_scorers(self.data.train_images[:1], device, self.recipe.precision)
 
 
 def make_workload(
     recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
 ) -> Workload:
-    """Load or make images, and train a model on them for a moment."""
-    window, windows = window_of(recipe.batch_size, rate), WINDOWS.get(device.type, WINDOWS["cpu"])
-    data = find_images(recipe.data, root, made=windows * window)
+    """Load or make images, and set up a model to be trained on them."""
+    window = window_of(recipe.batch_size, rate)
+    data = find_images(recipe.data, root, made=WINDOWS * window)
     if not is_shape(recipe.data):
-        data = _whole_windows(data, window, windows, recipe)
+        data = _whole_windows(data, window, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    if on_gpu:
         # What is measured is selection: one process that loads would keep a GPU waiting.
         images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
         data = replace(data, train_images=images, train_labels=labels)
-    workload = Workload(recipe, data, rate, device, model)
-    timed, batches = TimedModel(workload, sb.Stopwatch()), workload.batches()
-    for number in range(STUDIED):
-        timed.step(*batches[number % len(batches)])
-    return replace(workload, model=timed.model)
+    loader, candidates = (
+        make_loader(data, batch_size=size, seed=0, augmentation=recipe.augmentation)
+        for size in (recipe.batch_size, window)
+    )
+    subject = take_subject(
+        model,
+        loader,
+        nn.CrossEntropyLoss(),
+        optimizer=recipe.make_optimizer(model.parameters()),
+        rate=rate,
+        autocast=recipe.precision.dtype,
+        device=device,
+        candidates=candidates if on_gpu else None,
+    )
+    return Workload(recipe, data, subject)
 
 
-class TimedModel:
-    """A copy of a workload's model, with its optimiser, whose steps charge a stopwatch."""
+def all_scorers(
+    images: Tensor, device: torch.device, precision: Precision
+) -> dict[str, CheapScorer]:
+    """Return the scorers that can be timed on some images, by name.
 
-    def __init__(self, workload: Workload, stopwatch: sb.Stopwatch) -> None:
-        self.model = copy.deepcopy(workload.model).train()
-        self._workload = workload
-        self._optimizer = workload.recipe.make_optimizer(self.model.parameters())
-        self._stopwatch = stopwatch
-
-    def step(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        weights: Tensor | None = None,
-        told: Callable[[Tensor], None] | None = None,
-    ) -> None:
-        """Take one training step; `told` is called with the rows' losses."""
-        with self._stopwatch.phase("forward"):
-            self._optimizer.zero_grad()
-            with self._workload.precision.autocast(self._workload.device):
-                losses = functional.cross_entropy(self.model(images), labels, reduction="none")
-            loss = (losses if weights is None else losses * weights).mean()
-        if told is not None:
-            with self._stopwatch.phase("select"):
-                told(losses.detach())
-        with self._stopwatch.phase("backward"):
-            loss.backward()
-        with self._stopwatch.phase("step"):
-            self._optimizer.step()
+    Names of a precision score in that, all others in the training's. What would be the same twice
+    has one name. What gains time but no work can be told apart on a GPU alone.
+    """
+    exact = exact_scorer(precision.dtype)
+    found = {"forward": CheapScorer(exact, "")}
+    if precision is not Precision.FP32:
+        found["fp32"] = CheapScorer(sb.scorers.Forward(), "")
+    found |= cheap_scorers(images, device, precision.dtype)
+    if precision is Precision.FP32:
+        low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+        found.setdefault("bf16", CheapScorer(low, ""))
+    if device.type == "cuda":
+        # One batch ahead, since each is a whole window.
+        pipelined = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
+        found["pipelined"] = CheapScorer(pipelined, "", overlaps=True)
+    return found
 
 
 def window_of(batch_size: int, rate: float) -> int:
@@ -165,16 +149,14 @@ def made_up(shape: str, count: int) -> ImageData:
     return ImageData(shape, images, labels, images[:1], labels[:1], names, mean, std)
 
 
-def _whole_windows(data: ImageData, window: int, most: int, recipe: Recipe) -> ImageData:
-    """Return the data with as many training examples as fill some windows, `most` at most."""
+def _whole_windows(data: ImageData, window: int, recipe: Recipe) -> ImageData:
+    """Return the data with as many training examples as fill some windows."""
     total = len(data.train_labels)
-    kept = stratified_order(data.train_labels)[: min(most, total // window) * window]
+    kept = stratified_order(data.train_labels)[: min(WINDOWS, total // window) * window]
     if not len(kept):
         raise sb.ConfigurationError(
             f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
             f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
             "--rate"
         )
-    images, labels = data.train_images[kept], data.train_labels[kept]
-    mean, std = datasets.channel_statistics(images)
-    return replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
+    return replace(data, train_images=data.train_images[kept], train_labels=data.train_labels[kept])

@@ -4,15 +4,18 @@ from dataclasses import asdict
 from typing import Annotated
 
 import torch
-import typer
 from rich.text import Text
 
 import selective_backprop as sb
 from selective_backprop.lab.bench.tables import show_advice
 from selective_backprop.lab.bench.workload import find_images
-from selective_backprop.lab.cli.command_line import console, find_device
-from selective_backprop.lab.cli.options import Limit, MeasuringOptions, given
-from selective_backprop.lab.cli.write import check_record, save_record
+from selective_backprop.lab.cli.command_line import (
+    check_record,
+    console,
+    find_device,
+    save_record,
+)
+from selective_backprop.lab.cli.options import Limit, MeasuringOptions, given, option
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.training.threads import limit_threads
@@ -24,18 +27,11 @@ def advise(
     measuring: MeasuringOptions,
     budget: Annotated[
         float,
-        typer.Option(
-            metavar="N",
-            help="Seconds of wall time to measure for. What does not fit is named at the end.",
-        ),
+        option("N", "Seconds of wall time to measure for. What does not fit is named at the end."),
     ] = 120.0,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Length of the training that the advice is for. Default: the recipe's.",
-        ),
+        option("N", "Length of the training that the advice is for. Default: the recipe's.", min=1),
     ] = None,
     limit: Limit = None,
 ) -> None:

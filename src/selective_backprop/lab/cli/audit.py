@@ -1,62 +1,173 @@
 """The command `audit`: which training examples look mislabelled, by what runs recorded of them."""
 
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import typer
 from jinja2 import Template
 from PIL import Image
 
 import selective_backprop as sb
+from selective_backprop.lab.analysis.loading import survey_data
 from selective_backprop.lab.analysis.tables import Column, Table
-from selective_backprop.lab.cli.audits import Audit, audit_runs
-from selective_backprop.lab.cli.command_line import console, errors
-from selective_backprop.lab.cli.options import Root
-from selective_backprop.lab.cli.write import folder_of
+from selective_backprop.lab.cli.command_line import console, errors, folder_of
+from selective_backprop.lab.cli.options import Root, option
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.data.thumbnails import portraits
+from selective_backprop.lab.records.example_history import ExampleHistory
+from selective_backprop.lab.records.schema import Run
 
 PICTURED = 200  # examples that are shown in pictures, at most
 _PRINTED = 10
 _MEASURES = ("precision", "recall")
 _PAGE = Template(
-    """\
-<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Examples that look mislabelled</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root { color-scheme: light dark; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem;
-  padding: 0 1rem; }
-ol { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem;
-  list-style: none; padding: 0; }
-li { font-size: .85rem; overflow-wrap: anywhere; }
-img { width: 6rem; image-rendering: pixelated; display: block; margin-bottom: .3rem; }
-small { opacity: .7; }
-</style>
-<h1>Examples that look mislabelled</h1>
-<p>The {{ items | length }} most suspicious of {{ "{:,}".format(examples) }} training examples that
-have a picture or a text here; suspects.csv lists {{ "{:,}".format(listed) }}. The label comes
-first, then what the model believed instead, and the suspicion, from −1 to 1. Hard but rightly
-labelled examples are among them: look before you relabel or remove.</p>
-<ol>
-{%- for item in items %}
-<li>
-{%- if item.picture %}<img src="{{ item.picture }}" alt="example {{ item.index }}" loading="lazy">
-{%- endif %}
-{%- if item.text is not none %}<p>{{ item.text }}</p>{% endif -%}
-{{ item.label }} → {% if item.label == item.prediction %}its label, at last
-{%- else %}<b>{{ item.prediction }}</b>{% endif %}<br>
-<small>{{ item.rank }}. index {{ item.index }}, suspicion {{ item.suspicion }}</small></li>
-{%- endfor %}
-</ol></html>
-""",
-    autoescape=True,
+    Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What runs of the same data say of its examples together."""
+
+    suspects: sb.guide.Suspects  # the examples, ranked
+    runs: tuple[Run, ...]  # at least one
+    histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
+    problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of a run, of which the parts that name the data hold for all."""
+        return self.runs[0].header.config
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in order of the labels."""
+        return self.histories[0].class_name
+
+    @property
+    def wrong(self) -> np.ndarray | None:
+        """Which labels were flipped on purpose, `[example]`; None where none were."""
+        first = self.histories[0]
+        return None if first.label_clean is None else first.label != first.label_clean
+
+    def mean(self, field: str) -> np.ndarray:
+        """Return the mean over runs of a field, `[example]`; NaN where it never was."""
+        values = [getattr(each, field) for each in self.histories]
+        return pd.DataFrame(values, dtype=np.float64).mean().to_numpy()
+
+    def ranked_by(self, field: str) -> sb.guide.Suspects:
+        """Rank the same examples by the mean of a loss alone."""
+        return sb.guide.audit(self.mean(field))
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return the most suspicious examples, as they are shown."""
+        found, names = self.suspects, self.class_names
+        assert found.labels is not None
+        assert found.predictions is not None
+        assert found.confidences is not None
+        return [
+            {
+                "rank": i + 1,
+                "index": int(found.indices[i]),
+                "suspicion": f"{found.suspicion[i]:.3f}",
+                "looks": int(found.looks[i]),
+                "label": names[found.labels[i]],
+                "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
+                "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
+            }
+            for i in range(min(count, len(found)))
+        ]
+
+
+def audit_runs(places: Sequence[Path]) -> Audit:
+    """Audit runs that trained on the same data, together.
+
+    Of runs of different data, those of the data that most of them share are audited. What cannot
+    be used is left out and said.
+
+    Raises:
+        RecordError: if no run is left.
+    """
+    found = survey_data(places)
+    problems = list(found.problems)
+    seen: list[tuple[Run, ExampleHistory]] = []
+    for run in found.runs:
+        history = None if run.path is None else found.histories.get(run.path)
+        if history is None:
+            problems.append(_why_none(run))
+        else:
+            seen.append((run, history))
+    kept = _of_usual_labels(seen, problems)
+    if not kept:
+        wrong = "".join(f"\n  {problem}" for problem in problems)
+        raise sb.RecordError(f"there is no run whose examples could be audited.{wrong}")
+    runs, histories = zip(*kept, strict=True)
+    return Audit(together(histories), runs, histories, tuple(problems))
+
+
+def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
+    """Rank examples by all looks of several runs; the surest of them says what it predicts."""
+    first = histories[0]
+    totals, looks = np.zeros(len(first)), np.zeros(len(first), np.int64)
+    predictions, confidences = np.full(len(first), -1), np.full(len(first), np.nan)
+    for each in histories:
+        known = np.isfinite(each.doubt)
+        totals += np.where(known, each.doubt, 0.0) * each.looks  # a run weighs as many looks
+        looks += np.where(known, each.looks, 0)
+        surer = each.confidence > np.nan_to_num(confidences, nan=-np.inf)
+        predictions = np.where(surer, each.prediction, predictions)
+        confidences = np.where(surer, each.confidence, confidences)
+    return sb.guide.Suspects.ranked(
+        totals / np.maximum(looks, 1),
+        looks,
+        labels=first.label,
+        predictions=predictions,
+        confidences=confidences,
+    )
+
+
+def _of_usual_labels(
+    seen: Sequence[tuple[Run, ExampleHistory]], problems: list[str]
+) -> list[tuple[Run, ExampleHistory]]:
+    """Return the runs with the labels that most of them trained on."""
+    keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
+    kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
+    problems += [
+        f"{run.name}: its examples have other labels than those of {kept[0][0].name}, and it is "
+        "left out; name it alone to audit it."
+        for (run, _), key in zip(seen, keys, strict=True)
+        if key != mode(keys)
+    ]
+    return kept
+
+
+def _why_none(run: Run) -> str:
+    """Say why nothing is known of a run's examples, and which command would record it."""
+    command = run.header.command
+    asked = command.split()[1:2]
+    if asked not in (["train"], ["compare"]):
+        return (
+            f"{run.name}: only train and compare record what becomes of examples, and it is a run "
+            f"of: {command}"
+        )
+    if run.finished:
+        why, option = "nothing can be read of its examples. To train it anew", " --again"
+    else:
+        why = (
+            "the run did not end, and what became of its examples is written when it does. To go "
+            "on with it"
+        )
+        option = " --resume" if asked == ["train"] else ""
+        command = command.replace(" --again", "")  # which begins anew
+    return f"{run.name}: {why}: {command}{option if option not in command else ''}"
 
 
 def audit(
@@ -70,10 +181,10 @@ def audit(
     ],
     top: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "List this many examples. Default: all that were believed to be of another class.",
             min=1,
-            help="List this many examples. Default: all that were believed to be of another class.",
         ),
     ] = None,
     against_noise: Annotated[
@@ -86,7 +197,7 @@ def audit(
     root: Root = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where to. Default: audit, beside the first record."),
+        option("FOLDER", "Where to. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled, by what runs recorded of them.
@@ -102,8 +213,9 @@ def audit(
         )
     folder = out or folder_of(runs[0]) / "audit"
     make_folder(folder)
-    pictures, trouble = _pictures(found, root)
-    for problem in (*found.problems, *trouble):
+    problems = list(found.problems)
+    pictures = _pictures(found, root, problems)
+    for problem in problems:
         errors.print(f"warning: {problem}")
     suspects = found.suspects
     count = suspects.suspicious if top is None else min(top, len(suspects))
@@ -196,20 +308,21 @@ def _write_list(
     return [table, page]
 
 
-def _pictures(found: Audit, root: Path | None) -> tuple[Mapping[int, np.ndarray], list[str]]:
-    """Return pictures of the most suspicious examples, and what was in the way."""
+def _pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[int, np.ndarray]:
+    """Return pictures of the most suspicious examples, and note what was in the way."""
     if found.histories[0].portrait_image is None:
-        return {}, []
+        return {}
     wanted = found.suspects.indices[:PICTURED]
     try:
         data = _data_of(found, root)
     except (sb.DataError, sb.ConfigurationError) as error:
         recorded = _recorded(found, "portrait_image", wanted)
-        return recorded, [
+        problems.append(
             f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those that "
             f"were recorded: {error}."
-        ]
-    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True)), []
+        )
+        return recorded
+    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True))
 
 
 def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:

@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
+from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.cases import cheap_scorers, gather
 from selective_backprop.lab.bench.figure import draw_bench
-from selective_backprop.lab.bench.harness import BASELINE, Round, conclude, run_rounds
+from selective_backprop.lab.bench.harness import measure
 from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import Workload, make_workload
-from selective_backprop.lab.cli.command_line import console, find_device
-from selective_backprop.lab.cli.options import MeasuringOptions
-from selective_backprop.lab.cli.write import check_record, save_record
+from selective_backprop.lab.cli.command_line import (
+    check_record,
+    console,
+    find_device,
+    save_record,
+)
+from selective_backprop.lab.cli.options import MeasuringOptions, option
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.training.threads import limit_threads
 
@@ -26,31 +29,32 @@ def bench(
     measuring: MeasuringOptions,
     scorers: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
+        option(
+            "NAMES",
+            "Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
             "images of 16 pixels or more), pipelined (on a GPU); for --precision bf16 fp32 instead "
             "of bf16, which forward is there. Default: all.",
         ),
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Begin no more rounds after so many seconds, unless there are fewer than six. "
+        option(
+            "N",
+            "Begin no more rounds after so many seconds, unless there are fewer than six. "
             "Rounds end earlier where every ratio is known within 1 %.",
+            min=0,
         ),
     ] = 120.0,
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="The figure, in the format of its suffix."),
+        option("FILE", "The figure, in the format of its suffix."),
     ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
 
-    Times forward and backward passes, every scorer, and an epoch of several strategies, against
-    the least that each can cost. Prints tables and draws a figure.
+    Times every scorer and loops of a few batches in interleaved rounds, and computes from them what
+    an epoch of every strategy costs, beside the least that it can cost. Prints tables and draws a
+    figure.
     """
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
@@ -60,17 +64,22 @@ def bench(
     check_record(measuring.json)
     limit_threads(measuring.threads)
     recipe, device = measuring.recipe, torch.device(find_device(measuring.device))
-    with console.status("making and training a model") as status:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("making and training a model", total=None)
+
+        def tell(rounds: int, spent: float) -> None:
+            words = f"round {rounds}, {spent:.0f} of {seconds:g} s"
+            progress.update(task, description=words, total=max(seconds, spent), completed=spent)
+
         workload = make_workload(recipe, rate=measuring.rate, device=device, root=measuring.root)
         names = _chosen(scorers, workload)
-        status.update("starting scorers and strategies")
-        cases = gather(workload, names)
-
-        def tell(rounds: list[Round]) -> None:
-            base, ours = (rounds[-1][name].seconds for name in (BASELINE, "selective-backprop"))
-            status.update(f"round {len(rounds)}: selective-backprop {ours / max(base, 1e-9):.3f}")
-
-        findings = conclude(workload, cases, run_rounds(cases.arms, seconds=seconds, tell=tell))
+        findings = measure(workload, names, seconds=seconds, tell=tell)
     for part in show_findings(findings):
         console.print(part)
     save_record(measuring.json, asdict(findings))
@@ -82,13 +91,13 @@ def bench(
 
 def _chosen(text: str | None, workload: Workload) -> list[str]:
     """Return the names of scorers that were typed, or of all."""
-    side, device, precision = workload.data.image_size, workload.device, workload.precision
-    known = cheap_scorers(side, device, precision)
+    known = workload.scorers
     names = list(known) if text is None else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
             raise sb.ConfigurationError(
-                f"--scorers {name}: for images of {side} pixels and training in {precision} on "
-                f"{device} there are {', '.join(known)}"
+                f"--scorers {name}: for images of {workload.data.image_size} pixels and training "
+                f"in {workload.recipe.precision} on {workload.subject.device} there are "
+                f"{', '.join(known)}"
             )
     return list(dict.fromkeys(names))

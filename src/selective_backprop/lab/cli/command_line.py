@@ -1,8 +1,11 @@
-"""The line that was typed: how it is written, where it runs, and how it ends."""
+"""The line that was typed: how it is written, where it runs, how it ends, and what it writes."""
 
+import json
+import math
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import selective_backprop as sb
+from selective_backprop.lab.data.folders import make_folder, writing_out
+from selective_backprop.lab.records.files import replacing
+from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.schema import utc_now
 from selective_backprop.lab.training.stopping import sigterm_leaves
 
 # A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
@@ -19,7 +26,7 @@ console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 KEPT = (
-    "what was recorded is kept. compare, reproduce and study go on from there when they are run "
+    "what was recorded is kept. compare and reproduce go on from there when they are run "
     "again, and so does train with --resume"
 )
 
@@ -66,3 +73,42 @@ def look_here(model: str | None) -> None:
 def command_line() -> str:
     """Return the command that runs, as it can be typed again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def check_record(path: Path | None) -> None:
+    """Refuse a file for `--json` that could not be written once all is measured."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise sb.ConfigurationError(f"--json {path}: is a folder; name a file")
+    make_folder(path.parent, "--json")
+
+
+def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
+    """Write what was measured as JSON, with the command, the code and the machine."""
+    if path is None:
+        return
+    record = {
+        "command": command_line(),
+        "written": utc_now(),
+        "code_version": code_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        **_finite(found),
+    }
+    with writing_out(path, "--json"), replacing(path) as file:
+        file.write(f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
+
+
+def folder_of(place: Path) -> Path:
+    """Return the folder that a place is, or that a record lies in."""
+    return place if place.is_dir() else place.parent
+
+
+def _finite(value: Any) -> Any:
+    """Return a value for JSON, in which null stands for what is not finite."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,14 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import selective_backprop as sb
 from selective_backprop.lab.analysis.loading import with_histories
-from selective_backprop.lab.cli.command_line import console
-from selective_backprop.lab.cli.options import Seeds, TrainingOptions
+from selective_backprop.lab.cli.options import Seeds, TrainingOptions, option
+from selective_backprop.lab.cli.report import show
 from selective_backprop.lab.cli.train import train_all
-from selective_backprop.lab.cli.write import show
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
 
 
@@ -18,33 +15,32 @@ def compare(
     training: TrainingOptions,
     strategies: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help=f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all.",
+        option(
+            "NAMES", f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all."
         ),
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
     budget: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COST",
-            help="Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
+        option(
+            "COST",
+            "Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
             "(scoring an example 1, training on it 3), 60s for a minute. Give the option several "
             "times for several budgets.",
         ),
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(metavar="FOLDER", help="Folder for records, and for what is drawn from them."),
+        option("FOLDER", "Folder for records, and for what is drawn from them."),
     ] = Path("runs/compare"),
     jobs: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Seeds and lengths at a time, each in a process of its own, in which the "
+        option(
+            "N",
+            "Seeds and lengths at a time, each in a process of its own, in which the "
             "strategies take turns. With more than one, wall seconds are those of a machine that "
             "has other work.",
+            min=1,
         ),
     ] = 1,
 ) -> None:
@@ -60,6 +56,6 @@ def compare(
     try:
         runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
     except sb.LossError:
-        show(console, with_histories([store.read(plan) for plan in plans]), out)
+        show(with_histories([store.read(plan) for plan in plans]), out)
         raise
-    show(console, with_histories(runs), out)
+    show(with_histories(runs), out)

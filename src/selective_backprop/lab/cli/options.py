@@ -92,70 +92,68 @@ def parse_interval(text: str | float) -> float:
     return seconds
 
 
-def _share(help: str, metavar: str = "SHARE", **more: Any) -> Any:
-    return typer.Option(metavar=metavar, parser=parse_rate, help=help, **more)
+def option(metavar: str, help: str, **more: Any) -> Any:
+    """Declare an option by what stands for its value, and what it is for."""
+    return typer.Option(metavar=metavar, help=help, **more)
 
 
 Root = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder that holds the data set's files, as its publisher ships it; digits needs "
+    option(
+        "FOLDER",
+        "Folder that holds the data set's files, as its publisher ships it; digits needs "
         "none. For hub:NAME, the folder in which fetched files are kept.",
     ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Train on this many examples: a fixed, stratified part."),
+    option("N", "Train on this many examples: a fixed, stratified part.", min=1),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
+    option(
+        "NAME",
+        f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
         "the current folder first. Default: the recipe's.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="How many seeds to run, from 0.")]
+Seeds = Annotated[int, option("N", "How many seeds to run, from 0.", min=1)]
 Rate = Annotated[
     float,
-    _share(
-        "Share of the examples that selective strategies train on, in (0, 1].", show_default="1/3"
+    option(
+        "SHARE",
+        "Share of the examples that selective strategies train on, in (0, 1].",
+        parser=parse_rate,
+        show_default="1/3",
     ),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Rows of a training batch. Default: the recipe's."),
+    option("N", "Rows of a training batch. Default: the recipe's."),
 ]
 TrainingPrecision = Annotated[
     Precision,
-    typer.Option(
-        metavar="|".join(Precision),
-        help="What training computes in, with every strategy: fp32, or autocast to bf16.",
+    option(
+        "|".join(Precision),
+        "What training computes in, with every strategy: fp32, or autocast to bf16.",
     ),
 ]
 Threads = Annotated[
     int,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="CPU threads of each operation. With more than one, seconds vary more.",
-    ),
+    option("N", "CPU threads of each operation. With more than one, seconds vary more.", min=1),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="cpu, cuda or cuda:1, say. Default: a GPU where there is one."
-    ),
+    option("NAME", "cpu, cuda or cuda:1, say. Default: a GPU where there is one."),
 ]
 CheckpointEvery = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        parser=parse_interval,
-        help="Seconds of training between two checkpoints of a run, from which it goes on if it is "
+    option(
+        "SECONDS",
+        "Seconds of training between two checkpoints of a run, from which it goes on if it is "
         "interrupted; never for none. Default: 30, or more where writing them would take more than "
         "a hundredth of the time.",
+        parser=parse_interval,
     ),
 ]
 # The reproductions' own.
@@ -168,11 +166,11 @@ Train = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Runs at a time, each in a process of its own. Default: as many as there are cores "
+    option(
+        "N",
+        "Runs at a time, each in a process of its own. Default: as many as there are cores "
         "for; 1 on a GPU.",
+        min=1,
     ),
 ]
 
@@ -183,53 +181,56 @@ class TrainingOptions:
 
     data: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
+        option(
+            "NAME",
+            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
             "such as hub:uoft-cs/cifar10.",
         ),
     ] = "digits"
     epochs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Length of every run in epochs, whatever they cost. Where neither this nor "
+        option(
+            "N",
+            "Length of every run in epochs, whatever they cost. Where neither this nor "
             "--budget is given, train trains for the recipe's epochs, "
             f"{RECIPES['digits'].epochs} for digits, and compare gives every strategy the cost of "
             "so many traditional ones.",
+            min=1,
         ),
     ] = None
     rate: Rate = 1 / 3
     draw: Annotated[
         sb.selectors.Draw,
-        typer.Option(
-            metavar="|".join(sb.selectors.Draw),
-            help="How selective strategies draw: exact takes a fixed number from each window of "
+        option(
+            "|".join(sb.selectors.Draw),
+            "How selective strategies draw: exact takes a fixed number from each window of "
             "examples, bernoulli tosses a coin for each example.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
         float | None,
-        _share(
+        option(
+            "FRACTION",
             "Fraction of a run, in [0, 1), that trains on everything before selection by score "
             "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
-            metavar="FRACTION",
+            parser=parse_rate,
         ),
     ] = None
     stale: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="For how many epochs a score is good, where a strategy reuses scores or predicts "
+        option(
+            "N",
+            "For how many epochs a score is good, where a strategy reuses scores or predicts "
             "from them.",
         ),
     ] = 3
     keep: Annotated[
         float,
-        _share(
+        option(
+            "SHARE",
             "Share of the data set that is kept by strategies that prune it before they train, in "
             "(0, 1].",
+            parser=parse_rate,
             show_default="0.7",
         ),
     ] = 0.7
@@ -237,9 +238,11 @@ class TrainingOptions:
     limit: Limit = None
     noise: Annotated[
         float,
-        _share(
+        option(
+            "SHARE",
             "Share of the training labels, in [0, 1), that are replaced by another class, chosen "
             "uniformly; the same ones for every strategy and seed. The test set stays clean.",
+            parser=parse_rate,
             show_default="0",
         ),
     ] = 0.0
@@ -247,21 +250,18 @@ class TrainingOptions:
     batch_size: BatchSize = None
     lr: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Highest learning rate. Default: the recipe's."),
+        option("NUMBER", "Highest learning rate. Default: the recipe's."),
     ] = None
     lr_schedule: Annotated[
         Rates | None,
-        typer.Option(
-            metavar="|".join(Rates),
-            help="How the learning rate moves over a run. Default: the recipe's.",
-        ),
+        option("|".join(Rates), "How the learning rate moves over a run. Default: the recipe's."),
     ] = None
     precision: TrainingPrecision = Precision.FP32
     lr_follows: Annotated[
         Follows,
-        typer.Option(
-            metavar="|".join(Follows),
-            help="What moves the learning rate. run: the share of the run that is done, so that "
+        option(
+            "|".join(Follows),
+            "What moves the learning rate. run: the share of the run that is done, so that "
             "every strategy goes through the whole schedule. epochs (only between epochs), "
             "candidates or updates: the share of those that traditional training of the same "
             "length takes; with updates, a strategy that takes fewer per epoch ends before its "
@@ -271,11 +271,7 @@ class TrainingOptions:
     ] = Follows.RUN
     evaluations: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="How often each run is tried on the test set, evenly over its length.",
-        ),
+        option("N", "How often each run is tried on the test set, evenly over its length.", min=1),
     ] = 20
     threads: Threads = 1
     device: Device = None
@@ -361,9 +357,9 @@ class MeasuringOptions:
 
     data: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help=f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
+        option(
+            "NAME",
+            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
             "the shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
         ),
     ] = "digits"
@@ -376,7 +372,7 @@ class MeasuringOptions:
     device: Device = None
     json: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a record of what was found."),
+        option("FILE", "Write a record of what was found."),
     ] = None
 
     @property

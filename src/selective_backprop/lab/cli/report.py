@@ -5,9 +5,13 @@ from typing import Annotated
 
 import typer
 
-from selective_backprop.lab.analysis.loading import survey
-from selective_backprop.lab.cli.command_line import console, errors
-from selective_backprop.lab.cli.write import folder_of, show
+from selective_backprop.lab.analysis.loading import Survey, survey
+from selective_backprop.lab.analysis.statistics import Axis
+from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.cli.command_line import console, errors, folder_of
+from selective_backprop.lab.data.folders import make_folder, writing_out
+from selective_backprop.lab.report.figures import draw_comparison
+from selective_backprop.lab.report.report import write_report
 
 
 def report(
@@ -37,4 +41,24 @@ def report(
     found = survey(runs)
     for problem in found.problems:
         errors.print(f"warning: {problem}")
-    show(console, found, out or folder_of(runs[0]))
+    show(found, out or folder_of(runs[0]))
+
+
+def show(found: Survey, out: Path) -> None:
+    """Print the table of some runs, and draw the rest: a page alone, or all into a folder."""
+    on_cpu = all(run.header.device == "cpu" for run in found.runs)
+    axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
+    alone = out.suffix.lower() in {".html", ".htm"}
+    page = out if alone else out / "report.html"
+    summary = summarise(found.runs, axis=axis)
+    make_folder(page.parent)
+    console.print(comparison_table(summary))
+    with writing_out(out):
+        if not alone:
+            (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
+            draw_comparison(found.runs, out / "comparison.png", axis=axis)
+        write_report(
+            found.runs, page, histories=found.histories, problems=found.problems, axis=axis
+        )
+    beside = "." if alone else "; table.md and comparison.png lie beside it."
+    console.print(f"Open {page}{beside}", soft_wrap=True)

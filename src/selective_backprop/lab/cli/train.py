@@ -8,7 +8,7 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop.lab.cli.command_line import console, errors
-from selective_backprop.lab.cli.options import TrainingOptions, usual_warmup
+from selective_backprop.lab.cli.options import TrainingOptions, option, usual_warmup
 from selective_backprop.lab.data.folders import make_folder
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.runner.grid import run_grid
@@ -20,28 +20,24 @@ from selective_backprop.lab.training.run_config import RunConfig
 
 def train(
     training: TrainingOptions,
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(STRATEGIES)}.")
-    ] = "auto",
+    strategy: Annotated[str, option("NAME", f"One of {', '.join(STRATEGIES)}.")] = "auto",
     seed: Annotated[
         int,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Seed of the weights, the order of the data, the augmentation and the draws.",
             min=0,
-            help="Seed of the weights, the order of the data, the augmentation and the draws.",
         ),
     ] = 0,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="COST",
-            help="End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
+        option(
+            "COST",
+            "End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
             "an example 1, training on it 3), 60s for a minute.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the record.")] = Path(
-        "runs/train"
-    ),
+    out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
     resume: Annotated[
         bool,
         typer.Option(
