@@ -242,12 +242,12 @@ def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn):
 @pytest.mark.parametrize(
     ("losses", "found"),
     [
-        (torch.tensor(1.0), "the loss is a scalar; one loss per example"),
-        (torch.ones(3), r"shape \(3,\) for a batch of 4 examples"),
-        (torch.ones(8), r"shape \(8,\) for a batch of 4 examples"),
-        (torch.ones(4, 1), r"shape \(4, 1\) for a batch of 4"),
-        (torch.ones(4, 6), r"shape \(4, 6\) for a batch of 4"),
-        (3.0, "a tensor of losses is needed, got float"),
+        (torch.tensor(1.0), "scalar.*per example"),
+        (torch.ones(3), r"\(3,\).*batch of 4"),
+        (torch.ones(8), r"\(8,\).*batch of 4"),
+        (torch.ones(4, 1), r"\(4, 1\).*batch of 4"),
+        (torch.ones(4, 6), r"\(4, 6\).*batch of 4"),
+        (3.0, "got float"),
         (None, "got NoneType"),
         ([1.0, 2.0, 3.0, 4.0], "got list"),
     ],
@@ -260,7 +260,7 @@ def test_what_is_not_one_number_per_example_is_refused_with_advice(losses, found
 
 def test_where_the_number_of_examples_is_unknown_the_axes_still_count():
     assert check_losses(torch.ones(7), None).shape == (7,)
-    with pytest.raises(sb.LossError, match=r"shape \(7, 2\); one loss per example"):
+    with pytest.raises(sb.LossError, match=r"\(7, 2\).*per example"):
         check_losses(torch.ones(7, 2), None)
 
 
@@ -307,7 +307,7 @@ def test_the_users_own_losses_come_first():
 
 
 def test_nothing_to_get_losses_from_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="needs a loss function, got None"):
+    with pytest.raises(sb.ConfigurationError, match=r"loss.*got None"):
         find_losses(None, None, None)
 
 

@@ -33,8 +33,8 @@ def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trains": (4, 5)}, "rank 1 was built with batch_size=5, rank 0 with batch_size=4"),
-        ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 with leftovers=carry"),
+        ({"trains": (4, 5)}, "rank 1 .*batch_size=5, rank 0 .*batch_size=4"),
+        ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 .*leftovers=carry"),
         (
             {"selector": (sb.selectors.Percentile(1.0), sb.selectors.Percentile(2.0))},
             r"beta=2.0.*beta=1.0",
@@ -59,7 +59,7 @@ def test_the_state_of_another_rank_is_refused(pair):
     own, other = pair.run(tasks.load_the_other_rank_s, 0)
     assert own is None
     assert other.kind == "ConfigurationError"
-    assert "rank=0, this one has rank=1" in other.message
+    assert re.search("rank=0.*rank=1", other.message)
 
 
 def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):

@@ -93,7 +93,7 @@ def collate_without_the_first(examples: list[Any]) -> Any:
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
 def test_a_collate_function_that_loses_rows_is_refused_where_rows_are_paired(strategy):
     loader = DataLoader(Numbered(8), batch_size=4, collate_fn=collate_without_the_first)
-    with pytest.raises(sb.BatchError, match=r"has 3 rows, where .* loaded for has 4"):
+    with pytest.raises(sb.BatchError, match=r"3 rows.* 4"):
         list(select(loader, strategy, with_selection=True))
     assert [len(batch) for batch in numbers(select(loader, sb.traditional()))] == [3, 3]
 

@@ -172,7 +172,7 @@ def test_targets_made_anew_are_refused_with_what_to_write(targets):
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, given = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match=r"no batch that this loader handed out.*no_grad"):
+    with pytest.raises(sb.LossError, match=r"no batch .*no_grad"):
         loss_fn(loop.model(inputs), targets(given))
 
 
@@ -180,7 +180,7 @@ def test_a_view_that_skips_rows_is_none_of_a_batch():
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="no batch that this loader handed out"):
+    with pytest.raises(sb.LossError, match="no batch"):
         loss_fn(loop.model(inputs)[::2], targets[::2])
 
 
@@ -292,7 +292,7 @@ def test_a_reduction_that_nobody_knows_is_refused():
     loop = Loop(sb.auto(), Odd(reduction="median"))
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="reduction='median', and what that does"):
+    with pytest.raises(sb.LossError, match="reduction='median'"):
         loss_fn(loop.model(inputs), targets)
 
 
@@ -330,7 +330,7 @@ def test_a_loss_that_is_one_number_is_refused():
     loop = Loop(sb.auto(), lambda x, y: functional.cross_entropy(x, y))
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="the loss is a scalar"):
+    with pytest.raises(sb.LossError, match="scalar"):
         loss_fn(loop.model(inputs), targets)
 
 
@@ -353,7 +353,7 @@ def test_without_a_loss_there_is_none_to_take():
         selective(),
         losses=lambda model, batch: batch[1].float(),
     )
-    with pytest.raises(sb.ConfigurationError, match="no loss function was given"):
+    with pytest.raises(sb.ConfigurationError, match="no loss function"):
         _ = loader.loss_fn
 
 
@@ -361,8 +361,8 @@ def test_without_a_loss_there_is_none_to_take():
     ("strategy", "what"),
     [
         (sb.kath18(), r"reweights examples: .*loader\.loss_fn; or .*selection\.weights"),
-        (sb.recorded_sb(1 / 2), r"losses that training records: .*loader\.record"),
-        (sb.auto(), r"reweights examples and selects by .*weights \* losses.* and call loader"),
+        (sb.recorded_sb(1 / 2), r"training records.*loader\.record"),
+        (sb.auto(), r"reweights .*weights \* losses.*call loader"),
     ],
     ids=["kath18", "recorded-sb", "auto"],
 )

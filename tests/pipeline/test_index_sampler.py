@@ -115,7 +115,7 @@ def test_a_strange_batch_sampler_is_warned_about_where_it_would_be_regrouped_and
             return 2
 
     loader = DataLoader(Numbered(4), batch_sampler=Pairs())
-    with pytest.warns(sb.SelectionWarning, match=r"regroups what the batch sampler \(Pairs\)"):
+    with pytest.warns(sb.SelectionWarning, match=r"regroups .*\(Pairs\)"):
         select(loader, HALF, batch_size=2)
     with pytest.warns(sb.SelectionWarning, match="regroups"):
         select(loader, sb.stale_sb(1 / 2), batch_size=2)

@@ -68,8 +68,8 @@ def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
     [
         (["a", "b"], "no whole numbers"),
         (torch.tensor([0.5]), "no whole numbers"),
-        (torch.tensor([0, 4]), "indices 0 to 4, and the data set has 4"),
-        (torch.tensor([-1, 2]), "indices -1 to 2"),
+        (torch.tensor([0, 4]), "0 to 4.* 4"),
+        (torch.tensor([-1, 2]), "-1 to 2"),
     ],
 )
 def test_what_is_no_index_of_the_data_set_is_refused(keys, message):
@@ -129,7 +129,7 @@ def test_where_nothing_was_recorded_though_training_began_it_is_said_how():
     )
     memory.open(0, handed=0)
     memory.open(1, handed=1)  # somebody looked at a batch
-    with pytest.raises(sb.LossError, match=r"loader\.loss_fn, or call loader\.record\(sel"):
+    with pytest.raises(sb.LossError, match=r"loader\.loss_fn.*loader\.record\(sel"):
         memory.open(1, handed=9)
     memory.ledger.recorded.file(torch.tensor([0]), torch.tensor([1.0]), 0)
     memory.open(1, handed=9)

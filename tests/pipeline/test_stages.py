@@ -28,8 +28,8 @@ def first_batch(strategy: sb.Strategy = WARM, collate: Any = None, **options: An
     ("loss_fn", "message"),
     [
         (lambda outputs, targets: functional.cross_entropy(outputs, targets), "is a scalar"),
-        (lambda outputs, targets: outputs[:3, 0], r"shape \(3,\) for a batch of 5 examples"),
-        (lambda outputs, targets: 1.0, "a tensor of losses is needed, got float"),
+        (lambda outputs, targets: outputs[:3, 0], r"\(3,\).*batch of 5"),
+        (lambda outputs, targets: 1.0, "got float"),
     ],
 )
 @pytest.mark.parametrize("strategy", [WARM, selective(), sb.random_scored(1 / 2)])
@@ -43,10 +43,10 @@ def test_a_loss_that_is_not_one_number_per_example_is_refused(loss_fn, message, 
 @pytest.mark.parametrize(
     ("losses", "message"),
     [
-        (lambda model, batch: model(batch[0]), r"shape \(5, 2\) for a batch of 5"),
-        (lambda model, batch: model(batch[0])[:, :1], r"shape \(5, 1\) for a batch of 5"),
+        (lambda model, batch: model(batch[0]), r"\(5, 2\).*batch of 5"),
+        (lambda model, batch: model(batch[0])[:, :1], r"\(5, 1\).*batch of 5"),
         (lambda model, batch: model(batch[0]).sum(), "is a scalar"),
-        (lambda model, batch: model(batch[0])[:0, 0], r"shape \(0,\) for a batch of 5"),
+        (lambda model, batch: model(batch[0])[:0, 0], r"\(0,\).*batch of 5"),
     ],
 )
 @pytest.mark.parametrize("strategy", [WARM, selective()])
@@ -81,11 +81,11 @@ class Own(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda targets: 1.0, "a tensor of losses is needed, got float"),
-        (lambda targets: targets.float().tolist(), "a tensor of losses is needed, got list"),
+        (lambda targets: 1.0, "got float"),
+        (lambda targets: targets.float().tolist(), "got list"),
         (lambda targets: targets.float().sum(), "is a scalar"),
-        (lambda targets: targets[:3].float(), r"shape \(3,\) for a batch of 5"),
-        (lambda targets: targets[:, None].float(), r"shape \(5, 1\) for a batch of 5"),
+        (lambda targets: targets[:3].float(), r"\(3,\).*batch of 5"),
+        (lambda targets: targets[:, None].float(), r"\(5, 1\).*batch of 5"),
     ],
 )
 def test_scores_of_a_scorer_of_the_users_own_are_checked_in_every_batch(make, message):
@@ -127,11 +127,11 @@ def collate_nested(examples: list[Any]) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("collate", "message"),
     [
-        (collate_nothing, r"the batch \(dict\) holds no tensor with rows"),
-        (collate_ragged, r"batch item '2' has 2 rows, where .* has 5.*pass whole=\{'2'\}"),
-        (collate_packed, "batch item '0' is a PackedSequence"),
-        (collate_nested, "batch item '0' is a nested tensor"),
-        (lambda examples: {"x": torch.zeros(5), "o": object()}, "batch item 'o' is a object"),
+        (collate_nothing, r"\(dict\).*no tensor"),
+        (collate_ragged, r"'2' has 2 .* 5.*whole=\{'2'\}"),
+        (collate_packed, "'0' .*PackedSequence"),
+        (collate_nested, "'0' .*nested tensor"),
+        (lambda examples: {"x": torch.zeros(5), "o": object()}, "'o' .*object"),
     ],
     ids=["no tensors", "lengths", "packed", "nested", "object"],
 )
@@ -142,7 +142,7 @@ def test_a_batch_whose_rows_cannot_be_told_apart_is_refused(collate, message, st
 
 
 def test_a_batch_that_is_no_pair_says_what_to_pass_instead():
-    with pytest.raises(sb.LossError, match=r"a list of 3, not a pair .* losses=callable"):
+    with pytest.raises(sb.LossError, match=r"list of 3.*losses=callable"):
         first_batch(collate=lambda examples: [*default_collate(examples), torch.zeros(5)])
 
 

@@ -103,17 +103,17 @@ DATA = TensorDataset(*vectors())
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        (DataLoader(DATA, 4, shuffle=True), r"has RandomSampler \(shuffle=True\)\. Write"),
+        (DataLoader(DATA, 4, shuffle=True), r"RandomSampler \(shuffle=True\)"),
         (DataLoader(DATA, 4, sampler=RandomSampler(DATA)), "has RandomSampler"),
         (DataLoader(DATA, 4, drop_last=True), "has drop_last=True"),
         (DataLoader(DATA, batch_size=None), "has batch_size=None"),
-        (DataLoader(Stream(), 4), r"has a stream \(Stream\)"),
-        (DataLoader(DATA, 4, sampler=SequentialSampler(range(5))), "a sampler of 5 examples"),
+        (DataLoader(Stream(), 4), r"\(Stream\)"),
+        (DataLoader(DATA, 4, sampler=SequentialSampler(range(5))), "5 examples"),
         (
             DataLoader(DATA, batch_sampler=Grouped(SequentialSampler(DATA), 4, False)),
             "has batch_sampler=Grouped",
         ),
-        (DataLoader(Augmented(), 4), "first 10 examples differ each time .* without augmentation"),
+        (DataLoader(Augmented(), 4), "first 10 .*augmentation"),
         ([1, 2], r"utils\.data\.DataLoader is needed"),
     ],
 )
@@ -226,13 +226,13 @@ def test_progress_counts_the_batches_of_all_models(scores_of):
 @BOTH
 def test_what_is_no_pair_is_refused_before_training(scores_of):
     whole = Seeded()
-    with pytest.raises(sb.LossError, match=r"is a dict, not a pair .* Pass outputs="):
+    with pytest.raises(sb.LossError, match=r"dict.* outputs="):
         scores_of(mappings(), make_linear, whole.train)
     assert whole.seeds == []
 
 
 def test_one_row_too_few_is_refused():
-    with pytest.raises(sb.LossError, match=r"EL2N has shape \(3,\) for a batch of 4 examples"):
+    with pytest.raises(sb.LossError, match=r"EL2N .*\(3,\).*batch of 4"):
         sb.el2n_scores(
             in_order(*vectors()),
             make_linear,
@@ -246,7 +246,7 @@ def test_a_model_that_training_breaks_is_refused_with_an_example_of_it():
         with torch.no_grad():
             model.weight.fill_(torch.inf)
 
-    with pytest.raises(sb.LossError, match=r"example 0 is nan \(11 such of 11\)"):
+    with pytest.raises(sb.LossError, match=r"example 0 .*nan.*11 .*11"):
         sb.el2n_scores(in_order(*vectors()), make_linear, diverge)
 
 
@@ -264,8 +264,8 @@ MODEL = make_linear()
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (MODEL, {}, r"make_model is a model \(Linear\).*lambda"),
-        (lambda: MODEL, {"models": 2}, "returned the model that it returned before"),
+        (MODEL, {}, r"make_model .*\(Linear\).*lambda"),
+        (lambda: MODEL, {"models": 2}, "returned before"),
         (lambda: make_linear, {}, "make_model returned function"),
         (make_linear, {"models": 0}, "models=0"),
         (make_linear, {"models": 1.5}, "models=1.5"),

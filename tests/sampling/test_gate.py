@@ -123,11 +123,11 @@ def test_values_out_of_range_are_refused_by_name(values):
 
 
 def test_a_gate_that_is_none_and_one_without_scores_are_refused():
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="is no gate, such as"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="no gate"):
         sb.Schedule(gate=sb.VarianceGate)
     gated = sb.Schedule(gate=sb.VarianceGate())
     for scorer in (None, sb.scorers.Recorded()):
-        with pytest.raises(sb.ConfigurationError, match="judges from fresh scores"):
+        with pytest.raises(sb.ConfigurationError, match="fresh scores"):
             sb.Strategy("x", scorer, sb.selectors.Uniform(0.5), gated)
 
 

@@ -105,7 +105,7 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1 example"),
+        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1"),
         ({"indices": torch.tensor([0, 5])}, "index 5 .* of 5"),
         ({"indices": torch.tensor([-1, 2])}, "index -1 "),
         ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .*unique"),
@@ -114,7 +114,7 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
         ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
         ({"indices": [0, 1]}, "got list"),
         ({"examples": 0}, "examples=0"),
-        ({"scores": torch.zeros(4)}, r"\(5,\); got shape \(4,\)"),
+        ({"scores": torch.zeros(4)}, r"\(5,\).*\(4,\)"),
         ({"scores": [0.0] * 5}, "got list"),
         ({"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])}, r"example 2 .*\(2 are"),
         ({"cost": -1.0}, "cost=-1.0"),

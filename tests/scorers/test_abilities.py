@@ -91,7 +91,7 @@ def test_a_contradiction_is_refused_when_the_loader_is_built(running, needs, mes
     try:
         scorer = wrap(Spec(running(), needs))
     except sb.ConfigurationError as error:
-        assert "wrap one that takes them" in str(error)  # noqa: PT017
+        assert "wrap one" in str(error)  # noqa: PT017
         return
     with pytest.raises(sb.ConfigurationError, match=message):
         door(scorer)
@@ -137,5 +137,5 @@ def test_a_scorer_that_defers_is_begun_ahead():
 
 def test_a_scorer_that_remembers_refuses_a_stream():
     strategy = sb.Strategy("own", Spec(Recalls(), MEMORY), sb.selectors.Top(1 / 4))
-    with pytest.raises(sb.LoaderError, match="knows examples by index"):
+    with pytest.raises(sb.LoaderError, match="by index"):
         select(DataLoader(NumberedStream(32), 8), strategy, batch_size=2)

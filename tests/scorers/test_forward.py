@@ -194,12 +194,12 @@ def test_losses_may_be_counts():
 
 def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
     running = start(net(), of=lambda model, batch: model(batch[0])[1:, 0])
-    with pytest.raises(sb.LossError, match=r"shape \(7,\) for a batch of 8"):
+    with pytest.raises(sb.LossError, match=r"\(7,\).*batch of 8"):
         running.score(BATCH, INDICES)
     assert running.score(BATCH, None).shape == (7,)
 
 
 @pytest.mark.parametrize("parts", [{}, {"model": nn.Linear(1, 1)}, {"losses": losses}])
 def test_scoring_without_a_model_or_losses_is_refused(parts):
-    with pytest.raises(sb.ConfigurationError, match="scores with the model, and there is none"):
+    with pytest.raises(sb.ConfigurationError, match=r"model.*none"):
         sb.scorers.Forward().start(sb.scorers.Context(8, None, **parts))

@@ -73,7 +73,7 @@ def test_what_predicts_nothing_is_refused():
     with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
         sb.scorers.Predicted(sb.scorers.Forward(), epochs=1)
     for predictor in (None, sb.scorers.Average, sb.scorers.Forward()):
-        with unhooked(), pytest.raises(sb.ConfigurationError, match="is no predictor, such as"):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="no predictor"):
             sb.scorers.Predicted(sb.scorers.Forward(), predictor)
 
 

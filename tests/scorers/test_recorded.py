@@ -229,7 +229,7 @@ def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
 
 def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
     loop = Loop(strategy(sb.scorers.Recorded()), records=False).epoch()
-    with pytest.raises(sb.LossError, match=r"none was recorded: take the loss from the loader"):
+    with pytest.raises(sb.LossError, match="none was recorded"):
         loop.epoch()
 
 
@@ -281,7 +281,7 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
     losses = torch.tensor([1.0, math.nan, math.inf, 2.0])
     if refused:
         named = selection.indices[1:3].tolist()
-        with pytest.raises(sb.LossError, match="2 of 4 recorded losses are not finite") as caught:
+        with pytest.raises(sb.LossError, match="2 of 4") as caught:
             loop.door.record(selection, losses)
         assert str(named) in str(caught.value)
         assert loop.door._parts.ledger.recorded.empty
@@ -322,7 +322,7 @@ def test_without_selections_there_is_nothing_to_record_by():
 
 
 def test_a_stream_cannot_be_recorded():
-    with pytest.raises(sb.LoaderError, match="selects examples by index before they are loaded"):
+    with pytest.raises(sb.LoaderError, match="by index"):
         select(
             DataLoader(NumberedStream(8), 4), strategy(sb.scorers.Recorded()), with_selection=True
         )

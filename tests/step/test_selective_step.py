@@ -112,7 +112,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     step = sb.SelectiveStep(nets.mlp(), LOSS, QUARTER)
     with pytest.raises(sb.ConfigurationError, match=r"SelectiveStep\.state_dict"):
         step.load_state_dict({})
-    with pytest.raises(sb.ConfigurationError, match="the state has version 1"):
+    with pytest.raises(sb.ConfigurationError, match="version 1"):
         step.load_state_dict(step.state_dict() | {"version": 1})
     other = sb.SelectiveStep(nets.mlp(), LOSS, sb.random_backprop(rate=1 / 3))
     state = other.state_dict()
@@ -236,9 +236,9 @@ def test_strategies_that_need_more_than_a_batch_are_refused(strategy: Any, messa
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.1)), "1 .Dropout. has dropout"),
-        (nn.TransformerEncoderLayer(8, 2, 8), "self_attn .MultiheadAttention. has dropout"),
-        (nn.LSTM(5, 3, num_layers=2, dropout=0.1), "the model .LSTM. has dropout"),
+        (nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.1)), "1 .Dropout."),
+        (nn.TransformerEncoderLayer(8, 2, 8), "self_attn .MultiheadAttention."),
+        (nn.LSTM(5, 3, num_layers=2, dropout=0.1), ".LSTM. has dropout"),
         (nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), "candidate_statistics=True"),
         (torch.compile(nn.Linear(5, 3), backend="eager"), "compiled"),
     ],

@@ -155,10 +155,10 @@ def test_a_rate_out_of_range_is_refused(rate) -> None:
     [
         (torch.tensor(1.0), {}, r"one loss per token.*reduction=\"none\""),
         (torch.ones(2, 3).long(), {}, "type torch.int64"),
-        (LOSSES, {"targets": TARGETS.flatten()}, r"targets have shape \(8,\) and losses \(2, 4\)"),
+        (LOSSES, {"targets": TARGETS.flatten()}, r"targets .*\(8,\).*\(2, 4\)"),
         (LOSSES, {"targets": TARGETS[:, 1:]}, "flattened or shifted"),
-        (LOSSES, {"reference": LOSSES[0]}, r"reference have shape \(4,\)"),
-        (LOSSES, {"targets": LOSSES}, "targets are torch.float32; class numbers"),
+        (LOSSES, {"reference": LOSSES[0]}, r"reference .*\(4,\)"),
+        (LOSSES, {"targets": LOSSES}, "targets .*float32"),
     ],
 )
 def test_what_is_not_one_number_per_token_is_refused(losses, options, message) -> None:

@@ -142,7 +142,7 @@ def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     )
     assert strategy.subset is None
     for subset in (torch.tensor([1]), 0.5):
-        with unhooked(), pytest.raises(sb.ConfigurationError, match="is no Subset, such as"):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="no Subset"):
             strategy.within(subset)
 
 
@@ -173,7 +173,7 @@ def test_rate_may_be_given_by_position():
     ],
 )
 def test_both_or_neither_of_rate_and_beta_are_refused(method, options, found):
-    with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta given"):
+    with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta"):
         method(**options)
 
 
@@ -203,11 +203,11 @@ def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(method, rate):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), "is no scorer, such as Forward\\(\\)"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top), "is no selector, such as Percentile"),
-        (("x", sb.scorers.Forward(), None), "selector=None is no selector"),
+        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), r"no scorer.*Forward\(\)"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top), "no selector.*Percentile"),
+        (("x", sb.scorers.Forward(), None), "selector=None"),
         (("x", sb.selectors.Top(0.5), sb.scorers.Forward()), "is no scorer"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None is no Schedule"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None"),
         (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), sb.Schedule), "is no Schedule"),
     ],
 )
@@ -220,7 +220,7 @@ def test_parts_that_are_something_else_are_refused(parts, message):
     "selector", [sb.selectors.Percentile(1), sb.selectors.Top(0.5), sb.selectors.Bottom(0.5)]
 )
 def test_a_choice_by_score_without_a_scorer_is_refused(selector):
-    with pytest.raises(sb.ConfigurationError, match="chooses by score and needs a scorer"):
+    with pytest.raises(sb.ConfigurationError, match="needs a scorer"):
         sb.Strategy("x", None, selector)
 
 
@@ -241,13 +241,13 @@ LOADER = DataLoader(Numbered(4), 2)
         (
             sb.infobatch(),
             {"with_selection": True},
-            "infobatch changes at fractions .* pass epochs=",
+            "infobatch.*epochs=",
         ),
-        (sb.easy_skip(), {"with_selection": True}, "easy-skip changes at fractions"),
-        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo changes at fractions"),
-        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 examples, and the data set has 4"),
-        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "has a data set of 4"),
-        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 needs the mod"),
+        (sb.easy_skip(), {"with_selection": True}, "easy-skip.*epochs="),
+        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo.*epochs="),
+        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 .* 4"),
+        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "data set of 4"),
+        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 .*mod"),
     ],
 )
 def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options, message):
@@ -298,14 +298,14 @@ def test_values_out_of_range_are_refused_by_the_method(make, message):
 def test_a_method_of_a_subset_without_one_is_refused(make):
     with (
         unhooked(),
-        pytest.raises(sb.ConfigurationError, match="subset=None is no Subset, such as"),
+        pytest.raises(sb.ConfigurationError, match="subset=None"),
     ):
         make(None)
 
 
 @pytest.mark.parametrize("scorer", [sb.scorers.Stale(sb.scorers.Forward()), sb.scorers.Recorded()])
 def test_remembering_scores_to_keep_everything_is_refused(scorer):
-    with pytest.raises(sb.ConfigurationError, match="keeps everything whatever they are"):
+    with pytest.raises(sb.ConfigurationError, match="keeps everything"):
         sb.Strategy("vain", scorer, sb.selectors.Everything())
 
 

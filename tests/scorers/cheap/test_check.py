@@ -94,7 +94,7 @@ def test_low_agreement_is_warned_of_with_numbers_and_advice():
     said = str(caught[0].message)
     for part in ("Fixture", "75%", "highest 33%", "least=0.8", "0.99", "2 batches, 24 candidates"):
         assert part in said
-    assert "Do better, or accept it with check=Check(least=...)" in said
+    assert "Check(least=" in said
 
 
 @pytest.mark.parametrize("least", [0.0, 0.75])
@@ -163,7 +163,7 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
         wrap(sb.scorers.Stale(sb.scorers.Forward()))
     with unhooked(), pytest.raises(sb.ConfigurationError, match="is no scorer"):
         wrap("forward")
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8 is no Check"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8"):
         wrap(sb.scorers.Forward(), check=8)
 
 
@@ -172,7 +172,7 @@ def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
     for scorer in (proxy, sb.scorers.Excess(reference, proxy)):
-        with pytest.raises(sb.ConfigurationError, match="a model of its own"):
+        with pytest.raises(sb.ConfigurationError, match="of its own"):
             wrap(scorer)
 
 

@@ -388,15 +388,15 @@ def test_what_has_no_form_in_integers_is_refused_by_name(part):
     "model", [nn.LayerNorm(3), nn.Linear(3, 3).double(), nn.Conv2d(3, 3, 1, padding="same")]
 )
 def test_a_model_with_nothing_to_quantise_is_refused(model):
-    with pytest.raises(sb.ConfigurationError, match="no Conv2d or Linear of 32 bits"):
+    with pytest.raises(sb.ConfigurationError, match="Conv2d or Linear"):
         begin(sb.scorers.Int8(sb.scorers.Forward()), nn.Sequential(model))
 
 
 def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
-    with pytest.raises(sb.ConfigurationError, match="the model is on meta"):
+    with pytest.raises(sb.ConfigurationError, match="meta"):
         begin(sb.scorers.Int8(sb.scorers.Forward()), copy.deepcopy(convolutional()).to("meta"))
     monkeypatch.setattr(_int8, "is_available", lambda: False)
-    with pytest.raises(sb.ConfigurationError, match="no oneDNN operations in int8"):
+    with pytest.raises(sb.ConfigurationError, match=r"oneDNN .*int8"):
         begin(sb.scorers.Int8(sb.scorers.Forward()), convolutional())
 
 

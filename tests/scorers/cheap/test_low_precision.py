@@ -118,7 +118,7 @@ def test_a_proxy_scores_in_the_type_and_learns_in_full_precision():
 def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
     asked = []
     monkeypatch.setattr(_wrappers, "is_slow", lambda *found: asked.append(found) or True)
-    with pytest.warns(sb.SelectionWarning, match=r"no fast path for torch\.float16.*time both"):
+    with pytest.warns(sb.SelectionWarning, match=r"torch\.float16.*time"):
         begin(sb.scorers.LowPrecision(sb.scorers.Forward(), torch.float16), net())
     assert asked == [(CPU, torch.float16)]
 
@@ -160,5 +160,5 @@ def test_a_gpu_is_slow_before_its_generation_had_the_type(capability, bfloat, ha
 
 def test_a_device_without_autocast_is_refused():
     context = sb.scorers.Context(4, 8, net(), losses, device=torch.device("meta"))
-    with pytest.raises(sb.ConfigurationError, match="no autocast on meta"):
+    with pytest.raises(sb.ConfigurationError, match=r"autocast .*meta"):
         sb.scorers.LowPrecision(sb.scorers.Forward()).start(context)

@@ -127,12 +127,12 @@ def test_a_batch_without_images_is_refused_with_what_it_has():
 
 @pytest.mark.parametrize("path", ["inputs", "1"])
 def test_a_path_that_leads_to_no_images_is_refused(path):
-    with pytest.raises(sb.BatchError, match=rf"no images at '{path}'.*'0': float32 \[6, 2, 8, 8\]"):
+    with pytest.raises(sb.BatchError, match=rf"'{path}'.*'0'.*\[6, 2, 8, 8\]"):
         shrink_images((images(), torch.arange(6)), 2, frozenset([path]))
 
 
 def test_images_smaller_than_a_square_are_refused():
-    with pytest.raises(sb.BatchError, match=r"3 × 3 pixels.*squares of 4.*smaller factor="):
+    with pytest.raises(sb.BatchError, match=r"3 × 3 .*squares of 4.*factor="):
         shrink_images((images(3),), 4, None)
 
 
@@ -141,7 +141,7 @@ def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     running = begin(sb.scorers.LowResolution(sb.scorers.Forward()), model)
     with pytest.raises(RuntimeError, match="cannot be multiplied") as failure:
         running.score((images(), torch.arange(6) % 3), None)
-    assert "it must pool before its last layer" in failure.value.__notes__[0]
+    assert "pool before" in failure.value.__notes__[0]
 
 
 def test_a_scorer_that_remembers_is_wrapped_around_it_and_not_the_other_way_round():

@@ -85,12 +85,12 @@ def test_a_model_whose_parts_changed_is_refused():
     model = nn.Sequential(nn.Linear(2, 3))
     twin = copy_model(model)
     model[0] = nn.Linear(2, 5)
-    with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight of the model changed"):
+    with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight.*changed"):
         update(twin, model)
 
 
 def test_a_model_that_cannot_be_copied_is_refused():
     model = fresh_net()
     model.lock = threading.Lock()
-    with pytest.raises(sb.ConfigurationError, match=r"\(Net\) cannot be copied.*pickle"):
+    with pytest.raises(sb.ConfigurationError, match=r"\(Net\).*pickle"):
         copy_model(model)

@@ -128,8 +128,8 @@ def test_a_module_that_is_never_called_is_refused_with_what_to_write_instead() -
     ("model", "after", "near"),
     [
         (Net(), "layer.2", "near are: 'layers.[0-3]'"),
-        (Net(), "zzz", "near are: 'layers', 'layers.0', 'layers.1'"),
-        (nn.Linear(2, 2), "0", "near are: none, as it has no parts"),
+        (Net(), "zzz", ": 'layers', 'layers.0', 'layers.1'"),
+        (nn.Linear(2, 2), "0", "no parts"),
     ],
 )
 def test_a_name_that_no_module_has_is_refused_with_the_nearest(

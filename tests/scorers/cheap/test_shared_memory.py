@@ -62,7 +62,7 @@ def test_a_batch_arrives_as_it_was_sent(value):
 
 
 def test_what_is_elsewhere_is_refused():
-    with pytest.raises(sb.BatchError, match="a tensor on meta, and the process that scores works"):
+    with pytest.raises(sb.BatchError, match="tensor on meta"):
         SharedMessage([torch.zeros(2, device="meta")])
 
 
@@ -71,5 +71,5 @@ def test_too_little_shared_memory_is_told_of(monkeypatch):
         raise RuntimeError("unable to allocate shared memory(shm)")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", fail)
-    with pytest.raises(sb.LoaderError, match=r"^5 bytes.*\(shm\)\. Let the system have more"):
+    with pytest.raises(sb.LoaderError, match=r"^5 bytes.*\(shm\)"):
         allocate(5)
