@@ -78,13 +78,13 @@ def test_where_nothing_was_observed_nothing_is_predicted(predictor, examples):
 def test_predictions_repeat_and_leave_the_world_as_it_was(predictor):
     observed = some_observed(predictor)
     before = copy.deepcopy(observed)
-    streams = torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()
+
+    def streams():
+        return torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()
+
+    known = streams()
     first, second = (predictor.predict(observed, NEXT) for _ in range(2))
-    assert streams == (
-        torch.get_rng_state().tolist(),
-        repr(np.random.get_state()),
-        random.getstate(),
-    )
+    assert streams() == known
     np.testing.assert_array_equal(first, second)
     for now, then in zip(observed, before, strict=True):
         np.testing.assert_array_equal(now, then)

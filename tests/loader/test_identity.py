@@ -90,7 +90,7 @@ def test_training_on_everything_is_bit_for_bit_the_bare_loop(strategy, shared):
     assert door_moved == moved
 
 
-@pytest.mark.parametrize("name", ["traditional", "warm-up", "warm-up, drawn"])
+@pytest.mark.parametrize("name", ["traditional", "warm-up", "warm-up, drawn before loading"])
 def test_with_workers_it_is_bit_for_bit_the_bare_loop_too(name):
     options = {"shared": False, "num_workers": 2, "persistent_workers": name == "traditional"}
     bare, sizes, *moved = trained(None, **options)

@@ -142,12 +142,6 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
     assert unselected > 60
 
 
-def test_a_strategy_that_reweights_says_that_it_needs_the_selection():
-    strategy = sb.Strategy("weighing", None, Weighing(scored=False))
-    with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
-        iter(select(DataLoader(Numbered(8), 4), strategy))
-
-
 @pytest.mark.parametrize("leftovers", sb.Leftovers)
 def test_what_waits_overnight_keeps_its_indices(leftovers):
     loader = DataLoader(Numbered(14), 4, sampler=NotedSampler(14))

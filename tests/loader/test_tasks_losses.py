@@ -45,17 +45,15 @@ def explained(net: nn.Module) -> float:
     return 1 - left.item() / targets.var().item()
 
 
-def test_regression_learns_from_the_examples_of_the_largest_errors() -> None:
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_regression_learns_from_the_examples_of_the_largest_errors(stepwise) -> None:
     task = make_regression()
-    stats = tasks.train_with_loader(task, epochs=6)
-    assert stats.kept == stats.candidates / 2
-    assert explained(task.model) > 0.45
-
-
-def test_regression_learns_by_steps() -> None:
-    task = make_regression()
-    for _ in range(6):
-        tasks.train_with_step(task, steps=5)
+    if stepwise:
+        for _ in range(6):
+            tasks.train_with_step(task, steps=5)
+    else:
+        stats = tasks.train_with_loader(task, epochs=6)
+        assert stats.kept == stats.candidates / 2
     assert explained(task.model) > 0.45
 
 

@@ -91,10 +91,20 @@ def test_scoring_needs_a_loss_and_a_model():
     ],
     ids=["stream", "stream of single examples", "single examples", "out of order"],
 )
-def test_what_selects_by_index_refuses_a_stream(stream):
-    with pytest.raises(sb.LoaderError, match=r"random-backprop .*index") as caught:
-        select(stream, sb.random_backprop(1 / 2), batch_size=4)
-    assert "scorer" in str(caught.value)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        sb.random_backprop(1 / 2),
+        sb.stale_sb(1 / 2),
+        sb.stale_sb(1 / 2, spread=True),
+        sb.predicted_sb(1 / 2),
+        sb.recorded_sb(1 / 2),
+        sb.rho_loss(torch.ones(8), 1 / 2),
+    ],
+)
+def test_what_selects_by_index_refuses_a_stream(stream, strategy):
+    with pytest.raises(sb.LoaderError, match="by index"):
+        select(stream, strategy, batch_size=4, with_selection=True)
 
 
 def test_the_size_of_training_batches_must_be_known():

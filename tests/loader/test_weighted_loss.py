@@ -358,19 +358,25 @@ def test_without_a_loss_there_is_none_to_take():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "what"),
+    ("strategy", "weighs", "records"),
     [
-        (sb.kath18(), r"reweights examples: .*loader\.loss_fn; or .*selection\.weights"),
-        (sb.recorded_sb(1 / 2), r"training records.*loader\.record"),
-        (sb.auto(), r"reweights .*weights \* losses.*call loader"),
+        (sb.kath18(), True, False),
+        (sb.infobatch(), True, True),
+        (sb.easy_skip(), True, True),
+        (sb.auto(), True, True),
+        (sb.kakurenbo(), False, True),
+        (sb.recorded_sb(1 / 2), False, True),
     ],
-    ids=["kath18", "recorded-sb", "auto"],
+    ids=lambda each: getattr(each, "name", ""),
 )
-def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy, what):
+def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy, weighs, records):
     data = Numbered(8)
     loader = sb.SelectiveLoader(
-        DataLoader(data, 4), nn.Linear(2, 3), nn.CrossEntropyLoss(), strategy, epochs=3
+        DataLoader(data, 4), nn.Linear(2, 3), nn.CrossEntropyLoss(), strategy, epochs=4
     )
-    with pytest.raises(sb.ConfigurationError, match=what):
+    with pytest.raises(sb.ConfigurationError, match=strategy.name) as refused:
         iter(loader)
+    said = str(refused.value)
+    assert "loader.loss_fn" in said
+    assert ("weights" in said, "loader.record" in said) == (weighs, records)
     assert int(data.reads.sum()) == 0

@@ -1,6 +1,7 @@
 """Scores over an ensemble: averaged, charged, from loaders that go in order, without a trace."""
 
 import random
+import re
 import statistics
 
 import numpy as np
@@ -36,11 +37,8 @@ def test_an_ensemble_gives_the_mean_and_the_spread_of_its_models(scores_of):
     assert whole.seeds == [0, 1, 2]
     assert found.scores.tolist() == pytest.approx([statistics.fmean(one) for one in each])
     assert found.spread.tolist() == pytest.approx([statistics.stdev(one) for one in each])
-
-
-def test_a_single_model_has_no_spread():
-    found = sb.el2n_scores(in_order(*vectors()), make_linear, idle, models=1)
-    assert found.spread.tolist() == [0.0] * 11
+    alone = scores_of(loader, make_linear, idle, models=1)
+    assert alone.spread.tolist() == [0.0] * 11
 
 
 def costs(returns, models=3, scores_of=sb.el2n_scores, **options):
@@ -52,22 +50,19 @@ def costs(returns, models=3, scores_of=sb.el2n_scores, **options):
 def test_training_and_scoring_passes_are_charged():
     found = costs(lambda seed: 10)
     assert found.cost == pytest.approx(3 * 10 + 3 / 3)
-    assert found.source == "EL2N, 3 models, 10 epochs each"
+    assert re.search("EL2N, 3 models.* 10 epochs", found.source)
     assert not found.uncharged
     grand = costs(lambda seed: 1.0, 1, sb.grand_scores, loss_fn=nn.CrossEntropyLoss())
     assert grand.cost == pytest.approx(1 + 1)
-    assert grand.source == "GraNd, 1 model, 1 epoch"
-
-
-def test_training_that_varies_is_told_on_average():
-    assert costs(lambda seed: seed / 2).source == "EL2N, 3 models, 0.5 epochs on average"
+    assert re.search("GraNd, 1 model, 1 epoch$", grand.source)
+    assert re.search(r"0\.5 epochs on average", costs(lambda seed: seed / 2).source)
 
 
 @pytest.mark.parametrize("returns", [lambda seed: None, lambda seed: 6.0 if seed else None])
 def test_training_that_says_no_cost_is_left_out_and_that_is_said(returns):
     found = costs(returns)
     assert found.uncharged
-    assert found.source == "EL2N, 3 models, training not charged"
+    assert re.search("EL2N, 3 models.*not charged", found.source)
     assert found.cost == pytest.approx(1 + sum(returns(seed) or 0 for seed in range(3)))
 
 
@@ -279,6 +274,6 @@ def test_what_makes_no_new_models_is_refused(make, options, message):
 def test_scores_go_straight_into_pruning():
     found = sb.el2n_scores(in_order(*vectors()), make_linear, lambda model, seed: 10, models=2)
     kept = sb.prune(found, 0.5)
-    assert kept.source == "EL2N, 2 models, 10 epochs each, kept the highest 54.55 %"
+    assert re.search("EL2N, 2 models.* 10 epochs.*highest 54.55 %", kept.source)
     assert kept.cost == found.cost
     assert torch.equal(kept.scores, found.scores)

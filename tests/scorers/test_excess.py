@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered, NumberedStream, flat, losses_by_number, select
+from fixture_doors import NotedSampler, Numbered, flat, losses_by_number, select
 from torch import nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -53,13 +53,6 @@ def test_references_of_another_data_set_are_refused(examples):
         sb.ConfigurationError, match=f"of 24 examples, and the data set has {examples}"
     ):
         begin(sb.scorers.Excess(REFERENCE, sb.scorers.Forward()), examples)
-
-
-def test_a_loader_refuses_them_when_it_is_built():
-    with pytest.raises(sb.ConfigurationError, match=r"of 24 .* 20"):
-        select(DataLoader(Numbered(20), 4), sb.rho_loss(REFERENCE, 1 / 2))
-    with pytest.raises(sb.LoaderError, match="by index"):
-        select(DataLoader(NumberedStream(24), 4), sb.rho_loss(REFERENCE, 1 / 2))
 
 
 @pytest.mark.parametrize(

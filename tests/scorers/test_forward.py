@@ -2,7 +2,6 @@
 
 import copy
 import random
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import selective_backprop as sb
-from selective_backprop.scorers import _forward
 
 BATCH = (torch.randn(8, 4), torch.arange(8) % 3)
 INDICES = torch.arange(8)
@@ -71,12 +69,6 @@ def test_in_training_mode_scores_come_from_batch_statistics():
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-def test_a_model_left_in_eval_mode_is_found_in_it():
-    model = net().eval()
-    start(model).score(BATCH, INDICES)
-    assert not any(module.training for module in model.modules())
-
-
 def train(model) -> list[torch.Tensor]:
     model.zero_grad()
     losses(model, BATCH).mean().backward()
@@ -121,42 +113,6 @@ def test_the_pass_runs_in_the_precision_in_force():
         model(BATCH[0])
     assert not torch.is_autocast_enabled("cpu")
     assert model.seen == [torch.float32, torch.float16, torch.float16]
-
-
-def gradients_of_a_region(model, scorer) -> list[torch.Tensor | None]:
-    """Score and train within one autocast region, as loops do."""
-    running = start(model, scorer, device=torch.device("cpu"))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        running.score(BATCH, INDICES)
-        loss = losses(model, BATCH).mean()
-    loss.backward()
-    return [parameter.grad for parameter in model.parameters()]
-
-
-SCORERS_IN_AUTOCAST = [
-    sb.scorers.Forward(),
-    sb.scorers.Forward(inference_mode=True),
-    sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
-]
-
-
-def test_autocast_would_otherwise_remember_weights_that_have_no_gradient(monkeypatch):
-    layer = nn.Linear(2, 1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        with torch.no_grad():
-            layer(torch.ones(1, 2))
-        if layer(torch.ones(1, 2)).requires_grad:
-            pytest.skip("this torch remembers weights with their gradient")
-    monkeypatch.setattr(_forward, "uncached_autocast", lambda device: nullcontext())
-    assert None in gradients_of_a_region(net(), sb.scorers.Forward())
-
-
-@pytest.mark.parametrize("scorer", SCORERS_IN_AUTOCAST)
-def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):
-    model, seen = net(), []
-    model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_cache_enabled()))
-    gradients_of_a_region(model, scorer)
-    assert seen == [False, True]
 
 
 def test_a_wrapped_model_is_scored_without_its_wrapper(tmp_path):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap import _wrappers
-from selective_backprop.scorers.cheap._wrappers import _UnderAutocast, is_slow
+from selective_backprop.scorers.cheap._wrappers import is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -68,28 +68,6 @@ def test_the_pass_is_run_in_the_type_and_the_check_is_not():
     with torch.autocast("cpu", dtype=torch.float16):
         running.score(batch(), None)
     assert seen[3:] == [torch.bfloat16]
-
-
-@pytest.mark.usefixtures("fast")
-def test_weights_cast_for_the_pass_are_remembered_by_nobody():
-    seen = []
-
-    class Plain(sb.scorers.RunningScorer):
-        """Takes no care of the caller's autocast, unlike `Forward`."""
-
-        def score(self, batch, indices):
-            seen.append(torch.is_autocast_cache_enabled())
-            return torch.ones(256)
-
-        def state_dict(self):
-            return {}
-
-        def load_state_dict(self, state):
-            pass
-
-    _UnderAutocast(Plain(), "cpu", torch.bfloat16).score(batch(), None)
-    assert seen == [False]
-    assert torch.is_autocast_cache_enabled()
 
 
 @pytest.mark.usefixtures("fast")

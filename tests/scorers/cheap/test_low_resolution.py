@@ -5,7 +5,6 @@ import torch
 from fixture_batches import Example, Pair
 from torch import nn
 from torch.nn import functional
-from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap._wrappers import shrink_images
@@ -142,12 +141,6 @@ def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     with pytest.raises(RuntimeError, match="cannot be multiplied") as failure:
         running.score((images(), torch.arange(6) % 3), None)
     assert "pool before" in failure.value.__notes__[0]
-
-
-def test_a_scorer_that_remembers_is_wrapped_around_it_and_not_the_other_way_round():
-    sb.scorers.Stale(sb.scorers.LowResolution(sb.scorers.Forward()), epochs=2)
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):
-        sb.scorers.LowResolution(sb.scorers.Stale(sb.scorers.Forward(), epochs=2))
 
 
 def test_paths_in_any_order_and_container_are_the_same():

@@ -46,18 +46,13 @@ class Odd(nn.Module):
         return hidden
 
 
-def test_it_returns_what_the_module_returns_in_eval_mode() -> None:
-    model = fresh_net()
-    features = FirstBlocks(model, "layers.2", training=False).run((INPUTS,), {})
-    assert not features.requires_grad
-    model.eval()
-    assert torch.equal(features, model.layers[:3](INPUTS))
-
-
-def test_it_returns_what_the_module_returns_in_the_modes_of_training() -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_it_returns_what_the_module_returns_in_eval_mode_or_that_of_training(training) -> None:
     model = fresh_net()
     model.layers[3].eval()
-    features = FirstBlocks(model, "layers", training=True).run((INPUTS,), {})
+    features = FirstBlocks(model, "layers", training=training).run((INPUTS,), {})
+    assert not features.requires_grad
+    model.train(training).layers[3].eval()
     assert torch.equal(features, model.layers(INPUTS))
 
 

@@ -20,7 +20,6 @@ from fixture_pipelined import (
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
-from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
@@ -194,19 +193,6 @@ def test_a_cheap_scorer_goes_inside():
         for each in (sb.scorers.Pipelined(scorer, 2, check=None), scorer)
     )
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        ({"scorer": "forward"}, "is no scorer"),
-        ({"scorer": sb.scorers.Stale(sb.scorers.Forward())}, "remembers scores itself"),
-        ({"scorer": sb.scorers.Proxy(nn.Identity, torch.optim.SGD)}, "of its own"),
-    ],
-)
-def test_what_cannot_work_is_refused(options, found):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=found):
-        sb.scorers.Pipelined(**({"scorer": sb.scorers.Forward(), "every": 2} | options))
 
 
 class TrainedLoss(nn.Module):
