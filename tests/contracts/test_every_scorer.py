@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_doors import streams
 from torch import nn
 from torch.nn import functional
 
@@ -192,9 +193,7 @@ def snapshot(model: nn.Module) -> dict[str, object]:
             for parameter in model.parameters()
         ],
         "asks": [parameter.requires_grad for parameter in model.parameters()],
-        "torch": torch.get_rng_state().tolist(),
-        "numpy": repr(np.random.get_state()),
-        "python": random.getstate(),
+        "streams": streams(),
         "autograd": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()),
     }

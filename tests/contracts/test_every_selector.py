@@ -1,12 +1,10 @@
 """Laws that every selector keeps. A new one needs an entry in `SELECTORS`, and nothing else."""
 
-import random
-
 import fixture_extend
-import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_doors import streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,14 +169,6 @@ def test_chance_repeated_rows_and_weights_are_where_the_terms_say_so_and_nowhere
     assert (len(set(drawn)) > 1) == by_chance
     assert any(len(set(rows)) < len(rows) for rows in drawn) == selector.terms.replaces
     assert all((choice.weights is not None) == selector.terms.reweights for choice in found)
-
-
-def streams() -> tuple[object, ...]:
-    return (
-        torch.get_rng_state().tolist(),
-        [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
-        random.getstate(),
-    )
 
 
 @every_selector

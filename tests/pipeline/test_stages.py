@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import Numbered, fixture_data, fresh_net, numbers, select, selective, train
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, default_collate
@@ -47,7 +48,7 @@ def test_losses_that_are_not_one_number_per_example_are_refused(options, message
 
 
 @dataclass(frozen=True)
-class Own(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
+class Own(Stateless, sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
     """Somebody's own scorer, which returns what it is told to make of the targets."""
 
     make: Callable[[Tensor], Any]
@@ -61,12 +62,6 @@ class Own(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
 
     def score(self, batch: Any, indices: Tensor | None) -> Any:
         return self.make(batch[1])
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

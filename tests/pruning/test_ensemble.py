@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
+from fixture_doors import streams
 from fixture_scores import BOTH, Seeded, idle, in_order, make_linear, mappings, vectors
 from torch import nn
 from torch.utils.data import (
@@ -172,10 +173,6 @@ class Restless(nn.Module):
         self.calls += 1
         noise = torch.rand(()) + float(np.random.rand()) + random.random()
         return self.inner(inputs) + noise
-
-
-def streams():
-    return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
 
 
 def test_scoring_leaves_random_streams_modes_and_buffers_as_they_were():

@@ -13,6 +13,7 @@ from fixture_doors import (
     same_tensors,
     select,
 )
+from fixture_parts import Stateless
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import PlainGate, variance_gain
@@ -219,7 +220,7 @@ class NotingGate(sb.selectors.AbstractGate):
         return _RunningNotingGate(self.seen)
 
 
-class _RunningNotingGate(sb.selectors.RunningGate):
+class _RunningNotingGate(Stateless, sb.selectors.RunningGate):
     is_open = False
 
     def __init__(self, seen: list[Tensor]) -> None:
@@ -230,12 +231,6 @@ class _RunningNotingGate(sb.selectors.RunningGate):
 
     def observe(self, scores: Tensor) -> None:
         self.seen.append(scores)
-
-    def state_dict(self) -> dict:
-        return {}
-
-    def load_state_dict(self, state: dict) -> None:
-        pass
 
 
 def kath18(measure: str = "error-norm", bias: float = 1.0, **values) -> sb.Strategy:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import Numbered, losses_by_number, select
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -15,7 +16,7 @@ import selective_backprop as sb
 NOTHING = sb.scorers.Needs()
 
 
-class Plain(sb.scorers.RunningScorer):
+class Plain(Stateless, sb.scorers.RunningScorer):
     """A user's scorer, which needs no base but this one."""
 
     def __init__(self) -> None:
@@ -23,12 +24,6 @@ class Plain(sb.scorers.RunningScorer):
 
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
         return losses_by_number(nn.Identity(), batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 class Recalls(Plain):

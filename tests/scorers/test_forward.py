@@ -1,9 +1,7 @@
 """The selection pass: the model's own losses, and a model that never noticed."""
 
 import copy
-import random
 
-import numpy as np
 import pytest
 import torch
 from torch import distributed, nn
@@ -33,24 +31,6 @@ def net() -> nn.Sequential:
     )
 
 
-class Noisy(nn.Module):
-    """A model that draws from every global random stream, counts its calls, and may fail."""
-
-    def __init__(self, fails: bool = False) -> None:
-        super().__init__()
-        self.inner = net()
-        self.fails = fails
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, inputs):
-        self.calls += 1
-        noise = torch.rand(()) + float(np.random.rand()) + random.random()
-        outputs = self.inner(inputs) + noise
-        if self.fails:
-            raise ArithmeticError("the model failed")
-        return outputs
-
-
 def test_scores_are_the_losses_of_the_model_in_eval_mode():
     model = net()
     scores = start(model).score(BATCH, INDICES)
@@ -69,14 +49,8 @@ def test_in_training_mode_scores_come_from_batch_statistics():
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-def train(model) -> list[torch.Tensor]:
-    model.zero_grad()
-    losses(model, BATCH).mean().backward()
-    return [parameter.grad.clone() for parameter in model.parameters()]
-
-
 def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by():
-    model = Noisy()
+    model = net()
     state = copy.deepcopy(model.state_dict())
     running = start(model, sb.scorers.Forward(inference_mode=True, training=True))
     history = sb.selectors.History(8)
@@ -88,7 +62,7 @@ def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by
         assert len(selector.select(scores, history, torch.Generator()).rows) == 4
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert not any(buffer.is_inference() for buffer in model.buffers())
-    train(model)
+    losses(model, BATCH).mean().backward()
 
 
 class Precision(nn.Module):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fixture_doors import NotedSampler, Numbered, select, selective
 from fixture_memory import Loop, strategy
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -25,7 +26,7 @@ EXACT = torch.arange(float(ROWS))
 SWAPPED = EXACT[torch.tensor([0, 1, 2, 3, 4, 5, 6, 8, 7, 9, 10, 11])]  # across the highest third
 
 
-class Told(sb.scorers.RunningScorer):
+class Told(Stateless, sb.scorers.RunningScorer):
     """Scores as it is told, and notes for which batches."""
 
     def __init__(self, tell: Callable[[int], Tensor]) -> None:
@@ -35,12 +36,6 @@ class Told(sb.scorers.RunningScorer):
     def score(self, batch, indices):
         self.asked.append(batch)
         return self.tell(batch)
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 def begin(

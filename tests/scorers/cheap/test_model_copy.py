@@ -4,9 +4,8 @@ import copy
 import threading
 
 import pytest
-import torch
-from fixture_doors import fixture_data, fresh_net, same_tensors
-from fixture_pipelined import losses, step
+from fixture_doors import fixture_data, fresh_net
+from fixture_pipelined import step
 from torch import nn
 
 import selective_backprop as sb
@@ -43,23 +42,6 @@ def test_parameters_that_are_shared_are_shared_in_the_copy():
     assert outputs(twin) == outputs(model)
 
 
-def test_a_model_of_no_parameters_is_copied():
-    model = nn.Identity()
-    update(copy_model(model), model)
-
-
-def test_neither_the_model_nor_its_gradients_are_touched_and_the_copy_asks_for_none():
-    model = fresh_net()
-    step(model)
-    state = copy.deepcopy(model.state_dict())
-    gradients = [parameter.grad.clone() for parameter in model.parameters()]
-    twin = copy_model(model)
-    update(twin, model)
-    assert not any(parameter.requires_grad for parameter in twin.parameters())
-    assert same_tensors(model.state_dict(), state)
-    assert all(map(torch.equal, (p.grad for p in model.parameters()), gradients))
-
-
 def test_an_update_allocates_no_tensors_anew():
     model = fresh_net()
     twin = copy_model(model)
@@ -69,16 +51,6 @@ def test_an_update_allocates_no_tensors_anew():
         update(twin, model)
     assert [tensor.data_ptr() for tensor in tensors_of(twin).values()] == places
     assert not set(places) & {tensor.data_ptr() for tensor in tensors_of(model).values()}
-
-
-def test_a_compiled_model_is_copied_compiled():
-    model = fresh_net().eval()
-    compiled = torch.compile(model, backend="eager")
-    twin = copy_model(compiled)
-    step(model)
-    update(twin, compiled)
-    assert losses(twin, (INPUTS, torch.zeros(16, dtype=torch.long))).shape == (16,)
-    assert same_tensors(twin.state_dict(), compiled.state_dict())
 
 
 def test_a_model_whose_parts_changed_is_refused():
