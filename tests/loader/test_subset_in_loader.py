@@ -147,7 +147,7 @@ def test_diet_sb_and_pruned_bring_their_subset_along():
 
 @pytest.mark.parametrize("examples", [39, 41])
 def test_a_subset_of_another_data_set_is_refused(examples):
-    with pytest.raises(sb.ConfigurationError, match=f"has a data set of {examples}"):
+    with pytest.raises(sb.ConfigurationError, match=f"data set of {examples}"):
         make_door(sb.traditional(), DataLoader(Numbered(examples), 5))
 
 

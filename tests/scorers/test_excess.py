@@ -49,9 +49,7 @@ def test_the_rows_furthest_above_their_reference_are_trained_on(workers):
 
 @pytest.mark.parametrize("examples", [23, 25, None])
 def test_references_of_another_data_set_are_refused(examples):
-    with pytest.raises(
-        sb.ConfigurationError, match=f"of 24 examples, and the data set has {examples}"
-    ):
+    with pytest.raises(sb.ConfigurationError, match=f"of 24 .*{examples}"):
         begin(sb.scorers.Excess(REFERENCE, sb.scorers.Forward()), examples)
 
 

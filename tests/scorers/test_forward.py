@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from torch import distributed, nn
+from fixture_lone_rank import lone_rank  # noqa: F401
+from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -89,21 +90,16 @@ def test_the_pass_runs_in_the_precision_in_force():
     assert model.seen == [torch.float32, torch.float16, torch.float16]
 
 
-def test_a_wrapped_model_is_scored_without_its_wrapper(tmp_path):
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
-    )
-    try:
-        model = net()
-        wrapped = DistributedDataParallel(model)
-        wrapped.register_forward_hook(lambda *_: pytest.fail("the wrapper was run"))
-        scores = start(wrapped).score(BATCH, INDICES)
-        assert wrapped.training
-        assert model.training
-        model.eval()
-        assert torch.equal(scores, losses(model, BATCH).detach())
-    finally:
-        distributed.destroy_process_group()
+@pytest.mark.usefixtures("lone_rank")
+def test_a_wrapped_model_is_scored_without_its_wrapper():
+    model = net()
+    wrapped = DistributedDataParallel(model)
+    wrapped.register_forward_hook(lambda *_: pytest.fail("the wrapper was run"))
+    scores = start(wrapped).score(BATCH, INDICES)
+    assert wrapped.training
+    assert model.training
+    model.eval()
+    assert torch.equal(scores, losses(model, BATCH).detach())
 
 
 def test_forward_hooks_run():

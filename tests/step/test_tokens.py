@@ -115,7 +115,7 @@ def test_a_rate_out_of_range_is_refused(rate) -> None:
 @pytest.mark.parametrize(
     ("losses", "options", "message"),
     [
-        (torch.tensor(1.0), {}, r"one loss per token.*reduction=\"none\""),
+        (torch.tensor(1.0), {}, "per token.*reduction="),
         (torch.ones(2, 3).long(), {}, "type torch.int64"),
         (LOSSES, {"targets": TARGETS.flatten()}, r"targets .*\(8,\).*\(2, 4\)"),
         (LOSSES, {"targets": TARGETS[:, 1:]}, "flattened or shifted"),

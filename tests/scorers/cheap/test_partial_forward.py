@@ -3,7 +3,8 @@
 import pytest
 import torch
 from fixture_doors import Net, fresh_net, same_tensors
-from torch import distributed, nn
+from fixture_lone_rank import lone_rank  # noqa: F401
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from unhooked import unhooked
 
@@ -170,15 +171,10 @@ def test_a_compiled_model_is_run_as_it_was_written(part: str) -> None:
     assert compiled, "afterwards it is compiled as ever"
 
 
-def test_a_wrapped_model_is_run_without_its_wrapper(tmp_path) -> None:
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
-    )
-    try:
-        model = fresh_net()
-        wrapped = DistributedDataParallel(model)
-        wrapped.register_forward_pre_hook(lambda *_: pytest.fail("the wrapper was run"))
-        features = FirstBlocks(wrapped, "layers.0", training=False).run((INPUTS,), {})
-        assert torch.equal(features, model.layers[0](INPUTS))
-    finally:
-        distributed.destroy_process_group()
+@pytest.mark.usefixtures("lone_rank")
+def test_a_wrapped_model_is_run_without_its_wrapper() -> None:
+    model = fresh_net()
+    wrapped = DistributedDataParallel(model)
+    wrapped.register_forward_pre_hook(lambda *_: pytest.fail("the wrapper was run"))
+    features = FirstBlocks(wrapped, "layers.0", training=False).run((INPUTS,), {})
+    assert torch.equal(features, model.layers[0](INPUTS))
