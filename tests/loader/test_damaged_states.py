@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -77,7 +78,8 @@ def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, where: An
         if path[0] not in where:
             continue
         refused = None
-        for damage in damages(value):
+        # What no loader can judge is of one kind, of which every third damage is enough.
+        for damage in islice(damages(value), None, None, 3 if is_content(path) else 1):
             if damage is not REMOVED and bits(damage) == bits(value):
                 continue
             damaged = put(state, path, damage)

@@ -1,10 +1,65 @@
 """What is known at an epoch's start: how many scores rank, and which indices are refused."""
 
+import math
+
 import pytest
 import torch
+from fixture_parts import Stateless
 
 import selective_backprop as sb
-from selective_backprop._pipeline.score_memory import EpochScores
+from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory
+
+
+class Recalling(Stateless, sb.scorers.RunningScorer):
+    """Knows what it is told to know."""
+
+    def __init__(self, *known: float) -> None:
+        self.known = torch.tensor(known)
+
+    def recall(self, ledger: sb.scorers.Ledger, epoch: int) -> torch.Tensor:
+        return self.known
+
+    def score(self, batch: object, indices: torch.Tensor | None) -> torch.Tensor:
+        raise NotImplementedError
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("known", "answer"),
+    [([NAN, NAN], False), ([NAN, 1.0], None), ([INF, 1.0], True), ([1.0, 2.0], True)],
+)
+def test_whether_all_scores_are_known_is_known(known, answer):
+    memory = ScoreMemory(sb.scorers.Ledger(2), Recalling(*known), sb.scorers.Needs(remembers=True))
+    assert memory.knows_all(0) is answer
+
+
+def test_where_no_score_of_a_batch_is_known_there_are_none():
+    scores = EpochScores(torch.tensor([NAN, NAN, INF, 4.0]), 4, tracks=False)
+    assert scores.look_up(torch.tensor([0, 1]))[1] is None
+    assert scores.look_up(torch.tensor([3, 2]))[1].tolist() == [4.0, INF]
+
+
+def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
+    scorer = Recalling(1.0, 2.0)
+    memory = ScoreMemory(sb.scorers.Ledger(2), scorer, sb.scorers.Needs(remembers=True))
+    memory.open(3, handed=9)
+    scorer.known = torch.tensor([math.nan, 2.0])
+    memory.ledger.scored.file(torch.tensor([0]), torch.tensor([1.0]), 3)
+    assert memory.knows_all(3) is True
+    memory.close()
+    assert memory.knows_all(4) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "ranked"),
+    [([2.0, math.nan, math.inf, 1.0], [1.0, 2.0]), ([math.nan, math.inf], []), (None, [])],
+)
+def test_what_is_ranked_against_is_all_that_is_known_and_finite(known, ranked):
+    known = None if known is None else torch.tensor(known)
+    past = EpochScores(known, examples=4, tracks=False).past
+    assert sorted(past.recent.tolist()) == ranked
 
 
 def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
