@@ -4,20 +4,15 @@ import copy
 
 import pytest
 import torch
+from fixture_doors import cross_entropies as losses
 from fixture_lone_rank import lone_rank  # noqa: F401
 from torch import nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import selective_backprop as sb
 
 BATCH = (torch.randn(8, 4), torch.arange(8) % 3)
 INDICES = torch.arange(8)
-
-
-def losses(model, batch):
-    inputs, targets = batch
-    return functional.cross_entropy(model(inputs), targets, reduction="none")
 
 
 def start(model, scorer=None, *, of=losses, device=None):
@@ -88,6 +83,24 @@ def test_the_pass_runs_in_the_precision_in_force():
         model(BATCH[0])
     assert not torch.is_autocast_enabled("cpu")
     assert model.seen == [torch.float32, torch.float16, torch.float16]
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        sb.scorers.Forward(),
+        sb.scorers.Forward(inference_mode=True),
+        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
+    ],
+)
+def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):
+    model, seen = net(), []
+    model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_cache_enabled()))
+    running = start(model, scorer, device=torch.device("cpu"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        running.score(BATCH, INDICES)
+        losses(model, BATCH)
+    assert seen == [False, True]
 
 
 @pytest.mark.usefixtures("lone_rank")

@@ -55,6 +55,12 @@ def test_on_average_one_in_beta_plus_one_is_selected(beta, draw):
         (4, 130, 0.01),
         (9, 130, 0.01),  # measured: 0.0055, the others less
         (2, 384, 0.0025),
+        # of training batches of 16, 8 and 4, as is documented
+        *(
+            (beta, batch * (beta + 1), bound)
+            for beta in (1, 2, 3)
+            for batch, bound in ((16, 0.01), (8, 0.02), (4, 0.06))
+        ),
     ],
 )
 def test_exact_odds_follow_the_papers_in_every_tenth_of_the_losses(beta, window, bound):

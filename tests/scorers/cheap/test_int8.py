@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from fixture_doors import cross_entropies as losses
 from torch import nn
 from torch.nn import functional
 
@@ -64,10 +65,6 @@ def batch(rows: int = 96) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(rows, 3, 9, 9, generator=generator)
     return images, torch.randint(5, (rows,), generator=generator)
-
-
-def losses(model, batch):
-    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:

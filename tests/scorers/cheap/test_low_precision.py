@@ -4,12 +4,13 @@ import warnings
 
 import pytest
 import torch
+from fixture_doors import cross_entropies as losses
+from fixture_parts import Stateless
 from torch import nn
-from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap import _wrappers
-from selective_backprop.scorers.cheap._wrappers import is_slow
+from selective_backprop.scorers.cheap._wrappers import _UnderAutocast, is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -28,10 +29,6 @@ def batch(rows: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(rows, 6, generator=generator)
     return inputs, torch.randint(4, (rows,), generator=generator)
-
-
-def losses(model, batch):
-    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def begin(
@@ -68,6 +65,21 @@ def test_the_pass_is_run_in_the_type_and_the_check_is_not():
     with torch.autocast("cpu", dtype=torch.float16):
         running.score(batch(), None)
     assert seen[3:] == [torch.bfloat16]
+
+
+def test_weights_cast_for_the_pass_are_remembered_by_nobody():
+    seen = []
+
+    class Plain(Stateless, sb.scorers.RunningScorer):
+        """Takes no care of the caller's autocast, unlike `Forward`."""
+
+        def score(self, batch, indices):
+            seen.append(torch.is_autocast_cache_enabled())
+            return torch.ones(256)
+
+    _UnderAutocast(Plain(), "cpu", torch.bfloat16).score(batch(), None)
+    assert seen == [False]
+    assert torch.is_autocast_cache_enabled()
 
 
 @pytest.mark.usefixtures("fast")

@@ -22,6 +22,7 @@ def outputs(model: nn.Module) -> list[list[float]]:
 def test_it_takes_on_weights_buffers_and_modes_when_it_is_updated_and_only_then():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     twin = copy_model(model)
+    assert not any(parameter.requires_grad for parameter in twin.parameters())
     for module in (model[1], model):
         before = outputs(twin)
         step(model)
