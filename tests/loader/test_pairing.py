@@ -9,14 +9,11 @@ from fixture_doors import (
     NotedSampler,
     Numbered,
     NumberedStream,
-    flat,
     losses_by_number,
     numbers,
     select,
     selective,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
@@ -46,23 +43,6 @@ def assert_paired(batch: Any, selection: sb.Selection) -> None:
     assert selection.indices.tolist() == targets.tolist()
     assert torch.equal(inputs, torch.stack([targets.float(), -targets.float()], dim=1))
     assert torch.equal(selection.weights, torch.ones(len(targets)))
-
-
-@given(
-    name=st.sampled_from(sorted(STRATEGIES)),
-    examples=st.integers(1, 40),
-    loads=st.integers(1, 20),
-    trains=st.none() | st.integers(1, 20),
-    leftovers=st.sampled_from(sb.Leftovers),
-)
-@settings(max_examples=25)
-def test_indices_name_their_rows(name, examples, loads, trains, leftovers):
-    loader = DataLoader(Numbered(examples), batch_size=loads, sampler=NotedSampler(examples))
-    options = {"batch_size": trains, "leftovers": leftovers, "with_selection": True}
-    door = select(loader, STRATEGIES[name], **options)
-    for _ in range(3):
-        for batch, selection in door:
-            assert_paired(batch, selection)
 
 
 @pytest.mark.parametrize(
@@ -140,15 +120,3 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
             selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
     assert selected > 20
     assert unselected > 60
-
-
-@pytest.mark.parametrize("leftovers", sb.Leftovers)
-def test_what_waits_overnight_keeps_its_indices(leftovers):
-    loader = DataLoader(Numbered(14), 4, sampler=NotedSampler(14))
-    door = select(loader, selective(), leftovers=leftovers, with_selection=True)
-    for _ in range(4):
-        pairs = list(door)
-        for batch, selection in pairs:
-            assert_paired(batch, selection)
-        waiting = flat(rows[2].tolist() for rows in door.state_dict()["row_buffer"]["waiting"])
-        assert len(set(waiting)) == len(waiting) == door.stats.waiting

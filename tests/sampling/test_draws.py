@@ -183,25 +183,6 @@ def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
     assert rows.tolist() == reference.sample_systematically(odds, order, offset)
 
 
-def test_each_row_is_drawn_as_often_as_its_odds_say():
-    odds = doubles([1.0, 0.9, 0.75, 0.5, 0.5, 0.3, 0.04, 0.01, 0.0])
-    draws, source = 4000, generator()
-    hits = torch.zeros(len(odds), dtype=torch.float64)
-    for _ in range(draws):
-        hits[sb.selectors.draw_exactly(odds, 4, source)] += 1
-    error = (odds * (1 - odds) / draws).sqrt()
-    assert bool(((hits / draws - odds).abs() <= 4 * error).all())
-
-
-def test_any_two_rows_can_be_drawn_together():
-    # over a fixed order, neighbours whose odds sum to 1 never meet
-    source = generator()
-    pairs = {
-        tuple(sb.selectors.draw_exactly(doubles([0.5] * 4), 2, source).tolist()) for _ in range(200)
-    }
-    assert pairs == set(itertools.combinations(range(4), 2))
-
-
 @given(st.lists(st.floats(0, 1), max_size=30), seeds)
 def test_coins_are_tossed_for_each_row_by_itself(odds, seed):
     tosses = torch.rand(len(odds), generator=generator(seed), dtype=torch.float64).tolist()
