@@ -121,6 +121,14 @@ def test_the_limit_is_the_lowest_from_which_on_too_few_recover():
     assert found[-62:] == [-math.inf] * 60 + [2.0] * 2
 
 
+def test_one_loss_that_is_far_off_or_two_that_were_not_give_nothing_up():
+    once, near = [[LEARNED, FAR]] * 5, [[0.5, UNSURE]] * 20
+    lasts = [*([[FAR, FAR]] * 40), *([[LEARNED, LEARNED]] * 90), *once, *near]
+    found = recall_of(lasts, give_up=0.05)
+    assert found[:40] == [-math.inf] * 40
+    assert found[-25:] == [FAR] * 5 + [UNSURE] * 20
+
+
 def test_what_was_given_up_counts_again_once_a_loss_is_nearer():
     lasts = crowd(stay=40, recover=0)
     lasts[0] = [FAR, UNSURE]
