@@ -16,7 +16,6 @@ import selective_backprop as sb
 from selective_backprop._batches.losses import (
     ADVICE,
     ExampleLosses,
-    average_examples,
     check_losses,
     find_losses,
 )
@@ -79,18 +78,6 @@ def test_the_users_own_loss_goes_on_reducing(make, reduction):
     assert loss_fn(LOGITS, TARGETS).ndim == 0
 
 
-def test_a_partials_own_arguments_are_kept():
-    loss_fn = functools.partial(functional.cross_entropy, reduction="sum", label_smoothing=0.2)
-    assert losses_of(loss_fn).tolist() == pytest.approx(plain(smoothing=0.2), abs=1e-6)
-    assert loss_fn.keywords == {"reduction": "sum", "label_smoothing": 0.2}
-
-
-def test_label_smoothing_and_class_weights_are_the_users():
-    loss_fn = nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS), label_smoothing=0.1)
-    expected = plain(weights=CLASS_WEIGHTS, smoothing=0.1)
-    assert losses_of(loss_fn).tolist() == pytest.approx(expected, abs=1e-6)
-
-
 class CountingLoss(nn.CrossEntropyLoss):
     """A loss that keeps count of its calls, and grows with them."""
 
@@ -99,6 +86,24 @@ class CountingLoss(nn.CrossEntropyLoss):
     def forward(self, outputs, targets):
         self.calls = self.calls + 1
         return super().forward(outputs, targets) * self.calls
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor(CLASS_WEIGHTS), label_smoothing=0.1),
+        functools.partial(
+            functional.cross_entropy,
+            reduction="sum",
+            weight=torch.tensor(CLASS_WEIGHTS),
+            label_smoothing=0.1,
+        ),
+    ],
+)
+def test_label_smoothing_and_class_weights_are_the_users(loss_fn):
+    expected = plain(weights=CLASS_WEIGHTS, smoothing=0.1)
+    assert losses_of(loss_fn).tolist() == pytest.approx(expected, abs=1e-6)
+    assert getattr(loss_fn, "keywords", {"reduction": "sum"})["reduction"] == "sum"
 
 
 def test_a_loss_may_be_changed_between_batches():
@@ -189,11 +194,6 @@ def test_masked_pixels_are_left_out_of_the_mean():
     assert found[2] == 0
 
 
-def test_a_masked_class_costs_nothing():
-    targets = torch.tensor([0, -100, 2, 2])
-    assert losses_of(nn.CrossEntropyLoss(), LOGITS, targets)[1] == 0
-
-
 def test_targets_that_are_probabilities_are_not_masked():
     logits, targets = torch.randn(2, 3, 4), torch.rand(2, 3, 4)
     found = losses_of(nn.CrossEntropyLoss(), logits, targets)
@@ -220,11 +220,6 @@ def test_the_target_that_is_left_out_is_the_users(loss_fn, expected):
     assert ExampleLosses(loss_fn).ignored == expected
 
 
-def test_losses_of_one_axis_are_passed_on():
-    losses = torch.randn(3)
-    assert average_examples(losses, TARGETS, ignored=0) is losses
-
-
 class OwnLoss(nn.Module):
     """A loss as people write them, without a reduction."""
 
@@ -232,22 +227,31 @@ class OwnLoss(nn.Module):
         return functional.cross_entropy(outputs, targets)
 
 
-@pytest.mark.parametrize("loss_fn", [OwnLoss(), lambda outputs, targets: outputs.mean()])
-def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn):
-    with pytest.raises(sb.LossError, match="is a scalar") as refusal:
-        check_losses(losses_of(loss_fn), 4)
+@pytest.mark.parametrize(
+    ("loss_fn", "found"),
+    [
+        (OwnLoss(), "scalar"),
+        (lambda outputs, targets: outputs.mean(), "scalar"),
+        (lambda outputs, targets: 3.0, "got float"),
+    ],
+)
+def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn, found):
+    with unhooked():
+        losses = losses_of(loss_fn)
+    with pytest.raises(sb.LossError, match=found) as refusal:
+        check_losses(losses, 4)
     assert ADVICE in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     ("losses", "found"),
     [
-        (torch.tensor(1.0), "the loss is a scalar; one loss per example"),
-        (torch.ones(3), r"shape \(3,\) for a batch of 4 examples"),
-        (torch.ones(8), r"shape \(8,\) for a batch of 4 examples"),
-        (torch.ones(4, 1), r"shape \(4, 1\) for a batch of 4"),
-        (torch.ones(4, 6), r"shape \(4, 6\) for a batch of 4"),
-        (3.0, "a tensor of losses is needed, got float"),
+        (torch.tensor(1.0), "scalar.*per example"),
+        (torch.ones(3), r"\(3,\).*batch of 4"),
+        (torch.ones(8), r"\(8,\).*batch of 4"),
+        (torch.ones(4, 1), r"\(4, 1\).*batch of 4"),
+        (torch.ones(4, 6), r"\(4, 6\).*batch of 4"),
+        (3.0, "got float"),
         (None, "got NoneType"),
         ([1.0, 2.0, 3.0, 4.0], "got list"),
     ],
@@ -260,7 +264,7 @@ def test_what_is_not_one_number_per_example_is_refused_with_advice(losses, found
 
 def test_where_the_number_of_examples_is_unknown_the_axes_still_count():
     assert check_losses(torch.ones(7), None).shape == (7,)
-    with pytest.raises(sb.LossError, match=r"shape \(7, 2\); one loss per example"):
+    with pytest.raises(sb.LossError, match=r"\(7, 2\).*per example"):
         check_losses(torch.ones(7, 2), None)
 
 
@@ -287,32 +291,10 @@ def test_a_batch_that_is_no_pair_is_refused_with_what_to_pass(batch, found):
     assert "outputs=callable" in str(refusal.value)
 
 
-def test_a_pair_may_be_a_list():
-    found = ExampleLosses(nn.CrossEntropyLoss())(Echo(), [LOGITS, TARGETS])
-    assert found.tolist() == pytest.approx(plain(), abs=1e-6)
-
-
-def test_outputs_say_what_the_model_makes_of_any_batch():
+def test_losses_come_from_outputs_of_any_batch_or_from_the_user():
     batch = {"x": LOGITS, "y": TARGETS}
-    losses = find_losses(nn.CrossEntropyLoss(), None, lambda model, b: (model(b["x"]), b["y"]))
+    losses = find_losses(nn.CrossEntropyLoss(), None, lambda model, b: [model(b["x"]), b["y"]])
     assert losses(Echo(), batch).tolist() == pytest.approx(plain(), abs=1e-6)
-
-
-def test_the_users_own_losses_come_first():
-    def losses(model, batch):
-        return batch[0].sum(1)
-
-    assert find_losses(nn.CrossEntropyLoss(), losses, None) is losses
-    assert find_losses(None, losses, None) is losses
-
-
-def test_nothing_to_get_losses_from_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="needs a loss function, got None"):
+    assert find_losses(nn.CrossEntropyLoss(), max, None) is max  # the user's own come first
+    with pytest.raises(sb.ConfigurationError, match=r"loss.*got None"):
         find_losses(None, None, None)
-
-
-def test_a_loss_that_returns_no_tensor_is_left_to_the_check():
-    with unhooked():
-        losses = losses_of(lambda outputs, targets: 3.0)
-    with pytest.raises(sb.LossError, match="got float"):
-        check_losses(losses, 4)

@@ -9,15 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from fixture_batches import Pair
 from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop._batches.serialization import pack_batch, unpack_batch
-
-
-class Pair(NamedTuple):
-    inputs: Tensor
-    targets: Tensor
 
 
 @dataclass(frozen=True)
@@ -68,17 +64,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "a list in a dict": lambda: {"a": [torch.arange(3), {"b": torch.ones(3)}], 5: None},
     "an ordered dict": lambda: OrderedDict(b=torch.ones(1), a=torch.zeros(1)),
     "rows of text": lambda: (torch.arange(2), ["one", "two"], (b"1", b"2")),
-    "numbers": lambda: (
-        1,
-        2.5,
-        True,
-        None,
-        "text",
-        b"bytes",
-        3 + 4j,
-        np.float32(2.5),
-        float("nan"),
-    ),
+    "numbers": lambda: (1, 2.5, True, None, "text", b"b", 3 + 4j, np.float32(2.5), float("nan")),
     "arrays": lambda: {"a": np.arange(6).reshape(2, 3), "b": np.array([True, False])},
     "arrays of text": lambda: np.array([["one"], ["longer"]]),
     "a named tuple": lambda: Pair(torch.arange(3), torch.ones(3)),
@@ -150,10 +136,10 @@ class Opaque:
 @pytest.mark.parametrize(
     ("batch", "found"),
     [
-        ({"meta": [Opaque()]}, "meta.0 is a Opaque"),
-        ((torch.ones(1), {1, 2}), "1 is a set"),
-        ({(1, 2): torch.ones(1)}, "the batch is a dict"),
-        (np.array([None]), "the batch is an array of object"),
+        ({"meta": [Opaque()]}, "meta.0 .*Opaque"),
+        ((torch.ones(1), {1, 2}), "1 .*set"),
+        ({(1, 2): torch.ones(1)}, "batch .*dict"),
+        (np.array([None]), "array of object"),
     ],
 )
 def test_what_a_file_without_code_cannot_hold_is_refused_by_its_path(batch, found):
@@ -165,13 +151,13 @@ def test_a_type_that_cannot_be_found_again_is_refused():
     class Local(NamedTuple):
         inputs: Tensor
 
-    with pytest.raises(sb.BatchError, match="Define it at the top of a module"):
+    with pytest.raises(sb.BatchError, match="top of a module"):
         pack_batch(Local(torch.ones(1)))
 
 
 def test_a_type_that_is_not_there_or_is_another_one_is_refused_and_never_imported():
-    with pytest.raises(sb.ConfigurationError, match="antigravity:Pair, which is not imported here"):
+    with pytest.raises(sb.ConfigurationError, match=r"antigravity:Pair.*not imported"):
         unpack_batch(("named tuple", "antigravity:Pair", ["x"], [1]))
     for kind, name in (("named tuple", "Slotted"), ("dataclass", "Pair"), ("mapping", "Slotted")):
-        with pytest.raises(sb.ConfigurationError, match="here it is something else"):
+        with pytest.raises(sb.ConfigurationError, match="something else"):
             unpack_batch((kind, f"{__name__}:{name}", ["x"], [1]))

@@ -107,17 +107,11 @@ def batches(draw: st.DrawFn) -> tuple[Any, int]:
     return (draw(tensor_leaves(rows)), draw(structures(rows))), rows
 
 
-@given(batches())
-def test_rows_are_counted_wherever_they_are(drawn):
-    batch, rows = drawn
-    assert count_rows(batch, PLAIN) == rows
-    assert count_rows(batch, PLAIN, expected=rows) == rows
-
-
 @given(batches(), st.data())
-def test_taken_rows_are_those_that_were_asked_for(drawn, data):
+def test_rows_are_counted_and_taken_wherever_they_are(drawn, data):
     batch, size = drawn
     before = copy.deepcopy(batch)
+    assert count_rows(batch, PLAIN) == count_rows(batch, PLAIN, expected=size) == size
     rows = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
     found = join_rows([batch], PLAIN, [torch.tensor(rows)])
     assert same(found, take(batch, rows))
@@ -169,19 +163,20 @@ def test_a_mapping_that_cannot_be_written_to_becomes_a_dictionary():
     assert found["x"].tolist() == [1]
 
 
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-def test_images_keep_their_memory_format(layout):
-    images = torch.randn(5, 3, 4, 4).contiguous(memory_format=layout)
+@pytest.mark.parametrize(
+    ("layout", "axes"),
+    [
+        (torch.channels_last, (4, 4)),
+        (torch.contiguous_format, (4, 4)),
+        (torch.channels_last_3d, (2, 4, 4)),
+    ],
+)
+def test_images_and_volumes_keep_their_memory_format(layout, axes):
+    images = torch.randn(5, 3, *axes).contiguous(memory_format=layout)
     joined = join_rows([images, images], PLAIN, [torch.tensor([0, 3]), torch.tensor([4])])
     assert joined.is_contiguous(memory_format=layout)
     assert torch.equal(joined, images[[0, 3, 4]])
     assert join_rows([images, images], PLAIN).is_contiguous(memory_format=layout)
-
-
-def test_volumes_keep_their_memory_format():
-    volumes = torch.randn(2, 3, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d)
-    joined = join_rows([volumes, volumes], PLAIN)
-    assert joined.is_contiguous(memory_format=torch.channels_last_3d)
 
 
 def test_rows_that_are_no_neighbours_in_memory_are_joined():
@@ -224,19 +219,10 @@ def test_a_list_of_plain_records_is_one_of_rows():
 
 
 def test_a_list_that_holds_tensors_is_structure():
-    batch = [torch.arange(3), [torch.arange(3.0), {"deep": (torch.ones(3, 2),)}]]
+    batch = [torch.arange(3), [torch.arange(3.0), {"deep": (torch.ones(3, 2),)}], [], {}]
     assert count_rows(batch, PLAIN) == 3
     found = join_rows([batch], PLAIN, [torch.tensor([2])])
     assert [found[0].shape, found[1][0].shape, found[1][1]["deep"][0].shape] == [(1,), (1,), (1, 2)]
-
-
-def test_an_empty_list_belongs_to_the_batch_as_a_whole():
-    assert count_rows((torch.arange(3), [], {}), PLAIN) == 3
-
-
-def test_a_batch_that_is_there_already_is_not_rebuilt():
-    batch = {"x": torch.ones(2), "text": ["a", "b"]}
-    assert move_batch(batch, torch.device("cpu")) is batch
 
 
 def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
@@ -251,6 +237,7 @@ def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
     assert isinstance(moved["packed"], PackedSequence)
     assert moved["packed"].data.is_meta
     assert not batch["x"][0].is_meta
+    assert move_batch(batch, torch.device("cpu")) is batch  # since it is there already
 
 
 def test_every_tensor_is_replaced_and_nothing_else_is_touched():

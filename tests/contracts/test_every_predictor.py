@@ -2,12 +2,12 @@
 
 import copy
 import functools
-import random
 
 import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_doors import streams
 from fixture_predictors import NEXT, decaying, keep_newest
 from sklearn.datasets import load_digits
 from torch import nn
@@ -78,13 +78,9 @@ def test_where_nothing_was_observed_nothing_is_predicted(predictor, examples):
 def test_predictions_repeat_and_leave_the_world_as_it_was(predictor):
     observed = some_observed(predictor)
     before = copy.deepcopy(observed)
-    streams = torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()
+    known = streams()
     first, second = (predictor.predict(observed, NEXT) for _ in range(2))
-    assert streams == (
-        torch.get_rng_state().tolist(),
-        repr(np.random.get_state()),
-        random.getstate(),
-    )
+    assert streams() == known
     np.testing.assert_array_equal(first, second)
     for now, then in zip(observed, before, strict=True):
         np.testing.assert_array_equal(now, then)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_doors import streams
 from torch import nn
 from torch.nn import functional
 
@@ -192,12 +193,7 @@ def snapshot(model: nn.Module) -> dict[str, object]:
             for parameter in model.parameters()
         ],
         "asks": [parameter.requires_grad for parameter in model.parameters()],
-        "torch": torch.get_rng_state().tolist(),
-        "numpy": [
-            part.tolist() if isinstance(part, np.ndarray) else part
-            for part in np.random.get_state()
-        ],
-        "python": random.getstate(),
+        "streams": streams(),
         "autograd": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()),
     }
@@ -209,16 +205,11 @@ def test_every_scorer_is_public_and_listed_here():
 
 
 @every_specification
-def test_what_remembers_is_told_by_index_and_says_so(scorer):
+def test_what_remembers_or_is_begun_ahead_says_so(scorer):
     running = begin(scorer, Restless())
     recalls = type(running).recall is not sb.scorers.RunningScorer.recall
     assert recalls == scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
-
-
-@every_specification
-def test_what_is_begun_ahead_says_so(scorer):
-    running = begin(scorer, Restless())
     assert (running.ahead > 0) == scorer.needs.defers
 
 

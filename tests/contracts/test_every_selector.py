@@ -1,12 +1,10 @@
 """Laws that every selector keeps. A new one needs an entry in `SELECTORS`, and nothing else."""
 
-import random
-
 import fixture_extend
-import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_doors import streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,47 +161,27 @@ def test_the_same_generator_gives_the_same_selection(selector, values, seed):
 
 
 @every_selector
-def test_another_generator_gives_another_selection_where_chance_decides(selector):
+def test_chance_repeated_rows_and_weights_are_where_the_terms_say_so_and_nowhere_else(selector):
     scores = torch.rand(64)
-    found = {tuple(select(*begin(selector), scores, seed).rows.tolist()) for seed in range(10)}
+    found = [select(*begin(selector), scores, seed) for seed in range(10)]
+    drawn = [tuple(choice.rows.tolist()) for choice in found]
     by_chance = not isinstance(selector, WITHOUT_CHANCE) and selector.terms.rate < 1
-    assert (len(found) > 1) == by_chance
-
-
-def streams() -> tuple[object, ...]:
-    return (
-        torch.get_rng_state().tolist(),
-        [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
-        random.getstate(),
-    )
+    assert (len(set(drawn)) > 1) == by_chance
+    assert any(len(set(rows)) < len(rows) for rows in drawn) == selector.terms.replaces
+    assert all((choice.weights is not None) == selector.terms.reweights for choice in found)
 
 
 @every_selector
-def test_no_global_random_stream_is_touched(selector):
-    before = streams()
-    running, history = begin(selector)
-    for seed in range(3):
-        select(running, history, torch.linspace(0, 1, 64), seed)
-    assert streams() == before
-
-
-@every_selector
-def test_scores_and_history_are_left_alone(selector):
+def test_scores_history_and_global_streams_are_left_alone(selector):
     running, history = begin(selector)
     scores = torch.rand(64)
     history.file(scores)
-    before = scores.clone(), history.recent.clone(), len(history)
-    running.select(scores, history, torch.Generator())
+    before = scores.clone(), history.recent.clone(), len(history), streams()
+    for _ in range(3):
+        running.select(scores, history, torch.Generator())
     assert torch.equal(scores, before[0])
     assert torch.equal(history.recent, before[1])
-    assert len(history) == before[2]
-
-
-@every_selector
-def test_rows_come_up_twice_where_the_terms_say_so_and_nowhere_else(selector):
-    scores = torch.rand(64)
-    found = [select(*begin(selector), scores, seed).rows.tolist() for seed in range(10)]
-    assert any(len(set(rows)) < len(rows) for rows in found) == selector.terms.replaces
+    assert (len(history), streams()) == before[2:]
 
 
 @every_selector
@@ -288,12 +266,6 @@ def biased_on_gradients(selector: sb.selectors.AbstractSelector) -> bool:
     return is_biased(
         *begin(selector), lambda: losses, lambda scores: gradients, generator, draws=1000
     )
-
-
-@every_selector
-def test_only_a_selector_that_reweights_weighs(selector):
-    weights = select(*begin(selector), torch.rand(64), seed=0).weights
-    assert (weights is not None) == selector.terms.reweights
 
 
 @pytest.mark.parametrize("biased", [biased_on_losses, biased_on_gradients])

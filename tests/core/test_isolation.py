@@ -44,22 +44,28 @@ def move_within(model: Mover) -> None:
     model.inner.num_batches_tracked += 1
 
 
+LARGE = LARGEST_SAVED // 4 + 1  # numbers of four bytes
 MOVES = [add_in_place, bind_anew, bind_another_shape, write_behind_its_back, move_within]
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_buffers_that_moved_are_put_back_pass_after_pass(move):
+@pytest.mark.parametrize(("size", "since"), [(2, 0), (2, 1), (LARGE, 0)])
+def test_buffers_that_moved_are_put_back_from_the_first_pass_or_later_on(move, size, since):
+    if size == LARGE and move is write_behind_its_back:
+        pytest.skip("is not noticed of large buffers")
     model = Mover()
+    model.count = torch.zeros(size)
     kept = KeptBuffers(model)
     before = {name: (buffer, buffer.clone()) for name, buffer in model.named_buffers()}
-    for _ in range(3):
+    for number in range(4):
         with kept.kept():
-            move(model)
+            if number >= since:
+                move(model)
         after = dict(model.named_buffers())
         assert after.keys() == before.keys()
         for name, (buffer, value) in before.items():
-            assert after[name] is buffer, name
-            assert torch.equal(buffer, value), name
+            assert after[name] is buffer or since, name
+            assert torch.equal(after[name], value), name
 
 
 def test_what_training_moves_between_passes_stays_moved():
@@ -70,9 +76,6 @@ def test_what_training_moves_between_passes_stays_moved():
             add_in_place(model)
         model.count += 10
     assert model.count.tolist() == [30.0, 30.0]
-
-
-LARGE = LARGEST_SAVED // 4 + 1  # numbers of four bytes
 
 
 def moved_late(size: int) -> list[float]:
@@ -89,35 +92,10 @@ def moved_late(size: int) -> list[float]:
     return seen
 
 
-@pytest.mark.parametrize("move", MOVES)
-def test_a_buffer_that_begins_to_move_late_is_put_back(move):
-    model = Mover()
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    kept = KeptBuffers(model)
-    for number in range(3):
-        with kept.kept():
-            if number > 0:
-                move(model)
-        after = dict(model.named_buffers())
-        assert all(torch.equal(after[name], value) for name, value in before.items())
-
-
 def test_a_large_buffer_that_begins_to_move_late_is_named_and_kept_from_then_on():
-    with pytest.warns(sb.SelectionWarning, match=r"'count' of 1,048,580 bytes"):
+    with pytest.warns(sb.SelectionWarning, match="'count' .*1,048,580"):
         assert moved_late(LARGE) == [0.0, 1.0, 1.0, 1.0]
     assert moved_late(LARGE - 1) == [0.0] * 4
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_a_large_buffer_that_moves_from_the_first_pass_on_is_put_back(move):
-    model = Mover()
-    model.count = torch.zeros(LARGE)
-    kept = KeptBuffers(model)
-    for _ in range(3):
-        with kept.kept():
-            move(model)
-        if move is not write_behind_its_back:
-            assert not model.count.any()
 
 
 def test_large_buffers_that_stay_are_copied_in_the_first_pass_alone(monkeypatch):

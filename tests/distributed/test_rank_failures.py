@@ -26,15 +26,15 @@ def test_a_rank_that_fails_says_why_and_the_others_that_it_did(pair, batches):
 def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
     for answer in pair.run(tasks.break_off_alone, 0):
         assert answer.kind == "LoaderError"
-        assert "epoch 1" in answer.message
-        assert "exchange 1 of epoch 0" in answer.message
+        assert re.search("epoch 1", answer.message)
+        assert re.search("exchange 1 .*epoch 0", answer.message)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"trains": (4, 5)}, "rank 1 was built with batch_size=5, rank 0 with batch_size=4"),
-        ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 with leftovers=carry"),
+        ({"trains": (4, 5)}, "rank 1 .*batch_size=5, rank 0 .*batch_size=4"),
+        ({"leftovers": ("carry", "drop")}, "leftovers=drop, rank 0 .*leftovers=carry"),
         (
             {"selector": (sb.selectors.Percentile(1.0), sb.selectors.Percentile(2.0))},
             r"beta=2.0.*beta=1.0",
@@ -45,13 +45,13 @@ def test_ranks_that_were_built_differently_are_refused_with_the_difference(pair,
     for answer in pair.run(tasks.build_differently, options):
         assert answer.kind == "ConfigurationError"
         assert re.search(message, answer.message)
-        assert "build it alike on all ranks" in answer.message
+        assert "on all ranks" in answer.message
 
 
 def test_ranks_at_different_epochs_are_refused(pair):
     for answer in pair.run(tasks.number_differently):
         assert answer.kind == "LoaderError"
-        assert "rank 1 opens epoch 1" in answer.message
+        assert re.search("rank 1 .*epoch 1", answer.message)
         assert "set_epoch()" in answer.message
 
 
@@ -59,7 +59,7 @@ def test_the_state_of_another_rank_is_refused(pair):
     own, other = pair.run(tasks.load_the_other_rank_s, 0)
     assert own is None
     assert other.kind == "ConfigurationError"
-    assert "rank=0, this one has rank=1" in other.message
+    assert re.search("rank=0.*rank=1", other.message)
 
 
 def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):

@@ -41,9 +41,9 @@ def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
     ("strategy", "options", "message"),
     [
         (sb.selective_backprop(1 / 2, draw="bernoulli"), {}, "use draw='exact'"),
-        (sb.kath18(), {}, "use a schedule without"),
-        (sb.stale_sb(1 / 2), {}, "use one that scores all or none"),
-        (SB, {"nonfinite": "skip"}, "use 'raise' or 'select'"),
+        (sb.kath18(), {}, "schedule without"),
+        (sb.stale_sb(1 / 2), {}, "all or none"),
+        (SB, {"nonfinite": "skip"}, "'raise' or 'select'"),
         (
             sb.selective_backprop(1 / 2, scorer=sb.scorers.Int8(sb.scorers.Forward())),
             {},
@@ -63,7 +63,7 @@ def test_what_would_score_unequally_is_refused_for_a_sharded_model(
 def test_unequal_shards_are_refused_for_a_sharded_model_when_an_epoch_opens(pair):
     for answer in pair.run(tasks.score_sharded, SB, (16, 20), {}):
         assert answer.kind == "ConfigurationError"
-        assert "16 and 0 that wait, 20 and 0 that wait" in answer.message
+        assert re.search("16 and 0 .*20 and 0", answer.message)
         assert "DistributedSampler" in answer.message
 
 

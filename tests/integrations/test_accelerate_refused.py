@@ -41,12 +41,12 @@ def one_process(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"split_batches": True}, "divide the batch size by 2"),
+        ({"split_batches": True}, "batch size by 2"),
         ({"even_batches": False}, "Set even_batches=True"),
-        ({"distributed_type": DistributedType.DEEPSPEED}, "not been tested under DeepSpeed"),
+        ({"distributed_type": DistributedType.DEEPSPEED}, "DeepSpeed"),
         (
             {"parallelism_config": SimpleNamespace(tp_size=2, cp_size=1)},
-            r"share the same examples \(tp_size=2\)",
+            "tp_size=2",
         ),
     ],
 )
@@ -66,9 +66,9 @@ class Odd(Sampler):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"sampler": Odd()}, r"the sampler \(Odd\) cannot be dealt out"),
-        ({"sampler": RandomSampler(range(8), replacement=True)}, "some more than once"),
-        ({"sampler": RandomSampler(range(8), num_samples=4)}, "draws 4 of 8 examples"),
+        ({"sampler": Odd()}, r"\(Odd\)"),
+        ({"sampler": RandomSampler(range(8), replacement=True)}, "more than once"),
+        ({"sampler": RandomSampler(range(8), num_samples=4)}, "4 of 8"),
     ],
 )
 def test_an_order_that_may_differ_between_processes_is_refused(options, reason):

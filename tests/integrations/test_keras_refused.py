@@ -60,16 +60,16 @@ def mean_with_weights():
     ("model", "strategy", "message"),
     [
         (lambda: keras.Sequential([keras.layers.Dense(1)]), SB, r"call model\.compile"),
-        (lambda: net(loss=None), SB, "compiled with no loss"),
-        (two_outputs, SB, r"2 losses, and one is needed.*losses=callable"),
-        (lambda: net(OwnStep), SB, r"a train_step of its own.*losses=callable"),
-        (lambda: net(OwnLoss), SB, r"a compute_loss of its own.*losses=callable"),
-        (lambda: net(loss="crossentropy"), SB, "stands for one of three losses"),
+        (lambda: net(loss=None), SB, "no loss"),
+        (two_outputs, SB, "2 losses.*losses=callable"),
+        (lambda: net(OwnStep), SB, "train_step .*losses=callable"),
+        (lambda: net(OwnLoss), SB, "compute_loss .*losses=callable"),
+        (lambda: net(loss="crossentropy"), SB, "three losses"),
         (stateful, SB, "stateful=False"),
         (mean_with_weights, sb.easy_skip(), "'sum_over_batch_size'"),
-        (lambda: net(OwnStep), sb.easy_skip(), "what OwnStep.train_step does with sample weights"),
+        (lambda: net(OwnStep), sb.easy_skip(), "OwnStep.train_step .*sample weights"),
         (lambda: net(jit_compile=True), sb.recorded_sb(rate=1 / 2), "jit_compile=False"),
-        (lambda: net(loss=lambda t, p: (t - p[:, 0]).mean()), SB, "one loss per example"),
+        (lambda: net(loss=lambda t, p: (t - p[:, 0]).mean()), SB, "per example"),
     ],
 )
 def test_a_model_that_cannot_be_selected_for(model, strategy, message):
@@ -83,18 +83,18 @@ def test_a_model_that_cannot_be_selected_for(model, strategy, message):
     ids=lambda s: type(s).__name__,
 )
 def test_a_scorer_that_copies_the_model(scorer):
-    with pytest.raises(sb.ConfigurationError, match=r"variables of its own; use Forward\(\)"):
+    with pytest.raises(sb.ConfigurationError, match=r"variables.*Forward\(\)"):
         SelectiveFit(net(), sb.selective_backprop(rate=1 / 2, scorer=scorer))
 
 
 def test_a_model_of_torch():
-    with pytest.raises(sb.ConfigurationError, match=r"a keras\.Model is needed, got Linear"):
+    with pytest.raises(sb.ConfigurationError, match=r"keras\.Model.*got Linear"):
         SelectiveFit(torch.nn.Linear(1, 1), SB)
 
 
 def test_recorded_losses_of_losses_that_were_given():
     trainer = SelectiveFit(net(), sb.recorded_sb(rate=1 / 2), losses=lambda model, batch: None)
-    with pytest.raises(sb.ConfigurationError, match="would take a second forward pass"):
+    with pytest.raises(sb.ConfigurationError, match="second forward pass"):
         trainer.fit(*digits(), epochs=2, verbose=0)
 
 
@@ -109,8 +109,8 @@ class PyDataset(keras.utils.PyDataset):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (PyDataset, "x is a PyDataset.*iterable_data_set"),
-        (lambda: (batch for batch in [digits(8)]), "x is a generator.*iterable_data_set"),
+        (PyDataset, "PyDataset.*iterable_data_set"),
+        (lambda: (batch for batch in [digits(8)]), "generator.*iterable_data_set"),
         (
             lambda: sb.SelectiveLoader(make_loader(*digits()), None, None, sb.traditional()),
             "inside",
@@ -125,8 +125,8 @@ def test_data_that_cannot_be_chosen_from(x, message):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"y": digits()[1]}, "y= goes with arrays"),
-        ({"batch_size": 8}, "batch_size= goes with arrays.*set the loader's"),
+        ({"y": digits()[1]}, "y= .*arrays"),
+        ({"batch_size": 8}, "batch_size= .*arrays.*loader's"),
         ({"class_weight": {0: 2.0}}, r"class_weight= .*\(x, y, sample_weight\)"),
         ({"sample_weight": np.ones(160)}, r"sample_weight= .*\(x, y, sample_weight\)"),
         ({"validation_split": 0.2}, "validation_split= .*validation_data="),
@@ -140,18 +140,18 @@ def test_arguments_that_a_loader_has_its_say_on(given, message):
 @pytest.mark.parametrize(
     ("arrays", "given", "message"),
     [
-        ((np.zeros((5, 64)), np.zeros(4)), {}, "one length are needed, got 4, 5 rows"),
+        ((np.zeros((5, 64)), np.zeros(4)), {}, "one length.*4, 5 rows"),
         ((np.array([["word"]]), np.zeros(1)), {}, "arrays of numbers"),
         (digits(), {"sample_weight": np.ones(160), "class_weight": {0: 1.0}}, "not both"),
-        (digits(), {"validation_split": 1.0}, "leaves none for one of the two"),
+        (digits(), {"validation_split": 1.0}, "leaves none"),
         (
             digits(),
             {"validation_split": "0.2"},
             "write validation_split=0.2",
         ),
         (digits(), {"batch_size": "16"}, "batch_size='16'.*write batch_size=16"),
-        (digits(), {"shuffle": "batch"}, "there are True and False"),
-        (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "pass a list of callbacks"),
+        (digits(), {"shuffle": "batch"}, "True and False"),
+        (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "list of callbacks"),
     ],
 )
 def test_arrays_and_arguments_that_do_not_go_together(arrays, given, message):
@@ -161,7 +161,7 @@ def test_arrays_and_arguments_that_do_not_go_together(arrays, given, message):
 
 def test_several_steps_in_one_execution():
     trainer = SelectiveFit(net(steps_per_execution=2), SB)
-    with pytest.raises(ValueError, match="`steps_per_execution` must be 1"):  # Keras's own
+    with pytest.raises(ValueError, match=r"`steps_per_execution` .*1"):  # Keras's own
         trainer.fit(*digits(), epochs=2, verbose=0)
     assert trainer.stats.batches == 0
 
@@ -175,7 +175,7 @@ def test_asking_before_the_first_fit():
 
 def test_an_old_keras_is_named_with_the_one_that_is_needed(monkeypatch):
     monkeypatch.setattr(keras, "__version__", "3.5.0")
-    with pytest.raises(sb.ConfigurationError, match=r"Keras is 3\.5\.0, and 3\.6 or newer"):
+    with pytest.raises(sb.ConfigurationError, match=r"3\.5\.0.* 3\.6"):
         _keras_backend.load_keras()
 
 

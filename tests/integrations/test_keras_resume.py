@@ -83,13 +83,13 @@ def test_a_state_taken_by_hand_can_be_saved_and_goes_on(tmp_path):
 
 def test_going_on_without_a_state_is_warned_of():
     trainer = build(sb.selective_backprop(rate=1 / 2))
-    with pytest.warns(sb.SelectionWarning, match=r"epoch 1, and no state .* BackupAndRestore"):
+    with pytest.warns(sb.SelectionWarning, match="epoch 1.* BackupAndRestore"):
         trainer.fit(*digits(), epochs=2, initial_epoch=1, verbose=0)
     assert trainer.stats.candidates == 160
 
 
 def test_a_backup_elsewhere_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="in a folder of this machine"):
+    with pytest.raises(sb.ConfigurationError, match="folder"):
         Backup("gs://bucket/backup")
 
 

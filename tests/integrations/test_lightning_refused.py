@@ -34,9 +34,9 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
     [
         (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
         (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave it out"),
-        (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1 leaves nothing to select"),
-        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.*number of batches, an int"),
-        (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.*of batches, an int"),
+        (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1"),
+        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int"),
+        (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
         (
             sb.easy_skip(),
             {"max_epochs": -1, "max_time": "00:00:01:00"},
@@ -107,7 +107,7 @@ def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_ref
 def test_a_loader_outside_of_fit_says_who_iterates_it():
     with pytest.raises(sb.LoaderError, match=r"iterated by Trainer.fit"):
         iter(Digits(SELECTIVE).train_dataloader())
-    with pytest.raises(sb.LoaderError, match="wrap the one inside it"), unhooked():
+    with pytest.raises(sb.LoaderError, match=r"wrap .*inside"), unhooked():
         LightningLoader(
             Digits(SELECTIVE).train_dataloader(), Digits(SELECTIVE), None, sb.traditional()
         )
@@ -126,7 +126,7 @@ def test_a_module_that_cannot_be_scored_is_told_what_to_name():
 
 def test_a_module_of_the_other_package_is_told_what_to_import():
     pytorch_lightning = pytest.importorskip("pytorch_lightning")
-    with pytest.raises(sb.ConfigurationError, match=r"import lightning.pytorch as pl"), unhooked():
+    with pytest.raises(sb.ConfigurationError, match=r"import lightning.pytorch"), unhooked():
         LightningLoader(
             loader_of(), pytorch_lightning.LightningModule(), nn.CrossEntropyLoss(), SELECTIVE
         )
@@ -135,9 +135,7 @@ def test_a_module_of_the_other_package_is_told_what_to_import():
 def test_versions_are_read_and_one_that_is_too_old_is_named():
     for version in ("2.6.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
         check_version(version)
-    with pytest.raises(
-        sb.ConfigurationError, match=r"lightning 2.5.6 .* 2.6 or newer: pip install"
-    ):
+    with pytest.raises(sb.ConfigurationError, match=r"2.5.6 .*2.6 .*pip install"):
         check_version("2.5.6")
     with pytest.raises(ImportError, match=r"not installed.*pip install"):
         check_version(None)
@@ -169,6 +167,6 @@ def test_losses_of_another_number_than_rows_are_refused():
         def training_step(self, batch, number):
             return super().training_step((batch[0][:3], batch[1][:3]), number)
 
-    with pytest.raises(sb.LossError, match=r"shape \(3,\) for a batch of 16 examples"):
+    with pytest.raises(sb.LossError, match=r"\(3,\).*batch of 16"):
         make_trainer().fit(Averaging(sb.easy_skip()))
     fit(sb.traditional(), max_epochs=1, limit_train_batches=1)

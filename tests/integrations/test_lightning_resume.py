@@ -95,5 +95,5 @@ def test_the_selection_of_other_ranks_is_refused(tmp_path):
     ranks = checkpoint["callbacks"]["SelectionCallback"]["ranks"]
     ranks.append(ranks[0])
     torch.save(checkpoint, saved)
-    with pytest.raises(sb.ConfigurationError, match="selection of 2 ranks, and there are 1"):
+    with pytest.raises(sb.ConfigurationError, match=r"of 2 ranks.* 1"):
         fit(STRATEGIES["selective"], ckpt=saved)

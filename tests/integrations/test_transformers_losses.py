@@ -154,16 +154,16 @@ def test_a_row_that_predicts_nothing_has_no_loss():
 def test_a_loss_that_is_not_known_is_asked_for():
     with pytest.raises(sb.ConfigurationError, match=r"BertForQuestionAnswering.*Pass\s+losses="):
         find_target(bert(transformers.BertForQuestionAnswering))
-    with pytest.raises(sb.ConfigurationError, match="how Linear takes its loss"):
+    with pytest.raises(sb.ConfigurationError, match="Linear takes its loss"):
         find_target(nn.Linear(2, 2))
 
 
 def test_labels_that_do_not_belong_to_the_logits_are_refused():
     model = text.speaker().eval()
     batch = {"input_ids": torch.ones(2, 5, dtype=torch.int64)}
-    with pytest.raises(sb.LossError, match="no 'labels', only 'input_ids'"):
+    with pytest.raises(sb.LossError, match=r"'labels'.*'input_ids'"):
         ModelLosses(Target.NEXT_TOKENS)(model, batch)
-    with pytest.raises(sb.LossError, match=r"logits \[2, 5, 128\] and labels \[2, 4\]"):
+    with pytest.raises(sb.LossError, match=r"\[2, 5, 128\].*\[2, 4\]"):
         ModelLosses(Target.NEXT_TOKENS)(
             model, batch | {"labels": torch.ones(2, 4, dtype=torch.int64)}
         )

@@ -14,7 +14,7 @@ import selective_backprop as sb
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"auto_find_batch_size": True}, "begins again with smaller batches"),
+        ({"auto_find_batch_size": True}, "smaller batches"),
         ({"train_sampling_strategy": "batch_rebalance"}, "selection regroups"),
         ({"enable_jit_checkpoint": True}, "without telling callbacks"),
     ],

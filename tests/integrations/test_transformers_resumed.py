@@ -105,7 +105,7 @@ def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
 
 def test_a_checkpoint_of_another_strategy_is_refused(tmp_path):
     trained(tmp_path, text.selective(1 / 2), max_steps=7)
-    with pytest.raises(sb.ConfigurationError, match="the state is of a loader with strategy"):
+    with pytest.raises(sb.ConfigurationError, match=r"state .*strategy"):
         trained(tmp_path, text.selective(1 / 4), resume=True)
 
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from fixture_doors import SCHEDULES, NotedSampler, Noting, Numbered, flat, length, select
+from fixture_doors import SCHEDULES, Noting, flat, length
+from fixture_memory import REMEMBERING, Loop, strategy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
@@ -16,18 +17,20 @@ import selective_backprop as sb
 # windows that cannot come near the rate.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
+FORWARD = sb.scorers.Forward()
+
 
 @dataclass(frozen=True)
 class Plan:
     """A run over a loader of `examples`, whose epoch `e` breaks off after `breaks[e]` batches."""
 
-    examples: int
-    loads: int
-    trains: int | None
-    scored: bool
+    scorer: sb.scorers.AbstractScorer | None
     selector: sb.selectors.AbstractSelector
     schedule: sb.Schedule
     leftovers: sb.Leftovers
+    examples: int
+    loads: int
+    trains: int | None
     drop_last: bool
     breaks: tuple[int | None, ...]
 
@@ -39,48 +42,55 @@ class Plan:
     def window(self) -> int:
         return max(self.size, round(self.size / self.selector.terms.rate))
 
+    @property
+    def remembers(self) -> bool:
+        return self.scorer in REMEMBERING
+
 
 RATES = st.sampled_from([1.0, 0.7, 1 / 2, 1 / 3, 0.1])
 DRAWS = st.sampled_from(["exact", "bernoulli"])
-UNSCORED = st.builds(sb.selectors.Uniform, RATES, DRAWS) | st.builds(sb.selectors.Everything)
-SCORED = (
-    UNSCORED
-    | st.builds(
-        sb.selectors.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 40)
-    )
+UNIFORM = st.builds(sb.selectors.Uniform, RATES, DRAWS)
+BY_SCORE = (
+    st.builds(sb.selectors.Percentile, st.sampled_from([0.0, 0.5, 2.0]), DRAWS, st.integers(1, 40))
     | st.builds(sb.selectors.Top, RATES)
-    | st.builds(sb.selectors.Bottom, RATES)
+    | UNIFORM
 )
+SELECTORS = {
+    None: UNIFORM | st.builds(sb.selectors.Everything),
+    FORWARD: BY_SCORE | st.builds(sb.selectors.Bottom, RATES) | st.builds(sb.selectors.Everything),
+}
+FRESH, REMEMBERED = st.sampled_from([None, FORWARD]), st.sampled_from(REMEMBERING)
 
 
 @st.composite
-def plans(draw: Any) -> Plan:
-    scored = draw(st.booleans())
-    drop_last = draw(st.booleans())
-    loads = draw(st.integers(1, 16))
+def plans(draw: Any, scorers: st.SearchStrategy = FRESH | REMEMBERED) -> Plan:
+    scorer, drop_last, loads = draw(scorers), draw(st.booleans()), draw(st.integers(1, 16))
     return Plan(
-        examples=draw(st.integers(loads if drop_last else 1, 60)),
-        loads=loads,
-        trains=draw(st.none() | st.integers(1, 16)),
-        scored=scored,
-        selector=draw(SCORED if scored else UNSCORED),
-        schedule=draw(SCHEDULES),
-        leftovers=draw(st.sampled_from(sb.Leftovers)),
-        drop_last=drop_last,
-        breaks=tuple(draw(st.lists(st.none() | st.integers(1, 6), min_size=2, max_size=4))),
+        scorer,
+        draw(SELECTORS.get(scorer, BY_SCORE)),
+        draw(SCHEDULES),
+        draw(st.sampled_from(sb.Leftovers)),
+        draw(st.integers(loads if drop_last else 1, 60)),
+        loads,
+        draw(st.none() | st.integers(1, 16)),
+        drop_last,
+        tuple(draw(st.lists(st.none() | st.integers(1, 6), min_size=2, max_size=5))),
     )
 
 
 @given(plans())
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_everything_that_comes_up_is_accounted_for(plan):
-    Run(plan).go()
+    run = Run(plan)
+    for stop in plan.breaks:
+        run.epoch(stop)
 
 
-@given(plans(), st.integers(1, 3))
+@given(plans(FRESH), st.integers(1, 3))
 @settings(max_examples=15)
 @example(
-    Plan(48, 16, 1, True, sb.selectors.Top(1.0), sb.Schedule(), sb.Leftovers.CARRY, False, (1,)), 1
+    Plan(FORWARD, sb.selectors.Top(1.0), sb.Schedule(), sb.Leftovers.CARRY, 48, 16, 1, False, (1,)),
+    1,
 )  # each candidate batch is many windows: what a break leaves must not pile up
 def test_nothing_piles_up_however_often_a_loop_breaks_off(plan, stop):
     run = Run(plan)
@@ -93,96 +103,78 @@ def test_nothing_piles_up_however_often_a_loop_breaks_off(plan, stop):
 
 class Run:
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.selector = Noting(plan.selector)
-        scorer = sb.scorers.Forward() if plan.scored else None
-        self.sampler = NotedSampler(plan.examples)
-        self.loader = DataLoader(
-            Numbered(plan.examples), plan.loads, sampler=self.sampler, drop_last=plan.drop_last
+        self.plan, self.selector = plan, Noting(plan.selector)
+        options = {"leftovers": plan.leftovers, "batch_size": plan.trains}
+        self.loop = Loop(
+            strategy(plan.scorer, self.selector, plan.schedule),
+            plan.examples,
+            plan.loads,
+            options=options | {"epochs": len(plan.breaks) + 3},
+            drop_last=plan.drop_last,
         )
-        self.door = select(
-            self.loader,
-            sb.Strategy("noted", scorer, self.selector, plan.schedule),
-            batch_size=plan.trains,
-            epochs=len(plan.breaks) + 3,
-            leftovers=plan.leftovers,
-        )
-        self.trained: Counter[int] = Counter()
-
-    def go(self) -> None:
-        for stop in self.plan.breaks:
-            self.epoch(stop)
+        self.door = self.loop.door
 
     def epoch(self, stop: int | None) -> None:
         """Run one epoch, and check what holds at its end."""
-        before = self.door.stats
-        expected = length(self.door)
-        batches: list[list[int]] = []
-        for batch in self.door:
-            batches.append(batch[1].tolist())
+        records = self.plan.remembers and self.plan.scorer.needs.recordings
+        if records and self.door._parts.ledger.recorded.empty and self.door.stats.loaded > 0:
+            return  # broken off before anything was recorded
+        before, expected, waited = self.door.stats, length(self.door), self.loop.waiting()
+        trained = [0]
+
+        def each() -> None:
+            trained.append(len(self.loop.trained[-1]))
             assert length(self.door) == expected
-            if len(batches) == stop:
-                break
+
+        self.loop.epoch(stop, each)
+        sizes = [many - few for few, many in pairwise(trained)]
+        if len(sizes) == stop:
+            assert expected is None or stop <= expected
         else:
-            assert expected in (None, len(batches))
+            assert expected in (None, len(sizes))
             self.check_leftovers()
-        assert expected is None or len(batches) <= expected
-        self.check_sizes(batches)
-        self.trained.update(flat(batches))
-        self.check_counts(before, batches)
-
-    def candidates(self) -> Counter[int]:
-        """Everything that the sampler dealt out and that made it into a candidate batch."""
-        loads, drops = self.plan.loads, self.plan.drop_last
-        return Counter(
-            flat(dealt[: len(dealt) // loads * loads if drops else None] for dealt in self.passes)
-        )
-
-    @property
-    def passes(self) -> list[list[int]]:
-        return self.sampler.passes
+        if not self.plan.remembers:
+            self.check_sizes(sizes)
+        assert not Counter(self.loop.trained[-1]) - Counter(self.loop.sampler.passes[-1]) - waited
+        assert self.door.stats.batches == before.batches + len(sizes)
+        self.check_counts()
 
     def check_leftovers(self) -> None:
         """After a full epoch, by policy: less than a window and a batch waits, or nothing."""
         waiting = self.door.stats.waiting
-        if self.plan.leftovers is not sb.Leftovers.CARRY:
-            assert waiting == 0
-        assert waiting < self.plan.window + self.plan.size
-        if not self.plan.drop_last:
-            assert len(self.passes[-1]) == self.plan.examples
+        assert waiting == 0 or self.plan.leftovers is sb.Leftovers.CARRY
+        if not self.plan.remembers:
+            assert waiting < self.plan.window + self.plan.size
+            assert self.plan.drop_last or len(self.loop.sampler.passes[-1]) == self.plan.examples
 
-    def check_sizes(self, batches: list[list[int]]) -> None:
+    def check_sizes(self, sizes: list[int]) -> None:
         """Full batches have the user's size; only the last candidate batch may be short."""
         plan = self.plan
         tail = plan.examples % plan.loads
-        for number, batch in enumerate(batches, start=1):
-            last = number == len(batches)
-            passed = plan.trains in (None, plan.loads) and len(batch) == tail
-            flushed = plan.leftovers is sb.Leftovers.FLUSH and 0 < len(batch) < plan.size
-            assert len(batch) == plan.size or (last and (passed or flushed)) or passed
+        for number, size in enumerate(sizes, start=1):
+            passed = plan.trains in (None, plan.loads) and size == tail
+            flushed = plan.leftovers is sb.Leftovers.FLUSH and number == len(sizes)
+            assert size == plan.size or passed or (flushed and 0 < size < plan.size)
 
-    def check_counts(self, before: sb.Stats, batches: list[list[int]]) -> None:
-        stats, candidates = self.door.stats, self.candidates()
-        state = self.door.state_dict()
-        waiting = Counter(
+    def check_counts(self) -> None:
+        """Everything that came up was trained on, waits, was not selected or was let go."""
+        plan, stats, waiting = self.plan, self.door.stats, self.loop.waiting()
+        loads = plan.loads
+        dealt = Counter(
             flat(
-                (rows[0] if rows[2] is None else rows[2]).tolist()
-                for stage in (state["cursor"]["index_buffer"], state["row_buffer"])
-                for kind in ("waiting", "chosen")
-                for rows in stage[kind]
+                some[: len(some) // loads * loads if plan.drop_last else None]
+                for some in self.loop.sampler.passes
             )
         )
-        # Everything is somewhere, by indices and by numbers.
-        assert not (self.trained + waiting) - candidates
-        assert stats.candidates == candidates.total()
+        assert not (Counter(flat(self.loop.trained)) + waiting) - dealt
+        assert stats.kept == len(flat(self.loop.trained))
         assert stats.waiting == waiting.total()
-        assert stats.kept == self.trained.total()
+        assert stats.candidates == dealt.total()
         unselected = sum(self.selector.unselected)
         assert stats.candidates == stats.kept + unselected + stats.waiting + stats.dropped
-        # Nothing is trained on more often than it came up, in any epoch without leftovers twice.
-        assert max(self.trained.values(), default=0) <= len(self.passes)
-        if before.waiting == 0:
-            assert max(Counter(flat(batches)).values(), default=0) <= 1
-        assert stats.batches == before.batches + len(batches)
-        assert stats.dropped == 0 or self.plan.leftovers is sb.Leftovers.DROP
-        assert stats.loaded == (stats.candidates if self.plan.scored else stats.kept)
+        assert stats.dropped == 0 or plan.leftovers is sb.Leftovers.DROP
+        assert stats.loaded == self.loop.data.reads.sum()
+        if plan.remembers:
+            assert stats.waiting < 2 * (plan.window + plan.size) + loads
+        else:
+            assert stats.loaded == (stats.kept if plan.scorer is None else stats.candidates)

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -20,14 +21,8 @@ KINDS = {
     **{
         name: STRATEGIES[name]
         for name in (
-            "traditional",
-            "random",
-            "random, cadence",
-            "selective",
-            "stale, recorded",
-            "predicted",
-            "recorded, rescored",
-            "kath18",
+            *("traditional", "random", "random, cadence", "selective", "stale, recorded"),
+            *("predicted", "recorded, rescored", "kath18"),
         )
     },
     "auto": sb.auto(),
@@ -83,7 +78,8 @@ def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, where: An
         if path[0] not in where:
             continue
         refused = None
-        for damage in damages(value):
+        # What no loader can judge is of one kind, of which every third damage is enough.
+        for damage in islice(damages(value), None, None, 3 if is_content(path) else 1):
             if damage is not REMOVED and bits(damage) == bits(value):
                 continue
             damaged = put(state, path, damage)
@@ -162,20 +158,16 @@ class RunningCareless(sb.selectors.RunningSelector):
         self.seen[:] = state["seen"]
 
 
-@pytest.mark.parametrize(
-    ("part", "name", "problem"),
-    [("selector", "seen", r"\"selector\"\] cannot be loaded: KeyError: 'seen'")],
-)
-def test_somebody_elses_part_that_fails_half_way_is_put_back(part, name, problem):
+def test_somebody_elses_part_that_fails_half_way_is_put_back():
     strategy = sb.Strategy("careless", sb.scorers.Forward(), Careless())
     torch.manual_seed(0)
     asked, other = Training(strategy), Training(strategy)
 
     def ask() -> None:
         before, state = bits(asked.door.state_dict()), copy.deepcopy(asked.door.state_dict())
-        state["parts"][part]["first"] = 7
-        del state["parts"][part][name]
-        with pytest.raises(sb.ConfigurationError, match=problem):
+        state["parts"]["selector"]["first"] = 7
+        del state["parts"]["selector"]["seen"]
+        with pytest.raises(sb.ConfigurationError, match=r'"selector".*KeyError: .seen'):
             asked.door.load_state_dict(state)
         assert bits(asked.door.state_dict()) == before
 

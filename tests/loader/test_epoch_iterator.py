@@ -52,7 +52,7 @@ def test_of_two_passes_the_older_one_is_refused(strategy):
     older, newer = iter(door), iter(door)
     first = next(older)
     second = next(newer)
-    with pytest.raises(sb.LoaderError, match="another iteration of this SelectiveLoader has begun"):
+    with pytest.raises(sb.LoaderError, match="another iteration"):
         next(older)
     rest = list(newer)
     assert door.stats.kept == len(first[1]) + len(second[1]) + len(flat(numbers(rest)))
@@ -71,7 +71,7 @@ def test_a_pass_that_came_to_its_end_stays_at_its_end():
 
 def test_a_nested_loop_over_the_same_loader_is_refused():
     door = select(DataLoader(Numbered(32), 4), sb.traditional())
-    with pytest.raises(sb.LoaderError, match="Wrap the loader twice"):
+    with pytest.raises(sb.LoaderError, match="loader twice"):
         [(one, other) for one in door for other in door]
 
 
@@ -180,7 +180,7 @@ def test_a_thread_that_reads_ahead_is_refused_at_once_where_something_is_scored(
     error = in_a_thread(lambda: next(iter(loader)))
     assert isinstance(error, sb.LoaderError)
     assert "num_workers=" in str(error)
-    assert "build the SelectiveLoader in it" in str(error)
+    assert "build the SelectiveLoader" in str(error)
     assert torch.equal(torch.get_rng_state(), stream)
     assert all(module.training for module in model.modules())
     assert len(list(loader)) > 0  # the thread that trains goes on

@@ -6,10 +6,8 @@ import pytest
 import torch
 from fixture_doors import (
     NotedSampler,
-    NumberedStream,
     fixture_data,
     fresh_net,
-    losses_by_number,
     same_tensors,
 )
 from fixture_memory import MIXED, PREDICTED, SPREAD, STALE, Loop, strategy
@@ -229,10 +227,3 @@ def test_what_was_expired_is_counted():
     loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), 2)), records=False)
     expired = [loop.epoch().door.stats.expired for _ in range(4)]
     assert expired == [60, 60, 120, 120]
-
-
-@pytest.mark.parametrize("scorer", [STALE, SPREAD, PREDICTED])
-def test_a_stream_has_no_examples_to_remember(scorer):
-    loader = DataLoader(NumberedStream(20), 4)
-    with pytest.raises(sb.LoaderError, match="knows examples by index"):
-        sb.SelectiveLoader(loader, nn.Identity(), None, strategy(scorer), losses=losses_by_number)

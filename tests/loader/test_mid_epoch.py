@@ -139,7 +139,7 @@ def test_an_order_that_cannot_be_drawn_again_is_refused_with_a_way_out():
     saves = []
     training.epoch(after=lambda: saves.append(training.save()))
     training.load(saves[0])
-    with pytest.raises(sb.LoaderError, match=r"after 2 batches of epoch 0.* set_epoch\(1\)"):
+    with pytest.raises(sb.LoaderError, match=r"2 batches of epoch 0.* set_epoch\(1\)"):
         next(iter(training.door))
     training.load(saves[0])
     training.door.set_epoch(1)
@@ -239,7 +239,7 @@ def test_a_sampler_with_another_number_of_generators_is_refused():
     saves = []
     training.epoch(after=lambda: saves.append(training.door.state_dict()))
     other = Training(selective(1 / 2), sampler=RandomSampler(fixture_data()))
-    with pytest.raises(sb.ConfigurationError, match="1 generators of its own, this one's has 0"):
+    with pytest.raises(sb.ConfigurationError, match=r"1 generators.* 0"):
         other.door.load_state_dict(saves[0])
 
 

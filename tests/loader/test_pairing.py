@@ -9,14 +9,11 @@ from fixture_doors import (
     NotedSampler,
     Numbered,
     NumberedStream,
-    flat,
     losses_by_number,
     numbers,
     select,
     selective,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
@@ -48,23 +45,6 @@ def assert_paired(batch: Any, selection: sb.Selection) -> None:
     assert torch.equal(selection.weights, torch.ones(len(targets)))
 
 
-@given(
-    name=st.sampled_from(sorted(STRATEGIES)),
-    examples=st.integers(1, 40),
-    loads=st.integers(1, 20),
-    trains=st.none() | st.integers(1, 20),
-    leftovers=st.sampled_from(sb.Leftovers),
-)
-@settings(max_examples=25)
-def test_indices_name_their_rows(name, examples, loads, trains, leftovers):
-    loader = DataLoader(Numbered(examples), batch_size=loads, sampler=NotedSampler(examples))
-    options = {"batch_size": trains, "leftovers": leftovers, "with_selection": True}
-    door = select(loader, STRATEGIES[name], **options)
-    for _ in range(3):
-        for batch, selection in door:
-            assert_paired(batch, selection)
-
-
 @pytest.mark.parametrize(
     ("name", "loads"),
     [*((name, 3) for name in STRATEGIES), ("random", 16), ("selective", 16)],  # a window exactly
@@ -93,7 +73,7 @@ def collate_without_the_first(examples: list[Any]) -> Any:
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
 def test_a_collate_function_that_loses_rows_is_refused_where_rows_are_paired(strategy):
     loader = DataLoader(Numbered(8), batch_size=4, collate_fn=collate_without_the_first)
-    with pytest.raises(sb.BatchError, match=r"has 3 rows, where .* loaded for has 4"):
+    with pytest.raises(sb.BatchError, match=r"3 rows.* 4"):
         list(select(loader, strategy, with_selection=True))
     assert [len(batch) for batch in numbers(select(loader, sb.traditional()))] == [3, 3]
 
@@ -140,21 +120,3 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
             selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
     assert selected > 20
     assert unselected > 60
-
-
-def test_a_strategy_that_reweights_says_that_it_needs_the_selection():
-    strategy = sb.Strategy("weighing", None, Weighing(scored=False))
-    with pytest.raises(sb.ConfigurationError, match="with_selection=True"):
-        iter(select(DataLoader(Numbered(8), 4), strategy))
-
-
-@pytest.mark.parametrize("leftovers", sb.Leftovers)
-def test_what_waits_overnight_keeps_its_indices(leftovers):
-    loader = DataLoader(Numbered(14), 4, sampler=NotedSampler(14))
-    door = select(loader, selective(), leftovers=leftovers, with_selection=True)
-    for _ in range(4):
-        pairs = list(door)
-        for batch, selection in pairs:
-            assert_paired(batch, selection)
-        waiting = flat(rows[2].tolist() for rows in door.state_dict()["row_buffer"]["waiting"])
-        assert len(set(waiting)) == len(waiting) == door.stats.waiting

@@ -205,7 +205,7 @@ def equal_losses(model: nn.Module, batch: Any) -> Tensor:
 
 def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
     door = select(DataLoader(Numbered(24), 4), selective(draw="bernoulli"), losses=equal_losses)
-    with pytest.warns(sb.SelectionWarning, match=r"no training batch: of 24 .* 100% of") as caught:
+    with pytest.warns(sb.SelectionWarning, match="of 24 .* 100%") as caught:
         assert list(door) == []
     assert len(caught) == 1
     assert door.stats.ties == 1.0
@@ -225,7 +225,7 @@ def test_exact_draws_from_equal_losses_are_uniform():
 
 def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
     door = select(DataLoader(Numbered(6), 4), selective())
-    with pytest.warns(sb.SelectionWarning, match=r"6 wait for a full window"):
+    with pytest.warns(sb.SelectionWarning, match="6 wait"):
         assert list(door) == []
     assert [len(batch) for batch in numbers(door)] == [4]
 
@@ -303,5 +303,5 @@ def test_paths_that_lead_nowhere_are_refused_at_the_first_batch(strategy, option
 
 def test_a_selection_that_would_never_begin_is_refused_when_the_loader_is_built():
     loader = DataLoader(Numbered(16), 4)
-    with pytest.raises(sb.ConfigurationError, match="leave none of 12 candidate batches"):
+    with pytest.raises(sb.ConfigurationError, match="none of 12"):
         select(loader, selective(start=0.999), epochs=3)

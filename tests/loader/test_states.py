@@ -84,8 +84,8 @@ def built(examples: int = 40, strategy: sb.Strategy | None = None, **options: An
     ("other", "difference"),
     [
         (lambda: built(strategy=selective(1 / 3)), r"strategy=Strategy\(.*beta=1\.0.*beta=2"),
-        (lambda: built(batch_size=4), "batch_size=6, this one has batch_size=4"),
-        (lambda: built(examples=50), "examples=40, this one has examples=50"),
+        (lambda: built(batch_size=4), "batch_size=6.*batch_size=4"),
+        (lambda: built(examples=50), "examples=40.*examples=50"),
     ],
 )
 def test_a_state_of_another_loader_is_refused_with_the_difference_and_changes_nothing(
@@ -101,5 +101,5 @@ def test_a_state_of_another_loader_is_refused_with_the_difference_and_changes_no
 
 def test_a_state_of_another_version_is_refused():
     door = built()
-    with pytest.raises(sb.ConfigurationError, match="the state has version 0"):
+    with pytest.raises(sb.ConfigurationError, match="version 0"):
         door.load_state_dict(door.state_dict() | {"version": 0})

@@ -75,7 +75,7 @@ def test_every_kept_example_comes_up_once_an_epoch_in_full_batches_and_no_other(
 
 def test_a_subset_that_leaves_no_batch_is_refused():
     few = sb.Subset(torch.arange(3), 40)
-    with pytest.raises(sb.LoaderError, match="no batch of the 3 examples that are kept"):
+    with pytest.raises(sb.LoaderError, match="3 examples"):
         sb.SelectiveLoader(DataLoader(Numbered(40), 4, drop_last=True), None, None, sb.pruned(few))
 
 
@@ -147,7 +147,7 @@ def test_diet_sb_and_pruned_bring_their_subset_along():
 
 @pytest.mark.parametrize("examples", [39, 41])
 def test_a_subset_of_another_data_set_is_refused(examples):
-    with pytest.raises(sb.ConfigurationError, match=f"has a data set of {examples}"):
+    with pytest.raises(sb.ConfigurationError, match=f"data set of {examples}"):
         make_door(sb.traditional(), DataLoader(Numbered(examples), 5))
 
 
@@ -161,20 +161,20 @@ def test_a_subset_of_another_data_set_is_refused(examples):
     ids=["iterable", "single", "out of order"],
 )
 def test_what_has_no_batches_of_indices_is_refused(loader):
-    with pytest.raises(sb.LoaderError, match="a subset is drawn by index"):
+    with pytest.raises(sb.LoaderError, match="by index"):
         make_door(sb.traditional(), loader)
 
 
 @pytest.mark.parametrize("keys", [["a", "b"], [0.5, 1.5], [3, 40], [-1, 2]])
 def test_keys_that_are_no_indices_are_refused(keys):
-    with pytest.raises(sb.LoaderError, match="a subset is of indices"):
+    with pytest.raises(sb.LoaderError, match="indices"):
         list(KeptBatches([keys], SUBSET, 2))
 
 
 def test_how_many_come_up_is_not_known_of_samplers_that_repeat_or_leave_out():
     for sampler in (RandomSampler(range(40), replacement=True), range(20)):
         lists = KeptBatches(BatchSampler(sampler, 5, False), SUBSET, 5)
-        with pytest.raises(TypeError, match="not known in advance"):
+        with pytest.raises(TypeError, match="not known"):
             len(lists)
         assert lists.examples is None
         assert {*flat(lists)} <= {*KEPT}
@@ -183,7 +183,7 @@ def test_how_many_come_up_is_not_known_of_samplers_that_repeat_or_leave_out():
 def test_batches_of_ones_own_are_regrouped_with_a_warning():
     own = [list(range(start, start + 8)) for start in range(0, 40, 8)]
     loader = DataLoader(Numbered(40), batch_sampler=OwnBatches(own))
-    with pytest.warns(sb.SelectionWarning, match="regroups what the batch sampler"):
+    with pytest.warns(sb.SelectionWarning, match="regroups"):
         door = make_door(sb.traditional(), loader)
     assert sorted(flat(epoch(door))) == sorted(KEPT)
 

@@ -1,5 +1,7 @@
 """The first batch of a training is summed up in one line, once, and not when asked to be quiet."""
 
+import re
+
 import pytest
 import torch
 from fixture_doors import fixture_data
@@ -37,11 +39,11 @@ def line(capsys: pytest.CaptureFixture[str], strategy: sb.Strategy, **options) -
 
 def test_it_says_what_is_selected_what_was_checked_what_waits_and_what_an_epoch_costs(capsys):
     # Rows of two floats and a class number take 16 bytes, and 12 of them are a window.
-    assert line(capsys, sb.selective_backprop(1 / 3)) == (
-        "selective-backprop: 4 of 12 candidates per step (rate 0.33) from epoch 2 on · loss per "
-        "example ok · indices ok · rows waiting ≤ 192 B · scoring ≈ 50% of the computing · epoch "
-        "≈ 0.67 of plain (counted in forwards)"
+    said = line(capsys, sb.selective_backprop(1 / 3))
+    assert re.match(
+        "selective-backprop: .*4 of 12.*0.33.*epoch 2.* 192 B.* 50%.* 0.67 of plain", said
     )
+    assert ("example ok" in said, "indices ok" in said) == (True, True)
 
 
 def test_buffers_too_large_to_be_saved_before_every_pass_are_named(capsys):
@@ -49,60 +51,43 @@ def test_buffers_too_large_to_be_saved_before_every_pass_are_named(capsys):
     for name in ("small", "table", "mask", "other"):
         model.register_buffer(name, torch.zeros(2**18 + (name != "small")))
     said = line(capsys, sb.selective_backprop(1 / 3), model=model)
-    assert "buffers over 1.05 MB (table, mask and 1 more)" in said
+    assert re.search(r"1.05 MB .table, mask .*1 more", said)
     assert "buffers" not in line(capsys, sb.recorded_sb(1 / 3), model=model, with_selection=True)
 
 
 def test_what_is_remembered_is_counted_with_the_passes_that_it_saves(capsys):
     said = line(capsys, sb.stale_sb(1 / 3, epochs=3))
-    assert "stale-sb, 4 of 12 candidates" in said
-    assert "ledger 480 B" in said
-    assert "scoring ≈ 25% of the computing · epoch ≈ 0.44 of plain" in said
+    assert re.search("stale-sb, 4 of 12.*ledger 480 B.* 25%.* 0.44 of plain", said)
 
 
 @pytest.mark.parametrize(
     ("strategy", "options", "words"),
     [
-        (sb.traditional(), {}, "traditional, all candidates are trained on"),
-        (sb.random_backprop(1 / 2), {}, "4 of 8 candidates per step (rate 0.50) · indices ok"),
+        (sb.traditional(), {}, "traditional, all"),
+        (sb.random_backprop(1 / 2), {}, "4 of 8 .*0.50.*indices ok"),
         (
             sb.selective_backprop(1 / 2, draw="bernoulli", warmup_epochs=0),
-            {},
-            "about 0.50 of the candidates, 4 per step · loss per example ok",
+            *({}, "about 0.50 .* 4 per step.*example ok"),
         ),
-        (sb.recorded_sb(1 / 3), {"with_selection": True}, "losses are those you record"),
-        (
-            sb.easy_skip(),
-            {"with_selection": True, "epochs": 8},
-            "what an epoch saves depends on the losses",
-        ),
-        (
-            sb.kath18(),
-            {"with_selection": True},
-            "per step (rate 0.33) once its gate opens, which judges by the outputs that you record",
-        ),
+        (sb.recorded_sb(1 / 3), {"with_selection": True}, "losses .*you record"),
+        (sb.easy_skip(), {"with_selection": True, "epochs": 8}, "depends on the losses"),
+        (sb.kath18(), {"with_selection": True}, "0.33.* gate opens.*outputs that you record"),
         (
             sb.kath18(measure="loss"),
-            {"with_selection": True},
-            "by the losses that you record, or else by batches that are scored for it · loss per "
-            "example ok",
+            *({"with_selection": True}, "losses that you record, or .*scored.*example ok"),
         ),
-        (
-            sb.kath18(measure="loss", bias=0.0),
-            {},
-            "which judges by batches that are scored for it · loss per example ok",
-        ),
+        (sb.kath18(measure="loss", bias=0.0), {}, "judges by batches .*scored.*example ok"),
         (
             sb.selective_backprop(1 / 3, scorer=sb.scorers.Int8(sb.scorers.Forward())),
             {"model": nn.Sequential(nn.Linear(2, 2))},
-            "cheap scores find 100% of the highest · rows waiting ≤ 192 B · scoring ≤ 50%",
+            "cheap scores find 100% .*192 B.*scoring ≤ 50%",
         ),
-        (sb.selective_backprop(1 / 3), {"data": Stream()}, "no indices (a stream)"),
+        (sb.selective_backprop(1 / 3), {"data": Stream()}, "no indices"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_it_says_what_is_particular(strategy, options, words, capsys):
-    assert words in line(capsys, strategy, **options)
+    assert re.search(words, line(capsys, strategy, **options))
 
 
 @pytest.mark.parametrize(("measure", "what"), [("loss", "losses"), ("error-norm", "outputs")])
@@ -112,7 +97,7 @@ def test_it_says_that_a_gate_judges_at_no_pass_where_the_loop_takes_the_loaders_
     loader = door(sb.kath18(measure=measure))
     assert loader.loss_fn is not None
     next(iter(loader))
-    assert f"gate opens, which judges by the {what} of your loop · " in capsys.readouterr().err
+    assert f"{what} of your loop" in capsys.readouterr().err
 
 
 def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):

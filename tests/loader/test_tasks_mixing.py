@@ -108,8 +108,8 @@ def test_mixtures_in_the_collate_function_are_warned_of_once_where_indices_count
     strategy, mixing
 ) -> None:
     [said] = begin(strategy, mixing)
-    assert "look mixed from two examples each" in said
-    assert "Mix the batches that the loader yields" in said
+    assert "mixed from two" in said
+    assert "loader yields" in said
     assert begin(strategy, None) == []
 
 

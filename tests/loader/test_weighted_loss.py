@@ -172,7 +172,7 @@ def test_targets_made_anew_are_refused_with_what_to_write(targets):
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, given = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match=r"no batch that this loader handed out.*no_grad"):
+    with pytest.raises(sb.LossError, match=r"no batch .*no_grad"):
         loss_fn(loop.model(inputs), targets(given))
 
 
@@ -180,7 +180,7 @@ def test_a_view_that_skips_rows_is_none_of_a_batch():
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="no batch that this loader handed out"):
+    with pytest.raises(sb.LossError, match="no batch"):
         loss_fn(loop.model(inputs)[::2], targets[::2])
 
 
@@ -292,7 +292,7 @@ def test_a_reduction_that_nobody_knows_is_refused():
     loop = Loop(sb.auto(), Odd(reduction="median"))
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="reduction='median', and what that does"):
+    with pytest.raises(sb.LossError, match="reduction='median'"):
         loss_fn(loop.model(inputs), targets)
 
 
@@ -330,7 +330,7 @@ def test_a_loss_that_is_one_number_is_refused():
     loop = Loop(sb.auto(), lambda x, y: functional.cross_entropy(x, y))
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="the loss is a scalar"):
+    with pytest.raises(sb.LossError, match="scalar"):
         loss_fn(loop.model(inputs), targets)
 
 
@@ -353,24 +353,30 @@ def test_without_a_loss_there_is_none_to_take():
         selective(),
         losses=lambda model, batch: batch[1].float(),
     )
-    with pytest.raises(sb.ConfigurationError, match="no loss function was given"):
+    with pytest.raises(sb.ConfigurationError, match="no loss function"):
         _ = loader.loss_fn
 
 
 @pytest.mark.parametrize(
-    ("strategy", "what"),
+    ("strategy", "weighs", "records"),
     [
-        (sb.kath18(), r"reweights examples: .*loader\.loss_fn; or .*selection\.weights"),
-        (sb.recorded_sb(1 / 2), r"losses that training records: .*loader\.record"),
-        (sb.auto(), r"reweights examples and selects by .*weights \* losses.* and call loader"),
+        (sb.kath18(), True, False),
+        (sb.infobatch(), True, True),
+        (sb.easy_skip(), True, True),
+        (sb.auto(), True, True),
+        (sb.kakurenbo(), False, True),
+        (sb.recorded_sb(1 / 2), False, True),
     ],
-    ids=["kath18", "recorded-sb", "auto"],
+    ids=lambda each: getattr(each, "name", ""),
 )
-def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy, what):
+def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy, weighs, records):
     data = Numbered(8)
     loader = sb.SelectiveLoader(
-        DataLoader(data, 4), nn.Linear(2, 3), nn.CrossEntropyLoss(), strategy, epochs=3
+        DataLoader(data, 4), nn.Linear(2, 3), nn.CrossEntropyLoss(), strategy, epochs=4
     )
-    with pytest.raises(sb.ConfigurationError, match=what):
+    with pytest.raises(sb.ConfigurationError, match=strategy.name) as refused:
         iter(loader)
+    said = str(refused.value)
+    assert "loader.loss_fn" in said
+    assert ("weights" in said, "loader.record" in said) == (weighs, records)
     assert int(data.reads.sum()) == 0

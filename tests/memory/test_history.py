@@ -55,17 +55,11 @@ def test_the_newest_are_remembered_and_the_oldest_forgotten(stream, capacity):
 
 def test_before_the_first_score_nothing_is_left_out():
     history = sb.selectors.History(4)
-    assert len(history) == 0
-    assert history.recent.shape == (0,)
-    assert history.percentiles(torch.tensor([1.0, 2.0])).tolist() == [1.0, 1.0]
-    assert history.tie_share() == 0.0
-
-
-def test_no_scores_at_all_may_be_filed():
-    history = sb.selectors.History(4)
     history.file(torch.empty(0))
     assert len(history) == 0
-    assert history.percentiles(torch.empty(0)).shape == (0,)
+    assert history.recent.shape == history.percentiles(torch.empty(0)).shape == (0,)
+    assert history.percentiles(torch.tensor([1.0, 2.0])).tolist() == [1.0, 1.0]
+    assert history.tie_share() == 0.0
 
 
 def test_infinite_scores_are_above_all_others_and_tie_with_each_other():
@@ -167,22 +161,10 @@ def test_the_mean_is_that_of_the_finite_scores_remembered(stream, capacity):
             assert mean.item() == pytest.approx(mean_by_hand(plain.losses), nan_ok=True)
 
 
-def test_the_mean_of_nothing_is_no_number():
-    assert math.isnan(sb.selectors.History(4).mean().item())
-
-
 def test_the_mean_is_taken_in_double_precision():
     history = sb.selectors.History(2**12)
     history.file(torch.full((2**12,), 0.1))
     assert history.mean().item() == float(torch.tensor(0.1))
-
-
-def test_the_mean_is_taken_once_until_something_is_filed():
-    history = sb.selectors.History(4)
-    history.file(torch.tensor([1.0, 3.0]))
-    assert history.mean() is history.mean()
-    history.file(torch.tensor([8.0]))
-    assert history.mean().item() == 4.0
 
 
 def test_a_mean_never_makes_the_host_wait():
@@ -224,14 +206,6 @@ def test_filed_scores_are_copied():
     assert history.recent.tolist() == [1.0, 2.0]
 
 
-def test_ranking_changes_neither_scores_nor_history():
-    scores = torch.tensor([3.0, 1.0, 2.0])
-    history = sb.selectors.History(3)
-    history.file(scores)
-    history.percentiles(scores)
-    assert scores.tolist() == history.recent.tolist() == [3.0, 1.0, 2.0]
-
-
 def test_scores_that_are_no_neighbours_in_memory_are_ranked():
     table = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     history = sb.selectors.History(3)
@@ -271,21 +245,6 @@ def test_a_history_goes_on_where_its_state_was_taken(before, after, capacity):
     assert again.recent.tolist() == recent
 
 
-def test_an_unused_history_has_a_state_too():
-    history = sb.selectors.History(3)
-    history.file(torch.ones(2))
-    history.load_state_dict(sb.selectors.History(3).state_dict())
-    assert len(history) == 0
-
-
-def test_a_state_survives_a_file(tmp_path):
-    history, other = sb.selectors.History(3), sb.selectors.History(3)
-    history.file(torch.tensor([1.0, 2.0]))
-    torch.save(history.state_dict(), tmp_path / "state")
-    other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-    assert other.recent.tolist() == [1.0, 2.0]
-
-
 def test_a_state_of_another_capacity_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="history of 3 scores; this one holds 4"):
+    with pytest.raises(sb.ConfigurationError, match=r"of 3 .* 4"):
         sb.selectors.History(4).load_state_dict(sb.selectors.History(3).state_dict())

@@ -16,6 +16,7 @@ from fixture_doors import (
     select,
     selective,
 )
+from fixture_parts import Stateless
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
@@ -38,7 +39,7 @@ class Elsewhere(sb.scorers.AbstractScorer):
         return _RunningElsewhere(self)
 
 
-class _RunningElsewhere(sb.scorers.RunningScorer):
+class _RunningElsewhere(Stateless, sb.scorers.RunningScorer):
     def __init__(self, spec: Elsewhere) -> None:
         self._spec = spec
 
@@ -58,12 +59,6 @@ class _RunningElsewhere(sb.scorers.RunningScorer):
 
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
         return self.begin(batch, indices)()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 def doors(ahead: int, data: Any = None, **options: Any) -> tuple[sb.SelectiveLoader, Elsewhere]:

@@ -78,7 +78,7 @@ class Watched:
             noting.windows.clear()
             for _, selection in door:
                 door.record(selection, torch.rand(len(selection.indices)))
-        return noting.windows
+        return [*map(len, noting.windows)]
 
 
 @pytest.mark.parametrize(

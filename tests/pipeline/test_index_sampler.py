@@ -115,7 +115,7 @@ def test_a_strange_batch_sampler_is_warned_about_where_it_would_be_regrouped_and
             return 2
 
     loader = DataLoader(Numbered(4), batch_sampler=Pairs())
-    with pytest.warns(sb.SelectionWarning, match=r"regroups what the batch sampler \(Pairs\)"):
+    with pytest.warns(sb.SelectionWarning, match=r"regroups .*\(Pairs\)"):
         select(loader, HALF, batch_size=2)
     with pytest.warns(sb.SelectionWarning, match="regroups"):
         select(loader, sb.stale_sb(1 / 2), batch_size=2)
@@ -151,20 +151,23 @@ def broken_run(strategy: sb.Strategy, **options: Any) -> list[list[list[int]]]:
     return run
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_choices_do_not_depend_on_how_far_workers_run_ahead(name):
+ONE = {"num_workers": 1, "prefetch_factor": 1}
+PERSISTENT = {"num_workers": 2, "persistent_workers": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        *((name, {"num_workers": 2, "prefetch_factor": 5}) for name in STRATEGIES),
+        *((name, each) for name in ("uniform", "percentile, coins") for each in (ONE, PERSISTENT)),
+    ],
+)
+def test_choices_do_not_depend_on_how_far_workers_run_ahead(name, workers):
     alone = broken_run(STRATEGIES[name])
     first, second, third = alone
     assert (len(first), len(second)) == (2, 3)
     assert len(third) > 3
-    assert broken_run(STRATEGIES[name], num_workers=2, prefetch_factor=5) == alone
-
-
-@pytest.mark.parametrize("name", ["uniform", "percentile, coins"])
-def test_choices_survive_one_worker_or_persistent_ones_and_a_break(name):
-    alone = broken_run(STRATEGIES[name])
-    assert broken_run(STRATEGIES[name], num_workers=1, prefetch_factor=1) == alone
-    assert broken_run(STRATEGIES[name], num_workers=2, persistent_workers=True) == alone
+    assert broken_run(STRATEGIES[name], **workers) == alone
 
 
 class ByName(Dataset):
@@ -207,12 +210,9 @@ def test_integer_keys_of_any_make_become_one_column(keys):
         assert plain_list(found) == keys
 
 
-@pytest.mark.parametrize("single", [3, "name", np.int64(3), torch.tensor(3), np.array(3)])
-def test_a_single_index_is_no_list(single):
-    assert list_keys(single) is None
-
-
 @pytest.mark.parametrize("keys", [["a"], [(1, 2)], [(1, 2), 3], [1.5], [True], [None], [2**70]])
 def test_keys_that_are_no_integers_stay_what_they_are(keys):
     assert list_keys(keys) == list_keys(tuple(keys)) == keys
     assert plain_list(keys) is keys
+    for single in (3, "name", np.int64(3), torch.tensor(3), np.array(3)):
+        assert list_keys(single) is None

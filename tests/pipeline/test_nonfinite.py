@@ -47,11 +47,8 @@ def test_the_examples_are_named_by_default(strategy):
     assert "examples [3]" in message
     assert "rows [3]" in message
     assert 'nonfinite="skip"' in message
-
-
-def test_the_rows_are_named_where_there_are_no_indices():
-    with pytest.raises(sb.LossError, match=r"rows \[3\].* nan"):
-        list(broken(NumberedStream(20), selective()))
+    with pytest.raises(sb.LossError, match=r"rows \[3\].* nan"):  # where there are no indices
+        list(broken(NumberedStream(20), strategy))
 
 
 def test_no_more_than_ten_are_named():

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import Numbered, selective
+from fixture_parts import Stateless
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -12,9 +13,8 @@ from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
 from selective_backprop._batches.structure import Layout
-from selective_backprop._core.saved_state import Saved
 from selective_backprop._pipeline import selection_buffer as _funnel
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import Leftovers, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.schedule import Phase
@@ -43,38 +43,6 @@ def numbers(batches: Any) -> list[list[int]]:
     return [batch.indices.tolist() for batch in batches]
 
 
-def test_rows_wait_for_a_window_and_then_leave_as_a_batch():
-    stage = funnel()
-    assert numbers(stage.route(Phase.SELECT, rows(0, 5))) == []
-    assert (stage.state.candidates, stage.state.rows) == (5, 0)
-    assert numbers(stage.route(Phase.SELECT, rows(5, 5))) == [[4, 5, 6, 7]]
-    assert (stage.state.candidates, stage.state.rows) == (2, 0)
-
-
-def test_one_candidate_batch_can_be_several_windows():
-    stage = funnel()
-    assert numbers(stage.route(Phase.SELECT, rows(0, 20))) == [[4, 5, 6, 7], [12, 13, 14, 15]]
-    assert stage.state.candidates == 4
-
-
-def test_a_candidate_batch_as_large_as_a_batch_passes_as_the_same_object():
-    batch = rows(0, 4)
-    for phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
-        [out] = funnel().route(phase, batch)
-        assert out is batch
-
-
-def test_plain_phases_send_what_waits_first_and_interludes_do_not():
-    for phase, expected, left in [
-        (Phase.PLAIN, [[0, 1, 2, 3], [4, 100, 101, 102]], (0, 1)),
-        (Phase.PLAIN_IN_SELECTION, [[100, 101, 102, 103]], (5, 0)),
-    ]:
-        stage = funnel()
-        assert not list(stage.route(Phase.SELECT, rows(0, 5)))
-        assert numbers(stage.route(phase, rows(100, 4))) == expected
-        assert (stage.state.candidates, stage.state.rows) == left
-
-
 def test_rows_that_were_chosen_earlier_go_before_candidates_that_wait():
     stage = funnel(unchanged=False)
     assert numbers(stage.route(Phase.PLAIN_IN_SELECTION, rows(0, 5))) == [[0, 1, 2, 3]]
@@ -82,21 +50,6 @@ def test_rows_that_were_chosen_earlier_go_before_candidates_that_wait():
     assert (stage.state.candidates, stage.state.rows) == (5, 1)
     expected = [[4, 10, 11, 12], [13, 14, 20, 21]]
     assert numbers(stage.route(Phase.PLAIN, rows(20, 2))) == expected
-
-
-@pytest.mark.parametrize(
-    ("leftovers", "out", "left", "dropped"),
-    [
-        (Leftovers.CARRY, [], 6, 0),
-        (Leftovers.FLUSH, [[3, 4, 5]], 0, 0),
-        (Leftovers.DROP, [], 0, 6),
-    ],
-)
-def test_the_end_of_an_epoch(leftovers, out, left, dropped):
-    stage = funnel()
-    list(stage.route(Phase.SELECT, rows(0, 6)))
-    assert numbers(stage.close(leftovers)) == out
-    assert (stage.state.candidates, stage.state.dropped) == (left, dropped)
 
 
 def test_a_history_that_is_still_empty_is_kept_all_the_same():
@@ -110,19 +63,13 @@ def test_a_history_that_is_still_empty_is_kept_all_the_same():
 def test_a_window_is_filed_before_it_is_drawn_from():
     seen: list[int] = []
 
-    class Looking(sb.selectors.RunningSelector):
+    class Looking(Stateless, sb.selectors.RunningSelector):
         def select(
             self, scores: Tensor, history: sb.selectors.History, generator: Any
         ) -> sb.selectors.Choice:
             seen.append(len(history))
             assert set(scores.tolist()) <= set(history.recent.tolist())
             return sb.selectors.Choice(torch.arange(4))
-
-        def state_dict(self) -> dict[str, Any]:
-            return {}
-
-        def load_state_dict(self, state: dict[str, Any]) -> None:
-            pass
 
     layout = Layout()
     stage = SelectionBuffer(
@@ -148,16 +95,6 @@ def test_cutting_and_joining_keeps_every_row_in_order(counts, batch):
         assert piece.batch["y"].tolist() == piece.indices.tolist()
         assert piece.batch["x"][:, 2].tolist() == piece.indices.tolist()
     assert [number for piece in numbers(out) for number in piece] == list(range(first))
-
-
-def test_a_state_goes_into_plain_containers_and_comes_back():
-    stage = funnel()
-    list(stage.route(Phase.SELECT, rows(0, 5)))
-    packed = stage.state.pack()
-    other = funnel()
-    other.state = BufferState.unpack(Saved(packed), examples=8, layout=Layout(), device=None)
-    assert numbers(other.route(Phase.SELECT, rows(5, 3))) == [[4, 5, 6, 7]]
-    assert stage.state.candidates == 5
 
 
 @pytest.mark.parametrize("selector", [sb.selectors.Percentile(1.0), sb.selectors.Uniform(1 / 2)])

@@ -21,13 +21,13 @@ from selective_backprop._pipeline.source import open_source
     ids=lambda thing: str(type(thing)),
 )
 def test_what_is_no_data_loader_is_refused_with_how_to_make_it_one(thing):
-    with unhooked(), pytest.raises(sb.LoaderError, match=r"utils\.data\.DataLoader is needed, got"):
+    with unhooked(), pytest.raises(sb.LoaderError, match=r"DataLoader.* got"):
         select(thing, sb.traditional())
 
 
 def test_a_wrapped_loader_is_not_wrapped_again():
     door = select(DataLoader(Numbered(8), 4), selective())
-    with unhooked(), pytest.raises(sb.LoaderError, match="is a SelectiveLoader already"):
+    with unhooked(), pytest.raises(sb.LoaderError, match="SelectiveLoader already"):
         select(door, selective())
 
 
@@ -36,7 +36,7 @@ def test_a_loader_prepared_by_accelerate_is_refused_by_name(monkeypatch):
     exec("class DataLoaderShard(Loader): pass", {"Loader": DataLoader}, vars(module))
     module.DataLoaderShard.__module__ = module.__name__
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    with pytest.raises(sb.LoaderError, match=r"prepared by Accelerate \(DataLoaderShard\)"):
+    with pytest.raises(sb.LoaderError, match=r"Accelerate \(DataLoaderShard\)"):
         select(module.DataLoaderShard(Numbered(8), 4), selective())
 
 
@@ -57,13 +57,13 @@ class Sized(NumberedStream):
 )
 @pytest.mark.parametrize("strategy", [sb.traditional(), selective()])
 def test_an_empty_loader_is_refused(empty, strategy):
-    with pytest.raises(sb.LoaderError, match="the loader is empty"):
+    with pytest.raises(sb.LoaderError, match="empty"):
         select(empty, strategy, batch_size=4)
 
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), selective()])
 def test_a_stream_that_turns_out_to_be_empty_is_refused_at_its_end(strategy):
-    with pytest.raises(sb.LoaderError, match="the loader yielded nothing"):
+    with pytest.raises(sb.LoaderError, match="yielded nothing"):
         list(select(DataLoader(NumberedStream(0), 4), strategy))
 
 
@@ -78,7 +78,7 @@ class OwnWay(DataLoader):
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
 def test_a_loader_that_does_not_draw_from_its_batch_sampler_is_refused_at_once(strategy):
     door = select(OwnWay(Numbered(8), 4), strategy)
-    with pytest.raises(sb.LoaderError, match=r"\(OwnWay\) yielded a batch without drawing"):
+    with pytest.raises(sb.LoaderError, match=r"\(OwnWay\)"):
         next(iter(door))
 
 

@@ -73,7 +73,7 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
 
     door = make_door(net(), scored(sb.selectors.Top(1 / 3)), losses=losses)
     list(door)
-    with pytest.raises(sb.LossError, match=r"24 of 24 losses are not finite: examples \["):
+    with pytest.raises(sb.LossError, match="24 of 24"):
         list(door)
 
 

@@ -223,26 +223,3 @@ def drawing() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(DOCS))
         return importlib.import_module("pictures")
-
-
-@pytest.mark.parametrize("rate", [1 / 4, 1 / 3, 1 / 2])
-@pytest.mark.parametrize(
-    ("size", "of_what", "documented"),
-    [(128, "window", 0.01), (16, "batch", 0.01), (8, "batch", 0.02), (4, "batch", 0.06)],
-)
-def test_exact_odds_stay_as_near_to_the_paper_s_as_is_documented(rate, size, of_what, documented):
-    batch = round(size * rate) if of_what == "window" else size
-    window = size if of_what == "window" else round(size / rate)
-    generator = torch.Generator().manual_seed(0)
-    history = sb.selectors.History(1024)
-    history.file(torch.rand(1024, generator=generator))
-    excess = torch.zeros(10, dtype=torch.float64)
-    count = torch.zeros(10)
-    for _ in range(24_000 // window):
-        losses = torch.rand(window, generator=generator)
-        history.file(losses)
-        wanted = history.percentiles(losses).pow(1 / rate - 1)
-        tenth = (losses * 10).long()
-        excess.index_add_(0, tenth, sb.selectors.tilted_odds(wanted, batch) - wanted)
-        count += torch.bincount(tenth, minlength=10)
-    assert 0.1 * documented < (excess / count).abs().max() < documented

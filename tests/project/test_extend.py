@@ -85,7 +85,7 @@ def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_o
         rows = running.select(scores, history, generator).rows
         kept += torch.zeros(64).index_fill_(0, scores.argsort().argsort()[rows], 1.0)
     assert (kept[-8:].sum() / kept[:8].sum()).item() == pytest.approx(1.44 / 0.56, rel=0.15)
-    with pytest.raises(sb.ConfigurationError, match="floor > 0 are needed"):
+    with pytest.raises(sb.ConfigurationError, match="floor > 0"):
         Gentle(1 / 4, floor=0)
 
 

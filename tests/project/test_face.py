@@ -117,7 +117,7 @@ def test_importing_the_package_imports_neither_extras_nor_what_training_seldom_n
 
 
 def test_a_name_that_is_not_there_is_named():
-    with pytest.raises(AttributeError, match="'selective_backprop' has no attribute 'advice'"):
+    with pytest.raises(AttributeError, match=r"'selective_backprop'.*'advice'"):
         _ = sb.advice  # ty: ignore[unresolved-attribute]
 
 

@@ -27,7 +27,7 @@ def part(gpu, code, record=None):
 def test_a_part_that_fails_leaves_its_last_lines(gpu):
     found = gpu.run(part(gpu, "print('far'); raise SystemExit('so far')"), limit=60)
     assert (found.status, found.output) == (1, ["far", "so far"])
-    assert gpu.said(found) == "failed with status 1"
+    assert "status 1" in gpu.said(found)
 
 
 def test_a_part_that_takes_too_long_is_ended(gpu):

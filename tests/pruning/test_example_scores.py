@@ -164,8 +164,8 @@ class Silent(nn.Module):
     ("make", "loss_fn", "error", "message"),
     [
         (Branching, nn.CrossEntropyLoss(), sb.ConfigurationError, r"vmap.*Branching.*el2n_scores"),
-        (Silent, nn.CrossEntropyLoss(), sb.ConfigurationError, "Silent has no trainable"),
-        (make_linear, lambda o, t: 1.0, sb.LossError, "is float; one number"),
+        (Silent, nn.CrossEntropyLoss(), sb.ConfigurationError, "Silent .*trainable"),
+        (make_linear, lambda o, t: 1.0, sb.LossError, "float.*one number"),
         (make_linear, lambda o, t: torch.zeros(2), sb.LossError, r"is shape \(2,\)"),
     ],
 )
@@ -191,10 +191,10 @@ def test_memory_that_is_out_is_not_mistaken_for_a_model_that_cannot_be_vectorise
 @pytest.mark.parametrize(
     ("outputs", "targets", "message"),
     [
-        (torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 0]), r"example 3 is nan .*none of its"),
-        (torch.randn(6, 3), torch.tensor([0, -100, 2, 1, 0, 0]), r"example 1 is nan \(1 such"),
+        (torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 0]), "example 3 .*nan .*none"),
+        (torch.randn(6, 3), torch.tensor([0, -100, 2, 1, 0, 0]), "example 1 .*nan .*1"),
         (torch.full((6, 3), torch.nan), torch.zeros(6, dtype=torch.int64), "not finite"),
-        (torch.randn(6, 1), torch.zeros(6, dtype=torch.int64), "at least 2 classes"),
+        (torch.randn(6, 1), torch.zeros(6, dtype=torch.int64), "2 classes"),
         (torch.randn(6, 3, 2), torch.zeros(6, dtype=torch.int64), r"got \(4, 3, 2\)|got \(6, 3, 2"),
         (torch.randn(6, 3), torch.zeros(6), "class numbers"),
     ],

@@ -1,6 +1,5 @@
 """When selection acts, and that no value of any option quietly switches it off."""
 
-import dataclasses
 import math
 
 import pytest
@@ -35,16 +34,7 @@ def test_warm_up_and_start_must_both_be_over():
     assert not schedule.selects(0, 0.6)
     assert not schedule.selects(1, 0.4)
     assert schedule.selects(1, 0.6)
-
-
-def test_a_fraction_of_unknown_training_selects_nothing():
-    assert not sb.Schedule(start=0.5).selects(3, progress=None)
-
-
-@pytest.mark.parametrize("value", [0, 1, 100, 3.0])
-def test_whole_warm_ups_are_accepted(value):
-    with unhooked():
-        assert sb.Schedule(warmup_epochs=value).selects(value, None)
+    assert not schedule.selects(3, progress=None)  # of unknown training
 
 
 @pytest.mark.parametrize(
@@ -84,7 +74,7 @@ def test_a_value_that_makes_no_sense_is_refused(values, message):
     ],
 )
 def test_a_warm_up_that_leaves_nothing_to_select_is_refused(schedule, epochs):
-    with pytest.raises(sb.ConfigurationError, match="leaves nothing to select"):
+    with pytest.raises(sb.ConfigurationError, match="nothing to select"):
         schedule.check_length(epochs, batches=10)
 
 
@@ -141,11 +131,6 @@ def test_a_length_is_accepted_exactly_where_some_batch_is_selected_from(
         assert any(moments)
 
 
-def test_a_schedule_does_not_change():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        sb.Schedule().warmup_epochs = 3
-
-
 @st.composite
 def deals(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
     every = draw(st.integers(2, 12))
@@ -185,11 +170,8 @@ def test_one_training_batch_in_every_so_many_is_unselective():
     dealt = [cadence.next_is_plain(10) for _ in range(2800)]
     assert sum(dealt) == 100
     assert (2800 - sum(dealt)) * 10 // 30 == 900
-
-
-def test_without_interludes_none_is_dealt():
-    cadence = PlainBatchCadence(None, batch_size=10, window=30)
-    assert not any(cadence.next_is_plain(10) for _ in range(1000))
+    never = PlainBatchCadence(None, batch_size=10, window=30)
+    assert not any(never.next_is_plain(10) for _ in range(100))
 
 
 def test_a_copy_deals_on_by_itself():

@@ -33,12 +33,6 @@ def test_indices_come_in_any_order_and_are_filed_ascending(kept, chance):
     assert found == sb.Subset(torch.tensor(sorted(kept)), 30)
 
 
-def test_a_subset_knows_where_it_comes_from():
-    found = subset()
-    assert (found.examples, found.source, found.cost) == (5, "EL2N, 2 models", 1.5)
-    assert torch.equal(found.scores, SCORES)
-
-
 def test_what_is_done_to_the_tensors_afterwards_does_not_reach_the_subset():
     indices, scores = torch.tensor([1, 3]), SCORES.clone()
     found = subset(indices=indices, scores=scores)
@@ -48,15 +42,13 @@ def test_what_is_done_to_the_tensors_afterwards_does_not_reach_the_subset():
     assert torch.equal(found.scores, SCORES)
 
 
-def test_nothing_can_be_set_anew():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        subset().source = "elsewhere"
-
-
 def test_equal_content_is_equal_and_hashes_alike():
     again = [subset(indices=torch.tensor([0, 2])), copy.deepcopy(subset())]
     again.append(pickle.loads(pickle.dumps(subset())))
     assert {subset(), *again} == {subset()}
+    assert subset() != subset().digest
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        subset().source = "elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -75,10 +67,6 @@ def test_equal_content_is_equal_and_hashes_alike():
 def test_any_other_content_makes_another_subset(change):
     assert subset(**change) != subset()
     assert repr(subset(**change)) != repr(subset())
-
-
-def test_a_subset_equals_nothing_but_a_subset():
-    assert subset() != subset().digest
 
 
 def test_the_words_for_it_are_short_and_the_same_in_every_process():
@@ -105,7 +93,7 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1 example"),
+        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1"),
         ({"indices": torch.tensor([0, 5])}, "index 5 .* of 5"),
         ({"indices": torch.tensor([-1, 2])}, "index -1 "),
         ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .*unique"),
@@ -114,7 +102,7 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
         ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
         ({"indices": [0, 1]}, "got list"),
         ({"examples": 0}, "examples=0"),
-        ({"scores": torch.zeros(4)}, r"\(5,\); got shape \(4,\)"),
+        ({"scores": torch.zeros(4)}, r"\(5,\).*\(4,\)"),
         ({"scores": [0.0] * 5}, "got list"),
         ({"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])}, r"example 2 .*\(2 are"),
         ({"cost": -1.0}, "cost=-1.0"),

@@ -36,8 +36,3 @@ def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
             assert prediction == pytest.approx(expected, rel=1e-5, abs=1e-4)
         else:
             assert math.isnan(prediction)
-
-
-def test_without_decay_it_is_the_last_score():
-    found = sb.scorers.Average(0.0).predict(observed([[3.0, 9.0], [5.0]], 4), epoch=9)
-    assert found.tolist() == [3.0, 5.0]

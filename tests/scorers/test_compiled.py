@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_doors import cross_entropies as losses
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -37,10 +38,6 @@ class Watched(nn.Module):
         if self.fails:
             raise ArithmeticError("the model failed")
         return outputs + torch.compiler.is_compiling()
-
-
-def losses(model: nn.Module, batch: Any) -> Tensor:
-    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def start(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:

@@ -80,12 +80,12 @@ def test_a_target_that_is_no_class_gives_no_number():
 @pytest.mark.parametrize(
     ("outputs", "targets", "message"),
     [
-        (torch.ones(3), torch.zeros(3, dtype=torch.int64), r"got \(3,\) and \(3,\)"),
-        (torch.ones(3, 1), torch.zeros(3, dtype=torch.int64), "at least 2 classes"),
-        (torch.ones(3, 2, 2), torch.zeros(3, dtype=torch.int64), r"got \(3, 2, 2\)"),
+        (torch.ones(3), torch.zeros(3, dtype=torch.int64), r"\(3,\) and \(3,\)"),
+        (torch.ones(3, 1), torch.zeros(3, dtype=torch.int64), "2 classes"),
+        (torch.ones(3, 2, 2), torch.zeros(3, dtype=torch.int64), r"\(3, 2, 2\)"),
         ((torch.ones(3, 2),), torch.zeros(3), "got tuple"),
         (torch.ones(3, 2), None, "NoneType"),
-        (torch.ones(3, 2), torch.zeros(3), r"targets of shape \(3,\) and type torch.float32"),
+        (torch.ones(3, 2), torch.zeros(3), r"\(3,\).*torch.float32"),
         (torch.ones(3, 2), torch.zeros(4, dtype=torch.int64), r"\(4,\)"),
         (torch.ones(3, 2), torch.ones(3, 3), r"\(3, 3\)"),
     ],
@@ -125,7 +125,7 @@ def test_the_loader_scores_by_it():
     ids=lambda strategy: strategy.name,
 )
 def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
-    with pytest.raises(sb.ConfigurationError, match="needs the model's outputs, and losses= gives"):
+    with pytest.raises(sb.ConfigurationError, match=r"outputs.*losses="):
         make_door(strategy, nn.Linear(2, 2), losses=losses_by_number, epochs=9)
     outputs = lambda model, batch: (model(batch[0]), batch[1])  # noqa: E731
     options = {"losses": losses_by_number, "outputs": outputs, "epochs": 9}

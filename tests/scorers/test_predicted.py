@@ -1,7 +1,7 @@
 """Scores that are predicted from earlier ones, once for each epoch."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -73,11 +73,5 @@ def test_what_predicts_nothing_is_refused():
     with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
         sb.scorers.Predicted(sb.scorers.Forward(), epochs=1)
     for predictor in (None, sb.scorers.Average, sb.scorers.Forward()):
-        with unhooked(), pytest.raises(sb.ConfigurationError, match="is no predictor, such as"):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="no predictor"):
             sb.scorers.Predicted(sb.scorers.Forward(), predictor)
-
-
-def test_it_needs_as_many_scores_as_its_predictor_looks_at():
-    inner = sb.scorers.Forward("error-norm")
-    needs = sb.scorers.Predicted(inner, sb.scorers.Average(depth=5)).needs
-    assert needs == replace(inner.needs, indices=True, remembers=True, depth=5, fresh=1 / 3)

@@ -1,7 +1,6 @@
 """Which remembered scores are still good, against a plain twin written from the paper."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -66,12 +65,6 @@ def test_a_recorded_loss_that_is_not_a_number_is_no_score():
     found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)).recall(ledger, 4)
     assert found[0] == 1.0
     assert bool(found[1:].isnan().all())
-
-
-def test_what_it_needs_is_what_the_scorer_inside_needs_and_indices():
-    expected = replace(sb.scorers.Forward().needs, indices=True, remembers=True, fresh=1 / 4)
-    assert sb.scorers.Stale(sb.scorers.Forward(), epochs=4).needs == expected
-    assert sb.scorers.Stale(sb.scorers.Forward("error-norm")).needs.outputs
 
 
 @pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])

@@ -47,34 +47,9 @@ def test_odds_by_hand():
     torch.testing.assert_close(weights, expected[rows % 5].rsqrt())
 
 
-@pytest.mark.parametrize("scores", [[torch.inf] * 50, [math.log(2) + 1e-6] * 50])
-def test_what_is_unknown_or_not_learned_is_always_kept_and_weighs_1(scores):
-    rows, weights = skip(sb.selectors.Confident(0.01), scores)
-    assert rows.tolist() == list(range(50))
-    assert weights.tolist() == [1.0] * 50
-
-
-@pytest.mark.parametrize("loss", [0.0, -1.0, 1e-9])
-def test_what_is_surely_learned_is_kept_by_the_floors_odds(loss):
-    rows, weights = skip(sb.selectors.Confident(0.04), [loss] * 5000)
-    assert abs(len(rows) / 5000 - 0.04) <= 4 * (0.04 * 0.96 / 5000) ** 0.5
-    assert weights.tolist() == pytest.approx([5.0] * len(rows))
-
-
 def test_small_losses_keep_their_precision():
     scores = torch.full((1_000_000,), 1e-5)  # 1 - exp(-loss) in float32 would be 1.001e-5
     running = sb.selectors.Confident(1e-9).start(ANY)
     weights = running.select(scores, NOTHING, torch.Generator().manual_seed(0)).weights
     assert len(weights)
     assert weights.tolist() == pytest.approx([2e-5**-0.5] * len(weights), rel=1e-5)
-
-
-def test_the_terms_promise_no_rate_and_need_no_history():
-    assert sb.selectors.Confident(0.5).terms == sb.selectors.Terms(
-        0.75,
-        sb.selectors.Draw.BERNOULLI,
-        history=0,
-        reweights=True,
-        promises=False,
-        confidence=True,
-    )

@@ -31,11 +31,6 @@ def test_everything_is_everything(values):
     assert select(sb.selectors.Everything(), values) == list(range(len(values)))
 
 
-def test_everything_says_that_it_may_pass_through():
-    terms = sb.selectors.Everything().terms
-    assert terms == sb.selectors.Terms(rate=1.0, needs_scores=False, keeps_everything=True)
-
-
 @given(scores, seeds)
 def test_an_exact_random_share_is_the_head_of_a_random_order(values, seed):
     order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -51,47 +46,17 @@ def test_a_random_share_by_coins_is_one_coin_each(values, seed):
     assert select(sb.selectors.Uniform(0.4, "bernoulli"), values, seed=seed) == expected
 
 
-@given(scores, seeds)
-def test_a_random_share_does_not_look_at_the_scores(values, seed):
-    selector = sb.selectors.Uniform(0.4)
-    assert select(selector, values, seed=seed) == select(selector, [0.0] * len(values), seed=seed)
-
-
-@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-def test_a_random_share_favours_nobody(draw):
-    generator = torch.Generator().manual_seed(0)
-    context = sb.selectors.Context(3, 8 if draw == "exact" else None)
-    selector = sb.selectors.Uniform(3 / 8, draw).start(context)
-    hits = torch.zeros(8)
-    for _ in range(2000):
-        hits[selector.select(torch.zeros(8), NOTHING, generator).rows] += 1
-    assert bool(((hits / 2000 - 3 / 8).abs() < 4 * (3 / 8 * 5 / 8 / 2000) ** 0.5).all())
-
-
-def test_a_random_share_needs_no_scores():
-    assert sb.selectors.Uniform(0.4).terms == sb.selectors.Terms(
-        0.4, sb.selectors.Draw.EXACT, needs_scores=False
-    )
-    assert sb.selectors.Uniform(0.4, "bernoulli").terms.draw is sb.selectors.Draw.BERNOULLI
+numbers = st.lists(st.integers(0, 2) | st.integers(-50, 50), min_size=1, max_size=30)
 
 
 @pytest.mark.parametrize(
     ("selector", "plain"),
     [(sb.selectors.Top(0.4), reference.top), (sb.selectors.Bottom(0.4), reference.bottom)],
 )
-@given(values=st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=30, unique=True))
-def test_the_extremes_are_the_plain_rules(selector, plain, values):
-    assert select(selector, values) == plain(values, WINDOW.quota(len(values)))
-
-
-@pytest.mark.parametrize(
-    ("selector", "plain"),
-    [(sb.selectors.Top(0.4), reference.top), (sb.selectors.Bottom(0.4), reference.bottom)],
-)
-@given(values=st.lists(st.integers(0, 2).map(float), min_size=1, max_size=30))
-def test_among_ties_any_will_do(selector, plain, values):
-    kept = select(selector, values)
-    expected = plain(values, WINDOW.quota(len(values)))
+@given(values=numbers)
+def test_the_extremes_are_the_plain_rules_and_among_ties_any_will_do(selector, plain, values):
+    values = list(map(float, values))
+    kept, expected = select(selector, values), plain(values, WINDOW.quota(len(values)))
     assert sorted(values[row] for row in kept) == sorted(values[row] for row in expected)
     assert kept == sorted(set(kept))
 
@@ -102,18 +67,53 @@ def test_infinite_scores_are_extremes():
     assert select(sb.selectors.Bottom(0.4), values, context=sb.selectors.Context(1, 5)) == [3]
 
 
-@pytest.mark.parametrize("selector", [sb.selectors.Top(0.4), sb.selectors.Bottom(0.4)])
-def test_the_extremes_need_scores_but_no_history(selector):
-    assert selector.terms == sb.selectors.Terms(
-        0.4, sb.selectors.Draw.EXACT, history=0, needs_scores=True
-    )
-
-
 @pytest.mark.parametrize("rate", [1, 1.0])
 def test_a_rate_of_one_keeps_everything_and_is_a_float(rate):
     for selector in (sb.selectors.Uniform(rate), sb.selectors.Top(rate), sb.selectors.Bottom(rate)):
         assert type(selector.rate) is float
         assert select(selector, [3.0, 1.0, 2.0], context=sb.selectors.Context(3, 3)) == [0, 1, 2]
+
+
+COINS = sb.selectors.Draw.BERNOULLI
+TERMS = [
+    (sb.selectors.Everything(), (1.0,), {"needs_scores": False, "keeps_everything": True}),
+    (sb.selectors.Uniform(0.4), (0.4,), {"needs_scores": False}),
+    (sb.selectors.Uniform(0.4, "bernoulli"), (0.4, COINS), {"needs_scores": False}),
+    (sb.selectors.Top(0.4), (0.4,), {}),
+    (sb.selectors.Bottom(0.4), (0.4,), {}),
+    (sb.selectors.Percentile(3, history=5), (1 / 4,), {"history": 5}),
+    (sb.selectors.Percentile(1, "bernoulli", history=5), (1 / 2, COINS), {"history": 5}),
+    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True, "replaces": True}),
+    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {"replaces": True}),
+    *(
+        (
+            sb.selectors.BelowMean(0.5, longer_steps=longer, history=7),
+            (0.75, COINS),
+            {"history": 7, "reweights": True, "promises": False},
+        )
+        for longer in (False, True)
+    ),
+    (
+        sb.selectors.Hide(0.3, history=7),
+        (0.7, COINS),
+        {"history": 7, "promises": False, "paced": True, "confidence": True},
+    ),
+    (
+        sb.selectors.Hide(0.3, history=7, falls=()),
+        (0.7, COINS),
+        {"history": 7, "promises": False, "confidence": True},
+    ),
+    (
+        sb.selectors.Confident(0.5),
+        (0.75, COINS),
+        {"reweights": True, "promises": False, "confidence": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("selector", "shares", "options"), TERMS, ids=lambda part: repr(part))
+def test_the_terms_say_what_a_selector_needs_and_promises(selector, shares, options):
+    assert selector.terms == sb.selectors.Terms(*shares, **options)
 
 
 WRONG_FALLS = [

@@ -40,26 +40,13 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str, nn.Module,
     "convolutions, before one in place": (nets.convolutional, nets.IMAGES, "1", POOLED, 1),
     "encoder, batch first": (
         lambda: nets.encoder(batch_first=True),
-        nets.SEQUENCES,
-        "0",
-        nets.Flat(1),
-        5,
+        *(nets.SEQUENCES, "0", nets.Flat(1), 5),
     ),
     "encoder, time first": (
         lambda: nets.encoder(batch_first=False),
-        nets.SEQUENCES,
-        "1",
-        nets.Flat(0),
-        5,
+        *(nets.SEQUENCES, "1", nets.Flat(0), 5),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reuse what small nets compute too, though it gains nothing."""
-    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
-    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

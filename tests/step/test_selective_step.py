@@ -20,13 +20,6 @@ QUARTER = sb.selective_backprop(rate=1 / 4, warmup_epochs=0)
 TOP = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4))
 
 
-@pytest.fixture(autouse=True)
-def _small_and_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reuse what small nets compute too, though it gains nothing."""
-    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("reuse", [False, True])
 def test_the_highest_losses_are_selected_and_come_back_with_gradients(reuse: bool) -> None:
     net = nets.mlp().double()
@@ -56,11 +49,8 @@ def test_a_strategy_without_scores_selects_without_a_selection_pass() -> None:
     step = sb.SelectiveStep(net, LOSS, sb.random_backprop(rate=1 / 3))
     assert len(step(nets.candidates(nets.VECTORS, 0)).rows) == 4
     assert len(calls) == 1
-
-
-def test_everything_is_the_whole_batch_in_its_order() -> None:
-    step = sb.SelectiveStep(nets.mlp().double(), LOSS, sb.traditional())
-    assert step(nets.candidates(nets.VECTORS, 0)).rows.tolist() == list(range(nets.CANDIDATES))
+    whole = sb.SelectiveStep(net, LOSS, sb.traditional())
+    assert whole(nets.candidates(nets.VECTORS, 0)).rows.tolist() == list(range(nets.CANDIDATES))
 
 
 def test_cheap_scorers_say_how_far_they_agree() -> None:
@@ -112,7 +102,7 @@ def test_a_state_of_something_else_is_refused() -> None:
     step = sb.SelectiveStep(nets.mlp(), LOSS, QUARTER)
     with pytest.raises(sb.ConfigurationError, match=r"SelectiveStep\.state_dict"):
         step.load_state_dict({})
-    with pytest.raises(sb.ConfigurationError, match="the state has version 1"):
+    with pytest.raises(sb.ConfigurationError, match="version 1"):
         step.load_state_dict(step.state_dict() | {"version": 1})
     other = sb.SelectiveStep(nets.mlp(), LOSS, sb.random_backprop(rate=1 / 3))
     state = other.state_dict()
@@ -236,9 +226,9 @@ def test_strategies_that_need_more_than_a_batch_are_refused(strategy: Any, messa
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.1)), "1 .Dropout. has dropout"),
-        (nn.TransformerEncoderLayer(8, 2, 8), "self_attn .MultiheadAttention. has dropout"),
-        (nn.LSTM(5, 3, num_layers=2, dropout=0.1), "the model .LSTM. has dropout"),
+        (nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.1)), "1 .Dropout."),
+        (nn.TransformerEncoderLayer(8, 2, 8), "self_attn .MultiheadAttention."),
+        (nn.LSTM(5, 3, num_layers=2, dropout=0.1), ".LSTM. has dropout"),
         (nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)), "candidate_statistics=True"),
         (torch.compile(nn.Linear(5, 3), backend="eager"), "compiled"),
     ],
@@ -249,6 +239,8 @@ def test_models_whose_activations_are_not_the_same_twice_are_refused(
     sb.SelectiveStep(net, LOSS, TOP)
     with pytest.raises(sb.ConfigurationError, match=message):
         sb.SelectiveStep(net, LOSS, TOP, reuse_activations=True)
+    with pytest.raises(sb.ConfigurationError, match="reuse_activations=True"):
+        sb.SelectiveStep(net, LOSS, TOP, candidate_statistics=True)
 
 
 def test_dropout_in_eval_mode_is_reused_and_refused_once_it_trains() -> None:
@@ -293,11 +285,6 @@ def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
     strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))
     with pytest.raises(sb.ConfigurationError, match=r"Forward\(\)"):
         sb.SelectiveStep(nets.mlp(), LOSS, strategy, reuse_activations=True)
-
-
-def test_candidate_statistics_alone_are_refused() -> None:
-    with pytest.raises(sb.ConfigurationError, match="reuse_activations=True"):
-        sb.SelectiveStep(nets.mlp(), LOSS, TOP, candidate_statistics=True)
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])

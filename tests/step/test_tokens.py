@@ -1,7 +1,5 @@
 """The loss counts the tokens that the rule takes, and their gradient is that of their mean."""
 
-from collections.abc import Sequence
-
 import fixture_language as language
 import pytest
 import torch
@@ -23,56 +21,29 @@ tokens = st.lists(
 )
 
 
-def select_tokens(
-    losses: Sequence[float],
-    counts: Sequence[bool],
-    rate: float,
-    reference: Sequence[float] | None = None,
-) -> list[int]:
-    """The places of the tokens whose loss, or excess loss, is highest; of ties the first."""
-    behind = [0.0] * len(losses) if reference is None else reference
-    excess = [loss - other for loss, other in zip(losses, behind, strict=True)]
-    asked = [place for place in range(len(losses)) if counts[place]]
-    if not asked:
-        return []
-    hardest = sorted(asked, key=lambda place: -excess[place])
-    return sorted(hardest[: max(1, round(rate * len(asked)))])
-
-
-def mean_of_selected(losses: Sequence[float], places: Sequence[int]) -> float:
-    """The loss that is trained on."""
-    return sum(losses[place] for place in places) / max(1, len(places))
-
-
-def gradient(tokens: int, places: Sequence[int]) -> list[float]:
-    """Of that mean with respect to each token's loss."""
-    return [1 / len(places) if place in places else 0.0 for place in range(tokens)]
-
-
 @given(tokens, st.floats(0.01, 1), st.booleans())
 def test_tokens_loss_and_gradient_are_those_of_the_rule(found, rate, excess) -> None:
     values, behind, counts = (list(column) for column in zip(*found, strict=True))
     losses = torch.tensor([values], dtype=torch.float64, requires_grad=True)
     reference = torch.tensor([behind], dtype=torch.float64) if excess else None
     selected = sb.TokenSelection(rate)(losses, torch.tensor([counts]), reference=reference)
-    expected = select_tokens(values, counts, rate, behind if excess else None)
+    asked = [place for place, counted in enumerate(counts) if counted]
+    hardest = sorted(asked, key=lambda place: behind[place] * excess - values[place])
+    expected = sorted(hardest[: max(1, round(rate * len(asked)))])  # of ties the first
     assert selected.kept.flatten().nonzero().flatten().tolist() == expected
-    wanted = mean_of_selected(values, expected)
+    wanted = sum(values[place] for place in expected) / max(1, len(expected))
     assert selected.loss.item() == pytest.approx(wanted, abs=1e-12)
     selected.loss.backward()
-    slopes = gradient(len(values), expected)
+    slopes = [1 / len(expected) if place in expected else 0.0 for place in range(len(values))]
     assert losses.grad.flatten().tolist() == pytest.approx(slopes, abs=1e-15)
 
 
-def test_a_mask_says_what_masked_targets_say() -> None:
-    by_targets = sb.TokenSelection(1 / 2)(LOSSES, TARGETS)
-    by_mask = sb.TokenSelection(1 / 2)(LOSSES, TARGETS != MASKED)
+def test_masks_and_masked_targets_say_which_tokens_count() -> None:
+    half = sb.TokenSelection(1 / 2)
+    by_targets, by_mask = half(LOSSES, TARGETS), half(LOSSES, TARGETS != MASKED)
     assert by_targets.kept.tolist() == [[False, True, False, False], [True, False, False, True]]
     assert by_mask.kept.equal(by_targets.kept)
     assert by_mask.loss == by_targets.loss == 2.0
-
-
-def test_without_targets_every_token_counts_and_another_value_may_stand_for_masked() -> None:
     assert sb.TokenSelection(1 / 8)(LOSSES).loss == 9.0
     assert sb.TokenSelection(1 / 8, ignored=2)(LOSSES, TARGETS).kept.nonzero().tolist() == [[1, 2]]
 
@@ -85,15 +56,6 @@ def test_a_rate_of_one_is_the_mean_that_cross_entropy_takes() -> None:
     whole = functional.cross_entropy(logits, targets)
     assert sb.TokenSelection(1.0)(losses, targets).loss.item() == pytest.approx(whole.item())
     torch.testing.assert_close(slope, torch.autograd.grad(whole, logits)[0])
-
-
-def test_where_no_token_counts_the_loss_and_its_gradient_are_zero() -> None:
-    losses = LOSSES.clone().requires_grad_()
-    selected = sb.TokenSelection(1 / 2)(losses, torch.full_like(TARGETS, MASKED))
-    selected.loss.backward()
-    assert selected.loss == 0
-    assert not selected.kept.any()
-    assert losses.grad.eq(0).all()
 
 
 @pytest.mark.parametrize("strange", [torch.nan, torch.inf, -torch.inf])
@@ -153,12 +115,12 @@ def test_a_rate_out_of_range_is_refused(rate) -> None:
 @pytest.mark.parametrize(
     ("losses", "options", "message"),
     [
-        (torch.tensor(1.0), {}, r"one loss per token.*reduction=\"none\""),
+        (torch.tensor(1.0), {}, "per token.*reduction="),
         (torch.ones(2, 3).long(), {}, "type torch.int64"),
-        (LOSSES, {"targets": TARGETS.flatten()}, r"targets have shape \(8,\) and losses \(2, 4\)"),
+        (LOSSES, {"targets": TARGETS.flatten()}, r"targets .*\(8,\).*\(2, 4\)"),
         (LOSSES, {"targets": TARGETS[:, 1:]}, "flattened or shifted"),
-        (LOSSES, {"reference": LOSSES[0]}, r"reference have shape \(4,\)"),
-        (LOSSES, {"targets": LOSSES}, "targets are torch.float32; class numbers"),
+        (LOSSES, {"reference": LOSSES[0]}, r"reference .*\(4,\)"),
+        (LOSSES, {"targets": LOSSES}, "targets .*float32"),
     ],
 )
 def test_what_is_not_one_number_per_token_is_refused(losses, options, message) -> None:

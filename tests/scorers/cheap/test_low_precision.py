@@ -4,8 +4,9 @@ import warnings
 
 import pytest
 import torch
+from fixture_doors import cross_entropies as losses
+from fixture_parts import Stateless
 from torch import nn
-from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.scorers.cheap import _wrappers
@@ -28,10 +29,6 @@ def batch(rows: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(rows, 6, generator=generator)
     return inputs, torch.randint(4, (rows,), generator=generator)
-
-
-def losses(model, batch):
-    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def begin(
@@ -70,22 +67,15 @@ def test_the_pass_is_run_in_the_type_and_the_check_is_not():
     assert seen[3:] == [torch.bfloat16]
 
 
-@pytest.mark.usefixtures("fast")
 def test_weights_cast_for_the_pass_are_remembered_by_nobody():
     seen = []
 
-    class Plain(sb.scorers.RunningScorer):
+    class Plain(Stateless, sb.scorers.RunningScorer):
         """Takes no care of the caller's autocast, unlike `Forward`."""
 
         def score(self, batch, indices):
             seen.append(torch.is_autocast_cache_enabled())
             return torch.ones(256)
-
-        def state_dict(self):
-            return {}
-
-        def load_state_dict(self, state):
-            pass
 
     _UnderAutocast(Plain(), "cpu", torch.bfloat16).score(batch(), None)
     assert seen == [False]
@@ -118,7 +108,7 @@ def test_a_proxy_scores_in_the_type_and_learns_in_full_precision():
 def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
     asked = []
     monkeypatch.setattr(_wrappers, "is_slow", lambda *found: asked.append(found) or True)
-    with pytest.warns(sb.SelectionWarning, match=r"no fast path for torch\.float16.*time both"):
+    with pytest.warns(sb.SelectionWarning, match=r"torch\.float16.*time"):
         begin(sb.scorers.LowPrecision(sb.scorers.Forward(), torch.float16), net())
     assert asked == [(CPU, torch.float16)]
 
@@ -160,5 +150,5 @@ def test_a_gpu_is_slow_before_its_generation_had_the_type(capability, bfloat, ha
 
 def test_a_device_without_autocast_is_refused():
     context = sb.scorers.Context(4, 8, net(), losses, device=torch.device("meta"))
-    with pytest.raises(sb.ConfigurationError, match="no autocast on meta"):
+    with pytest.raises(sb.ConfigurationError, match=r"autocast .*meta"):
         sb.scorers.LowPrecision(sb.scorers.Forward()).start(context)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from fixture_doors import Net, fresh_net, same_tensors
-from torch import distributed, nn
+from fixture_lone_rank import lone_rank  # noqa: F401
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from unhooked import unhooked
 
@@ -46,18 +47,13 @@ class Odd(nn.Module):
         return hidden
 
 
-def test_it_returns_what_the_module_returns_in_eval_mode() -> None:
-    model = fresh_net()
-    features = FirstBlocks(model, "layers.2", training=False).run((INPUTS,), {})
-    assert not features.requires_grad
-    model.eval()
-    assert torch.equal(features, model.layers[:3](INPUTS))
-
-
-def test_it_returns_what_the_module_returns_in_the_modes_of_training() -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_it_returns_what_the_module_returns_in_eval_mode_or_that_of_training(training) -> None:
     model = fresh_net()
     model.layers[3].eval()
-    features = FirstBlocks(model, "layers", training=True).run((INPUTS,), {})
+    features = FirstBlocks(model, "layers", training=training).run((INPUTS,), {})
+    assert not features.requires_grad
+    model.train(training).layers[3].eval()
     assert torch.equal(features, model.layers(INPUTS))
 
 
@@ -128,8 +124,8 @@ def test_a_module_that_is_never_called_is_refused_with_what_to_write_instead() -
     ("model", "after", "near"),
     [
         (Net(), "layer.2", "near are: 'layers.[0-3]'"),
-        (Net(), "zzz", "near are: 'layers', 'layers.0', 'layers.1'"),
-        (nn.Linear(2, 2), "0", "near are: none, as it has no parts"),
+        (Net(), "zzz", ": 'layers', 'layers.0', 'layers.1'"),
+        (nn.Linear(2, 2), "0", "no parts"),
     ],
 )
 def test_a_name_that_no_module_has_is_refused_with_the_nearest(
@@ -175,15 +171,10 @@ def test_a_compiled_model_is_run_as_it_was_written(part: str) -> None:
     assert compiled, "afterwards it is compiled as ever"
 
 
-def test_a_wrapped_model_is_run_without_its_wrapper(tmp_path) -> None:
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
-    )
-    try:
-        model = fresh_net()
-        wrapped = DistributedDataParallel(model)
-        wrapped.register_forward_pre_hook(lambda *_: pytest.fail("the wrapper was run"))
-        features = FirstBlocks(wrapped, "layers.0", training=False).run((INPUTS,), {})
-        assert torch.equal(features, model.layers[0](INPUTS))
-    finally:
-        distributed.destroy_process_group()
+@pytest.mark.usefixtures("lone_rank")
+def test_a_wrapped_model_is_run_without_its_wrapper() -> None:
+    model = fresh_net()
+    wrapped = DistributedDataParallel(model)
+    wrapped.register_forward_pre_hook(lambda *_: pytest.fail("the wrapper was run"))
+    features = FirstBlocks(wrapped, "layers.0", training=False).run((INPUTS,), {})
+    assert torch.equal(features, model.layers[0](INPUTS))

@@ -111,7 +111,7 @@ def test_an_error_is_raised_where_its_scores_are_waited_for_and_the_next_batch_i
     wrong, right = running.begin(of(3, "wrong"), None), running.begin(of(3), None)
     with pytest.raises(ArithmeticError, match="that is wrong") as caught:
         wrong()
-    assert "in the process that scores" in caught.value.__notes__[0]
+    assert "process that scores" in caught.value.__notes__[0]
     assert "fixture_pipelined.py" in caught.value.__notes__[0]
     assert right().tolist() == [1] * 3
     with pytest.raises(sb.LoaderError, match="Unpicklable: that is strange"):
@@ -127,7 +127,7 @@ def test_a_process_that_is_killed_is_told_of():
     wait = running.begin(of(3), None)
     os.kill(process, signal.SIGKILL)
     for attempt in (wait, wait, lambda: running.begin(of(3), None)):
-        with pytest.raises(sb.LoaderError, match=r"was ended by SIGKILL.*Make the loader anew"):
+        with pytest.raises(sb.LoaderError, match=r"SIGKILL.*loader anew"):
             attempt()
 
 
@@ -207,7 +207,7 @@ def test_a_process_that_is_spawned_scores_alike():
 
 def test_what_cannot_be_sent_is_refused():
     scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 2, start_method="spawn")
-    with pytest.raises(sb.ConfigurationError, match=r'"spawn" must be sent.*start_method="fork"'):
+    with pytest.raises(sb.ConfigurationError, match=r'"spawn".*start_method="fork"'):
         begin(scorer, nn.Linear(2, 3), lambda model, batch: 1).score(BATCH, None)
-    with pytest.raises(sb.BatchError, match="cannot be sent to the process that scores"):
+    with pytest.raises(sb.BatchError, match="cannot be sent"):
         counting().begin((torch.ones(3), lambda: 1), None)

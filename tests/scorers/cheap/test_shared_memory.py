@@ -21,35 +21,26 @@ class Texts:
     inputs: torch.Tensor
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        (torch.arange(3), None),
-        {"a": [torch.rand(2, 3), {"b": torch.rand(1) > 2}], "c": "d", "e": 1.5},
-        Texts(["a", "b" * 1000], torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)),
-        torch.rand(3, 1).expand(3, 4),
-        torch.rand(6, 5)[::2, 1:].T,
-        (torch.zeros(0, 3), torch.tensor(2.0, dtype=torch.bfloat16), np.ones(3)),
-        torch.rand(3).requires_grad_(),
-        nn.utils.rnn.pack_sequence([torch.rand(3, 2), torch.rand(1, 2)]),
-        torch.eye(3).to_sparse(),
-        [],
-        torch.randn(2, dtype=torch.complex64).conj(),
-    ],
-    ids=[
-        "a tuple",
-        "a dictionary",
-        "channels last",
-        "expanded",
-        "cut and turned",
-        "empty, half and not torch's",
-        "with a gradient",
-        "packed",
-        "sparse",
-        "nothing",
-        "conjugated",
-    ],
-)
+VALUES = {
+    "a tuple": (torch.arange(3), None),
+    "a dictionary": {"a": [torch.rand(2, 3), {"b": torch.rand(1) > 2}], "c": "d", "e": 1.5},
+    "channels last": Texts(
+        ["a", "b" * 1000], torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    ),
+    "expanded": torch.rand(3, 1).expand(3, 4),
+    "cut and turned": torch.rand(6, 5)[::2, 1:].T,
+    "empty, half and not torch's": (
+        *(torch.zeros(0, 3), torch.tensor(2.0, dtype=torch.bfloat16), np.ones(3)),
+    ),
+    "with a gradient": torch.rand(3).requires_grad_(),
+    "packed": nn.utils.rnn.pack_sequence([torch.rand(3, 2), torch.rand(1, 2)]),
+    "sparse": torch.eye(3).to_sparse(),
+    "nothing": [],
+    "conjugated": torch.randn(2, dtype=torch.complex64).conj(),
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_batch_arrives_as_it_was_sent(value):
     message = SharedMessage(value)
     buffer = allocate(message.size)
@@ -62,7 +53,7 @@ def test_a_batch_arrives_as_it_was_sent(value):
 
 
 def test_what_is_elsewhere_is_refused():
-    with pytest.raises(sb.BatchError, match="a tensor on meta, and the process that scores works"):
+    with pytest.raises(sb.BatchError, match="tensor on meta"):
         SharedMessage([torch.zeros(2, device="meta")])
 
 
@@ -71,5 +62,5 @@ def test_too_little_shared_memory_is_told_of(monkeypatch):
         raise RuntimeError("unable to allocate shared memory(shm)")
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", fail)
-    with pytest.raises(sb.LoaderError, match=r"^5 bytes.*\(shm\)\. Let the system have more"):
+    with pytest.raises(sb.LoaderError, match=r"^5 bytes.*\(shm\)"):
         allocate(5)

@@ -249,7 +249,7 @@ def test_on_cuda_the_host_never_waits():
 
 @needs_cuda
 def test_on_cuda_there_is_no_process_to_ask_threads_of():
-    with pytest.raises(sb.ConfigurationError, match="of a second process"):
+    with pytest.raises(sb.ConfigurationError, match="second process"):
         sb.scorers.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
             sb.scorers.Context(8, 16, Net().cuda(), losses)
         )

@@ -1,0 +1,85 @@
+"""The examples for frameworks run, learn, and show how little a program has to change."""
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+# A framework's plain and selective program, the lines that differ (at most), the steps of the
+# plain one and the most of them that the selective one takes, and the highest error in percent.
+FRAMEWORKS = {
+    "transformers": ("transformers_text_plain", "transformers_text", (3, 1), None, 0.65, 40.0),
+    "accelerate": ("accelerate_digits_plain", "accelerate_digits", (3, 1), None, 0.65, 12.0),
+    "lightning": ("lightning_plain", "lightning_digits", (3, 2), 8 * 44, 0.5, 8.0),
+    "keras": (None, "keras_digits", (3, 1), 8 * 44, 0.5, 9.0),  # the plain one is on its page
+}
+
+
+def program(name):
+    if name is not None:
+        return (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
+    return re.search(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)[1]
+
+
+def code(name):
+    lines = program(name).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith('"""')]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_three_lines_at_most_are_new(framework):
+    plain, selective, (added, gone), *_ = FRAMEWORKS[framework]
+    changes = [line[0] for line in difflib.ndiff(code(plain), code(selective))]
+    assert 1 <= changes.count("+") <= added
+    assert changes.count("-") <= gone
+
+
+def run(name, folder):
+    """Run an example without a network, and return its steps and the error that it ends with."""
+    script = folder / "program.py"
+    script.write_text(program(name))
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(ROOT / "src"),
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "ACCELERATE_USE_CPU": "true",
+            "HF_HUB_OFFLINE": "1",
+            "KERAS_BACKEND": "torch",
+            "HOME": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    steps, error = re.search(r"(\d+) steps, test error (\d+\.\d)%", ended.stdout).groups()
+    return int(steps), float(error)
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in FRAMEWORKS if name != "keras"),
+        "keras",
+    ],
+)
+def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(framework, tmp_path):
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    *names, _, exact, most, error = FRAMEWORKS[framework]
+    plain, selective = (run(name, tmp_path) for name in names)
+    assert plain[0] == exact or (exact is None and plain[0] > 300)
+    assert 0.3 * plain[0] < selective[0] < most * plain[0]
+    assert max(plain[1], selective[1]) < error
