@@ -120,10 +120,9 @@ def test_a_speed_up_is_traditionals_median_over_the_arms():
     assert [s.target for s in (to_11, to_12, to_14)] == pytest.approx([5.5, 6.0, 7.0])
     # 30 s against the medians of (20, 20, never), (20, 20, never) and (20, 10, 30).
     assert [s.ratio for s in (to_11, to_12, to_14)] == pytest.approx([1.5, 1.5, 1.5])
-    assert (to_11.reached, to_14.reached) == (2, 3)
-    assert (to_11.low, to_11.high) == (None, pytest.approx(1.5))
-    assert (to_14.low, to_14.high) == pytest.approx((1.0, 3.0))
     assert (to_11.text, to_14.text) == ("1.50× (2 of 3)", "1.50×")
+    assert to_11.with_range == "1.50× (never to 1.50)"
+    assert to_14.with_range == "1.50× (1.00 to 3.00)"
 
 
 @pytest.mark.parametrize(

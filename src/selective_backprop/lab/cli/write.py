@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 
 import selective_backprop as sb
+from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.loading import Survey
 from selective_backprop.lab.analysis.statistics import Axis
-from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
 from selective_backprop.lab.cli.command_line import command_line
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.records.files import forced_to_disk
@@ -27,15 +28,15 @@ def show(console: Console, found: Survey, out: Path) -> None:
     axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
     alone = out.suffix.lower() in {".html", ".htm"}
     page = out if alone else out / "report.html"
-    summary = summarise(found.runs, axis=axis)
+    comparison = gather(found.runs)
     make_folder(page.parent)
-    console.print(comparison_table(summary))
+    console.print(comparison_table(comparison, axis))
     with writing_out(out):
         if not alone:
-            (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-            draw_comparison(found.runs, out / "comparison.png", axis=axis)
+            (out / "table.md").write_text(to_markdown(comparison, axis), encoding="utf-8")
+            draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(
-            found.runs, page, histories=found.histories, problems=found.problems, axis=axis
+            comparison, page, histories=found.histories, problems=found.problems, axis=axis
         )
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)

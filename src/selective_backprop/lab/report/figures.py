@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selective_backprop.lab.analysis.grouping import CROWD, Comparison, RunGroup, gather
+from selective_backprop.lab.analysis.grouping import CROWD, Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
     AXIS_LABELS,
@@ -21,7 +21,7 @@ from selective_backprop.lab.analysis.statistics import (
     leaders,
     ranking,
 )
-from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.report.panels import (
     HALF,
     INK,
@@ -37,17 +37,13 @@ from selective_backprop.lab.report.styles import Style, span, strategy_colours, 
 _LEADERS = 5  # whose curves are drawn where there are too many for all
 
 
-def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seconds") -> None:
+def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "seconds") -> None:
     """Draw error against cost and against time, final errors, and where the time went.
 
     Of more strategies than curves that can be told apart, only those that end lowest get curves;
     final errors and time have a row for each. Unfinished runs are drawn thin and dotted.
-
-    Raises:
-        RecordError: if the runs cannot be compared.
     """
     path = Path(path)
-    comparison = gather(runs)
     rows = ranking(comparison)
     curves = leaders(comparison, _LEADERS) if comparison.is_crowd else comparison.groups
     with matplotlib.rc_context(SETTINGS):
@@ -66,7 +62,8 @@ def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seco
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a date, or the same records would never give the same file twice.
         undated = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=160, metadata=undated)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=160, metadata=undated)
 
 
 def _caption(comparison: Comparison) -> str:
