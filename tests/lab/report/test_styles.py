@@ -16,7 +16,7 @@ from selective_backprop.lab.strategies import STRATEGIES
 
 
 def look(*names):
-    return styles(gather([fixture_run(name) for name in names]).groups)
+    return styles(gather([fixture_run(name) for name in names]))
 
 
 def test_an_arm_has_its_colour_whoever_else_is_there():
@@ -43,7 +43,7 @@ def test_more_arms_than_colours_are_drawn_all_the_same():
 
 def test_lengths_of_an_arm_share_its_colour_and_differ_in_dashes():
     runs = [fixture_run(config={"epochs": epochs}, cost=float(epochs)) for epochs in (3, 10)]
-    long, short = styles(gather(runs).groups).values()
+    long, short = styles(gather(runs)).values()
     assert long.colour == short.colour
     assert (long.dash, short.dash) == ("solid", "dash")
 

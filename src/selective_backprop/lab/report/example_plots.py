@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.report.examples import (
-    GroupHistories,
+    Kept,
     class_shares,
     examined,
     faces,
@@ -18,7 +18,7 @@ from selective_backprop.lab.report.examples import (
     loss_spread,
     widest_classes,
 )
-from selective_backprop.lab.report.plots import ROWS, bars, menu, new_figure
+from selective_backprop.lab.report.plots import BARS, ROWS, menu, named, new_figure
 from selective_backprop.lab.report.styles import Style
 
 CLASSES = 20  # rows that a reader still compares
@@ -27,19 +27,17 @@ _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
 _MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
-def spread_plot(
-    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
-) -> go.Figure | None:
+def spread_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
     """Return how losses are spread over the examples, at a moment that the reader chooses."""
-    spreads = [(own, *loss_spread(own.histories)) for own in kept]
-    spreads = [spread for spread in spreads if len(spread[1])]
+    spreads = {label: loss_spread(own.values()) for label, own in kept.items()}
+    spreads = {label: spread for label, spread in spreads.items() if len(spread[1])}
     if not spreads:
         return None
-    moments = max((progress for _, progress, _ in spreads), key=len)
+    moments = max((progress for progress, _ in spreads.values()), key=len)
     losses = {
         f"{100 * share:.0f} % of the run": [
             _short(np.maximum(loss[np.abs(progress - share).argmin()], _LEAST))
-            for _, progress, loss in spreads
+            for progress, loss in spreads.values()
         ]
         for share in moments.tolist()
     }
@@ -47,17 +45,17 @@ def spread_plot(
     traces = [
         go.Scatter(
             mode="lines",
-            **_named(own, shown),
+            **named(label, look[label]),
             x=x,
-            y=100 * own.histories[0].cdf_level.astype(float),
-            line=_line(look[own.group.label]),
+            y=100 * next(iter(kept[label].values())).cdf_level.astype(float),
+            line=look[label].line,
             hovertemplate="%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
             "<extra></extra>",
         )
-        for (own, *_), x in zip(spreads, last, strict=True)
+        for label, x in zip(spreads, last, strict=True)
     ]
     # The lowest loss of all is often far below the rest.
-    known = np.concatenate([loss[:, 1:].ravel() for *_, loss in spreads])
+    known = np.concatenate([loss[:, 1:].ravel() for _, loss in spreads.values()])
     finite = known[np.isfinite(known)]
     low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
     y = "examples with at most this loss (%)"
@@ -80,77 +78,72 @@ def spread_plot(
         "font": {"size": 1, "color": "rgba(0,0,0,0)"},  # the moments' names on the slider itself
         **{"y": 1, "yanchor": "bottom", "pad": {"b": 30}, "ticklen": 0, "minorticklen": 0},
     }
-    figure.update_layout(sliders=[slider], margin_t=90)
-    return figure
+    return figure.update_layout(sliders=[slider], margin_t=90)
 
 
-def class_plot(
-    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
-) -> go.Figure | None:
+def class_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
     """Return how much of each class was trained on; None where histories name no classes."""
-    names = kept[0].histories[0].class_name
+    names = examined(kept)[0][-1].class_name if kept else ()
     if not names:
         return None
-    shares = [class_shares(own.histories) for own in kept]
+    shares = [class_shares(own.values()) for own in kept.values()]
     rows = widest_classes(shares, CLASSES)
-    traces = [
-        go.Scatter(
-            mode="markers",
-            **_named(own, shown),
-            y=[html.escape(names[row]) for row in rows],
-            x=[share[row].mean for row in rows],
-            marker={
-                "size": 10,
-                "color": look[own.group.label].colour,
-                "symbol": _MARKS[position % len(_MARKS)],
-            },
-            # An interval is cut where there is nothing: below 0 and above 100.
-            error_x={
-                **bars(),
-                "symmetric": False,
-                "array": [_cut(share[row].half_width, 100.0 - share[row].mean) for row in rows],
-                "arrayminus": [_cut(share[row].half_width, share[row].mean) for row in rows],
-            },
-            hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
+    traces = []
+    for position, (label, share) in enumerate(zip(kept, shares, strict=True)):
+        means, halves = (
+            np.array([getattr(share[row], name) for row in rows]) for name in ("mean", "half_width")
         )
-        for position, (own, share) in enumerate(zip(kept, shares, strict=True))
-    ]
+        symbol = _MARKS[position % len(_MARKS)]
+        traces.append(
+            go.Scatter(
+                mode="markers",
+                **named(label, look[label]),
+                y=[html.escape(names[row]) for row in rows],
+                x=means,
+                marker={"size": 10, "color": look[label].colour, "symbol": symbol},
+                # An interval is cut where there is nothing: below 0 and above 100.
+                error_x={
+                    **BARS,
+                    "symmetric": False,
+                    "array": np.minimum(halves, 100.0 - means),
+                    "arrayminus": np.minimum(halves, means),
+                },
+                hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
+            )
+        )
     x, height = "trained on, of 100 chances", 110 + 30 * len(rows)
     figure = new_figure(traces, x=x, y="", height=height)
-    figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
-    return figure
+    return figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
 
 
-def life_plot(
-    kept: Sequence[GroupHistories], look: Mapping[str, Style], shown: frozenset[str]
-) -> go.Figure | None:
+def life_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
     """Return what models made of one example, which the reader chooses, epoch by epoch.
 
     None where no run followed an example.
     """
-    runs = [(own, run, history) for own, run, history in examined(kept)]
-    indices = followed([history for _, _, history in runs])[:_LIVES]
+    runs = examined(kept)
+    histories = [history for *_, history in runs]
+    indices = followed(histories)[:_LIVES] if runs else []
     if not indices:
         return None
-    seeds = list(dict.fromkeys(run.header.seed for _, run, _ in runs))
-    lives = {index: [_life(history, index) for _, _, history in runs] for index in indices}
+    seeds = list(dict.fromkeys(seed for _, seed, _ in runs))
+    lives = {index: [_life(history, index) for history in histories] for index in indices}
     traces = []
     for axis, measure in (("y", "loss"), ("y2", "probability")):
-        for (own, run, history), life in zip(runs, lives[indices[0]], strict=True):
-            named = _named(own, shown)
-            named["visible"] = named["visible"] if run.header.seed == seeds[0] else False
-            style = look[own.group.label]
+        for (label, seed, history), life in zip(runs, lives[indices[0]], strict=True):
+            style = look[label]
+            own_seed = {} if seed == seeds[0] else {"visible": False}
             traces.append(
                 go.Scatter(
                     mode="lines+markers",
-                    **named,
+                    **named(label, style) | own_seed,
                     showlegend=axis == "y",
                     yaxis=axis,
                     x=history.life_epoch + 1,
                     y=life[measure],
                     text=life["text"],
                     connectgaps=True,
-                    line=_line(style) | {"width": 1.5},
+                    line=style.line | {"width": 1.5},
                     marker={"size": 9, "color": style.colour, "symbol": life["symbol"]},
                     hovertemplate="%{fullData.name}, epoch %{x}<br>%{y:.3g}, %{text}"
                     "<extra></extra>",
@@ -162,34 +155,25 @@ def life_plot(
         yaxis={"domain": [0.54, 1], "rangemode": "tozero"},
         yaxis2={"domain": [0, 0.46], "title": "its label's probability (%)", "range": [0, 104]},
     )
-    images, texts = faces([history for _, _, history in runs], indices)
-    examples = [
-        _entry(
-            f"{_described(index, runs[0][2])} {html.escape(texts.get(index, '')[:40])}",
-            {
-                "y": [life[measure] for measure in ("loss", "probability") for life in own],
-                "text": [life["text"] for life in own] * 2,
-                "marker.symbol": [life["symbol"] for life in own] * 2,
-            },
-            {"images[0].source": images.get(index)},
-        )
-        for index, own in lives.items()
-    ]
-    of_seeds = [
-        _entry(f"seed {seed}", {"visible": [run.header.seed == seed for _, run, _ in runs] * 2})
-        for seed in seeds
-    ]
+    images, texts = faces(histories, indices)
+    examples = {}
+    for index, own in lives.items():
+        change = {
+            "y": [life[measure] for measure in ("loss", "probability") for life in own],
+            "text": [life["text"] for life in own] * 2,
+            "marker.symbol": [life["symbol"] for life in own] * 2,
+        }
+        words = f"{_described(index, histories[0])} {html.escape(texts.get(index, '')[:40])}"
+        examples[words] = (change, {"images[0].source": images.get(index)})
+    of_seeds = {
+        f"seed {each}": [{"visible": [seed == each for _, seed, _ in runs] * 2}] for each in seeds
+    }
     menus = [menu(examples, side="left"), menu(of_seeds, side="right")]
     figure.update_layout(updatemenus=menus[: 1 + (len(seeds) > 1)], margin_t=110)
     if images:
         place = {"x": 0.5, "y": 1.03, "xanchor": "center", "yanchor": "bottom"}
         figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.2, sizey=0.24)
     return figure
-
-
-def _entry(label: str, *changes: dict[str, Any]) -> dict[str, Any]:
-    """Return a menu's entry that changes traces, and the layout."""
-    return {"label": label, "method": "update", "args": [*changes]}
 
 
 def followed(histories: Sequence[ExampleHistory]) -> list[int]:
@@ -222,20 +206,6 @@ def _described(index: int, history: ExampleHistory) -> str:
     return html.escape(f"example {index}, label {label}{was}")
 
 
-def _named(own: GroupHistories, shown: frozenset[str]) -> dict[str, Any]:
-    label = own.group.label
-    visible = True if label in shown else "legendonly"
-    return {"name": html.escape(label), "legendgroup": label, "visible": visible}
-
-
 def _short(values: Any) -> list[float]:
     """Return numbers of four digits, which make a smaller page."""
     return [float(f"{value:.4g}") for value in values.tolist()]
-
-
-def _cut(half_width: float, room: float) -> float:
-    return min(half_width, max(0.0, room))
-
-
-def _line(style: Style) -> dict[str, Any]:
-    return {"color": style.colour, "dash": style.dash, "width": style.width}

@@ -8,7 +8,6 @@ import base64
 import io
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,59 +15,44 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
+from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop.lab.records.schema import Run
 
+Kept = Mapping[str, Mapping[int, ExampleHistory]]
+"""What became of the examples, by the group's label and the seed."""
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
 _LETTERS = 300  # of a text that is shown
 
 
-@dataclass(frozen=True)
-class GroupHistories:
-    """A group with what became of its examples, run by run, in order of seed."""
-
-    group: RunGroup
-    runs: tuple[tuple[Run, ExampleHistory], ...]
-
-    @property
-    def histories(self) -> list[ExampleHistory]:
-        """The histories alone."""
-        return [history for _, history in self.runs]
-
-
 def group_histories(
     comparison: Comparison, histories: Mapping[Path, ExampleHistory]
-) -> tuple[list[GroupHistories], list[Run]]:
-    """Return the groups of which histories were kept, and the finished runs without any."""
-    found: list[GroupHistories] = []
+) -> tuple[Kept, list[Run]]:
+    """Return the histories that were kept, and the finished runs without any."""
+    kept: dict[str, dict[int, ExampleHistory]] = {}
     without: list[Run] = []
     for group in comparison.groups:
-        runs = []
         for run in group.runs:
-            history = None if run.path is None else histories.get(run.path)
-            if history is None:
-                without.append(run)
+            if run.path is not None and run.path in histories:
+                kept.setdefault(group.label, {})[run.header.seed] = histories[run.path]
             else:
-                runs.append((run, history))
-        if runs:
-            found.append(GroupHistories(group, tuple(runs)))
-    return found, without
+                without.append(run)
+    return kept, without
 
 
-def examined(kept: Sequence[GroupHistories]) -> list[tuple[GroupHistories, Run, ExampleHistory]]:
-    """Return the runs of which a page shows single examples."""
-    several = sum(len(own.runs) for own in kept) > _MOST_RUNS
+def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
+    """Return label, seed and history of the runs of which a page shows single examples."""
+    several = sum(map(len, kept.values())) > _MOST_RUNS
     return [
-        (own, run, history)
-        for own in kept
-        for run, history in (own.runs[:1] if several else own.runs)
+        (label, seed, history)
+        for label, own in kept.items()
+        for seed, history in list(own.items())[: 1 if several else None]
     ]
 
 
 def loss_spread(
-    histories: Sequence[ExampleHistory],
+    histories: Collection[ExampleHistory],
 ) -> tuple[Float[np.ndarray, " evaluation"], Float[np.ndarray, "evaluation level"]]:
     """Return each evaluation's share of the run, and the quantiles of losses, as means over seeds.
 
@@ -80,7 +64,7 @@ def loss_spread(
     return np.mean([history.cdf_progress for history in alike], axis=0), losses
 
 
-def class_shares(histories: Sequence[ExampleHistory]) -> list[Estimate]:
+def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
     """Return for each class how often, per hundred times that it came up, it was trained on.
 
     An example came up once in each pass over the data, or over what pruning left of it: of a class
@@ -112,11 +96,11 @@ def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
     return class_of(history, label), "" if clean == label else class_of(history, clean)
 
 
-def gallery(kept: Sequence[GroupHistories]) -> dict[str, Any]:
+def gallery(kept: Kept) -> dict[str, Any]:
     """Return single examples of each run, with the faces that the runs share, for the page."""
     seen = examined(kept)
     runs: list[dict[str, Any]] = []
-    for own, run, history in seen:
+    for label, seed, history in seen:
         orders = extremes(history.selected, history.loss_mean)
         count = min(EXTREMES, len(history) // 2)  # of few examples, none stands on both sides
         sides = {
@@ -124,11 +108,11 @@ def gallery(kept: Sequence[GroupHistories]) -> dict[str, Any]:
             for side in ("most", "least")
         }
         even = len(np.unique(history.selected)) == 1  # all were trained on equally often
-        name = f"{own.group.label}, seed {run.header.seed}"
-        runs.append({"name": name, "even": even, "passes": round(history.passes, 2), **sides})
-    most_different = int(np.argmax([np.var(history.selected) for _, _, history in seen]))
+        passes = round(history.passes, 2)
+        runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
+    most_different = int(np.argmax([np.var(history.selected) for *_, history in seen]))
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
-    images, texts = faces([history for _, _, history in seen], shown)
+    images, texts = faces([history for *_, history in seen], shown)
     return {"runs": runs, "first": runs[most_different], "images": images, "texts": texts}
 
 

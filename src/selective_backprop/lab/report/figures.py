@@ -32,9 +32,7 @@ from selective_backprop.lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop.lab.report.styles import Style, span, strategy_colours, styles
-
-_LEADERS = 5  # whose curves are drawn where there are too many for all
+from selective_backprop.lab.report.styles import LEADERS, Style, span, styles
 
 
 def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "seconds") -> None:
@@ -45,7 +43,7 @@ def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "s
     """
     path = Path(path)
     rows = ranking(comparison)
-    curves = leaders(comparison, _LEADERS) if comparison.is_crowd else comparison.groups
+    curves = leaders(comparison, LEADERS) if comparison.is_crowd else comparison.groups
     with matplotlib.rc_context(SETTINGS):
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
@@ -80,7 +78,7 @@ def _caption(comparison: Comparison) -> str:
 
 
 def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis) -> None:
-    look = styles(comparison.groups)
+    look = styles(comparison)
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
     for group in groups:
@@ -111,7 +109,7 @@ def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], 
 
 def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Comparison) -> None:
     """Draw a row for each strategy, with a dot for each of its lengths."""
-    colours = strategy_colours(row.name for row in rows)
+    look = styles(comparison)
     places = {row.name: place for place, row in enumerate(rows)}
     # The longest is filled, the others are hollow and ever smaller.
     dots: dict[Any, dict[str, Any]] = {
@@ -124,12 +122,13 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
         error = final_estimate(group)
         if group.runs:
             half = 0.0 if error.seeds < 2 else error.half_width
-            look: dict[str, Any] = {"color": colours[group.name], "elinewidth": 1.2, "capsize": 2}
-            axes.errorbar(error.mean, places[group.name], xerr=half, **look, **dots[group.length])
+            colour = look[group.label].colour
+            bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
+            axes.errorbar(error.mean, places[group.name], xerr=half, **bar, **dots[group.length])
             means.append(error.mean)
             reach += error.ends
     if comparison.baseline is not None:
-        error, colour = final_estimate(comparison.baseline), colours[comparison.baseline.name]
+        error, colour = final_estimate(comparison.baseline), look[comparison.baseline.label].colour
         axes.axvline(error.mean, color=colour, linewidth=1, dashes=(4, 3))
     names = [row.name if row.runs else f"{row.name} (unfinished)" for row in rows]
     axes.set_yticks(range(len(rows)), names)

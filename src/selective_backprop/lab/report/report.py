@@ -1,6 +1,7 @@
 """The report of a comparison: one HTML file that opens anywhere, offline, and asks for nothing."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -22,7 +23,6 @@ from selective_backprop.lab.report.plots import (
     final_plot,
     pareto_plot,
     phase_plot,
-    shown_at_first,
 )
 from selective_backprop.lab.report.styles import styles
 
@@ -53,11 +53,10 @@ def write_report(
     """
     path = Path(path)
     kept, without = group_histories(comparison, histories or {})
-    look = styles(comparison.groups)
-    shown = frozenset(group.label for group in shown_at_first(comparison))
-    seen = shown
-    if not any(own.group.label in shown for own in kept):
-        seen = frozenset(own.group.label for own in kept)
+    look = styles(comparison)
+    # Where all that a figure has would be hidden at first, all of it is shown.
+    hidden = not any(look[label].shown for label in kept)
+    seen = {label: replace(style, shown=hidden or style.shown) for label, style in look.items()}
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -73,20 +72,20 @@ def write_report(
         findings=findings(comparison),
         notes=notes(comparison),
         error=error_plot(comparison),
-        hidden=len(shown) < len(comparison.groups),
+        hidden=not all(style.shown for style in look.values()),
         numbers=numbers_table(comparison),
-        colours=[look[group.label].colour for group in comparison.groups],
+        colours=[style.colour for style in look.values()],
         soon=soon_table(comparison, axis),
         final=final_plot(comparison),
         pareto=pareto_plot(comparison),
         phases=phase_plot(comparison),
         kept=kept,
         without=without,
-        spread=spread_plot(kept, look, seen),
-        classes=class_plot(kept, look, seen) if kept else None,
+        spread=spread_plot(kept, seen),
+        classes=class_plot(kept, seen),
         most_classes=CLASSES,
         gallery=gallery(kept) if kept else None,
-        life=life_plot(kept, look, seen) if kept else None,
+        life=life_plot(kept, seen),
         facts=facts(comparison),
         commands=dict.fromkeys(run.header.command for run in comparison.runs),
         records=records_table(comparison),
