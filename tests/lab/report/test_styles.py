@@ -7,7 +7,6 @@ from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
-    aside,
     phases_of,
     span,
     styles,
@@ -61,13 +60,6 @@ def test_phases_come_in_the_order_of_the_work_and_none_is_lost():
 
 def test_phases_that_took_no_time_are_left_out():
     assert phases_of([{"load": 1.0, "score": 0.0}, {"score": 0.0}]) == ("load",)
-
-
-def test_points_of_equal_cost_stand_beside_each_other_in_the_order_of_arms():
-    places = [aside([5.0, 10.0], position, 3) for position in range(3)]
-    assert places[1] == [5.0, 10.0]
-    assert places[0][1] < places[1][1] < places[2][1]
-    assert places[2][1] - places[0][1] < 0.5
 
 
 def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():

@@ -7,12 +7,12 @@ import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
-from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
+from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import (
     AXIS_LABELS,
     Axis,
@@ -28,7 +28,6 @@ from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     Span,
     Style,
-    aside,
     phases_of,
     span,
     styles,
@@ -185,70 +184,60 @@ def final_plot(comparison: Comparison) -> go.Figure | None:
 
 def pareto_plot(comparison: Comparison) -> go.Figure | None:
     """Return final error against the cost of whole runs; None where no run is finished."""
-    lines, look = comparison.strategies, styles(comparison)
-    if not lines:
+    look, strategies = styles(comparison), comparison.strategies
+    groups = [group for own in strategies.values() for group in own]
+    if not groups:
         return None
-    errors = {name: [final_estimate(group) for group in groups] for name, groups in lines.items()}
-    means = [[error.mean for error in own] for own in errors.values()]
-    places = {axis: _places(lines, axis) for axis in _FRONT_AXES}
+    errors = [final_estimate(group) for group in groups]
+    ends = pd.DataFrame(
+        {axis: [mean_at_end(group, axis) for group in groups] for axis in _FRONT_AXES}
+        | {"name": [group.name for group in groups], "error": [error.mean for error in errors]}
+    )
+    # Strategies of equal budgets would hide each other's intervals.
+    by_name = ends.groupby("name", sort=False)
+    aside = by_name.ngroup() - (by_name.ngroups - 1) / 2
+    budgeted = [group.length.unit == "cost" for group in groups]
+    ends["cost"] += (0.012 * by_name["cost"].transform("max") * aside).where(budgeted, 0.0)
     traces = []
-    for (name, groups), x in zip(lines.items(), places["cost"], strict=True):
-        shown = not comparison.is_crowd or any(look[group.label].shown for group in groups)
+    for name, own in by_name:
+        first = groups[own.index[0]]
+        shown = not comparison.is_crowd or any(look[groups[i].label].shown for i in own.index)
         traces.append(
             go.Scatter(
                 mode="lines+markers",
-                name=html.escape(name),
+                name=html.escape(str(name)),
                 visible=True if shown else "legendonly",
-                x=x,
-                customdata=[group.cost for group in groups],
-                y=[error.mean for error in errors[name]],
+                x=[*own["cost"]],
+                customdata=[groups[i].cost for i in own.index],
+                y=[*own["error"]],
                 cliponaxis=False,
-                error_y={"array": [error.half_width for error in errors[name]], **BARS},
-                line={"color": look[groups[0].label].colour, "width": 1.5},
+                error_y={"array": [errors[i].half_width for i in own.index], **BARS},
+                line={"color": look[first.label].colour, "width": 1.5},
                 marker={"size": 9},
                 hovertemplate="%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
                 "<extra></extra>",
             )
         )
     # A front of all strategies, the hidden ones too: what beats one does so unseen.
-    fronts = {axis: front(x, means) for axis, x in places.items()}
-    traces.append(
-        go.Scatter(
-            mode="lines",
-            name="front",
-            x=fronts["cost"][0],
-            y=fronts["cost"][1],
-            line={"shape": "hv", "dash": "dot", "width": 1.5, "color": _GREY},
-            hoverinfo="skip",
-        )
-    )
-    reach = [end for own in errors.values() for error in own for end in error.ends]
+    best, line = front(ends, "cost"), {"shape": "hv", "dash": "dot", "width": 1.5, "color": _GREY}
+    places = {"x": [*best["cost"]], "y": [*best["error"]]}
+    traces.append(go.Scatter(mode="lines", name="front", **places, line=line, hoverinfo="skip"))
+    along: dict[Axis, dict[str, Any]] = {}
+    for axis in _FRONT_AXES:
+        drawn = [*(own for _, own in by_name), front(ends, axis)]
+        along[axis] = {
+            "x": [[*own[axis]] for own in drawn],
+            "y": [[*own["error"]] for own in drawn],
+        }
     figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
-    changes = {
-        axis: {"x": [*x, fronts[axis][0]], "y": [*means, fronts[axis][1]]}
-        for axis, x in places.items()
-    }
-    return _with_menus(figure, changes, span([mean for own in means for mean in own], reach))
+    reach = [end for error in errors for end in error.ends]
+    return _with_menus(figure, along, span(ends["error"], reach))
 
 
-def front(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the costs and errors that nothing beats in both, the cheapest first; of equals one."""
-    kept: list[tuple[float, float]] = []
-    for cost, error in sorted(zip(chain.from_iterable(x), chain.from_iterable(y), strict=True)):
-        if not kept or error < kept[-1][1]:
-            kept.append((cost, error))
-    return [[cost for cost, _ in kept], [error for _, error in kept]]
-
-
-def _places(lines: Mapping[str, Sequence[RunGroup]], axis: Axis) -> list[list[float]]:
-    """Return where each strategy's lengths stand on an axis, the cheapest first."""
-    found = []
-    for position, groups in enumerate(lines.values()):
-        places = [mean_at_end(group, axis) for group in groups]
-        # Strategies of equal budgets would hide each other's intervals.
-        budgeted = axis == "cost" and any(group.length.unit == "cost" for group in groups)
-        found.append(aside(places, position, len(lines)) if budgeted else places)
-    return found
+def front(ends: pd.DataFrame, axis: str) -> pd.DataFrame:
+    """Return the rows that no other beats in both place and error, the cheapest first."""
+    ordered = ends.sort_values([axis, "error"])
+    return ordered[ordered["error"] < ordered["error"].cummin().shift(fill_value=math.inf)]
 
 
 def phase_plot(comparison: Comparison) -> go.Figure | None:

@@ -90,7 +90,11 @@ class Span:
     low: float
     high: float
     wide: bool  # wide enough for a logarithmic axis to help
-    positive: bool  # and whether one is possible
+
+    @property
+    def positive(self) -> bool:
+        """Whether a logarithmic axis is possible."""
+        return self.low > 0
 
     @property
     def linear(self) -> tuple[float, float]:
@@ -122,7 +126,6 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
         low=min([lowest, *ends]),
         high=max([highest, *ends]),
         wide=lowest > 0 and highest / lowest > _LOG_FROM,
-        positive=lowest > 0,
     )
 
 
@@ -155,12 +158,6 @@ def _shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
         if len(rivals) > 1:
             return rivals
     return comparison.groups
-
-
-def aside(places: Sequence[float], position: int, count: int) -> list[float]:
-    """Move points a little to their own side, so that those of equal cost stand next to it."""
-    width = 0.012 * max(places, default=0.0)
-    return [place + (position - (count - 1) / 2) * width for place in places]
 
 
 def phases_of(totals: Iterable[dict[str, float]]) -> tuple[str, ...]:
