@@ -14,12 +14,14 @@ from PIL import Image
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.report.example_plots import class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.examples import (
+    class_plot,
     class_shares,
     gallery,
     group_histories,
+    life_plot,
     loss_spread,
+    spread_plot,
     widest_classes,
 )
 from selective_backprop.lab.report.styles import styles

@@ -188,6 +188,11 @@ def test_the_front_is_drawn_through_what_nothing_beats_on_the_axis_that_is_chose
     assert places == [(2.0, 9.0), (5.0, 6.0), (10.0, 4.0)]
 
 
+def test_what_diverged_is_not_on_the_front_and_hides_nothing_that_is():
+    runs = [fixture_run(errors=[math.nan]), fixture_run("other", errors=[5.0])]
+    assert list(pareto_plot(gather(runs)).data[-1].y) == [5.0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_the_front_is_what_comparing_every_two_places_leaves(places):
     expected = {

@@ -16,8 +16,14 @@ from selective_backprop.lab.analysis.statistics import Axis
 from selective_backprop.lab.analysis.summary import numbers_table, records_table, soon_table
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.report.example_plots import CLASSES, class_plot, life_plot, spread_plot
-from selective_backprop.lab.report.examples import gallery, group_histories
+from selective_backprop.lab.report.examples import (
+    CLASSES,
+    class_plot,
+    gallery,
+    group_histories,
+    life_plot,
+    spread_plot,
+)
 from selective_backprop.lab.report.plots import (
     error_plot,
     final_plot,
