@@ -125,6 +125,7 @@ def test_a_comparisons_headline_and_table_say_the_worth_and_its_markdown_for_pag
     runs = [
         *traditional(CURVE),
         *at("good", 8, [3.9, 4.0, 4.1]),  # better than all of traditional's curve
+        *at("good", 6, [3.9, 4.0, 4.1]),  # a second bound, which is left out
         *at("good", 4, [4.9, 5.0, 5.1]),
         *at("bad", 8, [9.9, 10.0, 10.1]),
     ]

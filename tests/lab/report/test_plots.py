@@ -229,6 +229,9 @@ def test_a_tangle_of_lengths_starts_with_the_longest_that_rival_each_other():
     rivals = {"traditional @ 10", "selective-backprop @ 10"}
     assert len(first(runs_of(3, 6, 10))) == 6
     assert first(runs_of(2, 3, 6, 10)) == rivals
+    brief = fixture_run("brief", config={"epochs": 3}, cost=3.0)
+    found = shown(pareto_plot(gather([*runs_of(2, 3, 6, 10), brief])))
+    assert found == {"traditional", "selective-backprop", "brief"}
     alone = fixture_run(config={"epochs": 30}, cost=30.0)
     assert first([*runs_of(3, 6, 10), alone]) == rivals
     assert len(first([fixture_run(config={"epochs": e}) for e in range(1, 9)])) == 8

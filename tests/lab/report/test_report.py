@@ -84,7 +84,7 @@ def runs_of(*lengths):
 
 def located(*runs):
     """The same runs as if they had been read, with histories of their examples."""
-    runs = [replace(run, path=Path(f"{run.header.arm}-{run.header.seed}.jsonl")) for run in runs]
+    runs = [replace(run, path=Path(f"{i}.jsonl")) for i, run in enumerate(runs)]
     return runs, {run.path: fixture_history() for run in runs}
 
 
@@ -246,6 +246,13 @@ def test_with_histories_a_page_shows_losses_classes_examples_and_lives(report):
     assert len(faces) == 6 * 12
     # Each image is there once in the sheet of styles, and once in the menu of lives.
     assert page.source.count("background-image") == 12
+
+
+def test_where_all_histories_are_of_what_is_hidden_they_are_shown(report):
+    runs, histories = located(*runs_of(2, 3, 6, 10))
+    short = {run.path: histories[run.path] for run in runs if run.header.config["epochs"] == 2}
+    assert "spread" in report(runs, histories=short).plots
+    assert '"legendonly"' not in report(runs, histories=short).scripts[-3]
 
 
 def test_without_histories_a_page_says_what_is_missing_and_how_to_get_it(report):
