@@ -18,7 +18,6 @@ from selective_backprop.lab.analysis.statistics import (
     leaders,
     mean_error,
     paired_difference,
-    phase_seconds,
     ranking,
     speedups,
     time_to,
@@ -220,16 +219,6 @@ def test_rounding_of_progress_loses_no_evaluation():
 def test_runs_without_evaluations_have_no_curve():
     assert curve([fixture_run(upto=0)], "cost").x == ()
     assert curve([], "cost").x == ()
-
-
-def test_seconds_per_phase_are_means_over_runs():
-    runs = [fixture_run(seed=seed, errors=[5.0]) for seed in range(2)]
-    point = fixture_point(1.0, phases={"load": 1.5, "proxy": 4.0})
-    other = type(runs[0])(header=runs[1].header, points=(point,), end=runs[1].end)
-    found = phase_seconds([runs[0], other])
-    assert found["load"] == 1.0
-    assert found["proxy"] == 2.0
-    assert found["backward"] == 2.0
 
 
 def crowd():

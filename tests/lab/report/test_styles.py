@@ -1,13 +1,14 @@
 import math
+from dataclasses import replace
 from itertools import combinations
 
-from fixture_runs import fixture_run
+from fixture_runs import fixture_point, fixture_run
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
-    phases_of,
+    phase_table,
     span,
     styles,
 )
@@ -53,13 +54,15 @@ def test_a_faded_colour_is_the_same_colour():
     assert style.faded(0.5) == f"rgba({red},{green},{blue},0.5)"
 
 
-def test_phases_come_in_the_order_of_the_work_and_none_is_lost():
-    assert phases_of([{"step": 1.0, "novel": 1.0}, {"load": 1.0}]) == ("load", "step", "novel")
+def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none_is_lost():
+    point = fixture_point(1.0, phases={"load": 1.5, "proxy": 4.0, "nothing": 0.0})
+    runs = [fixture_run(seed=seed, errors=[5.0]) for seed in range(2)]
+    runs[1] = replace(runs[1], points=(point,))
+    found = phase_table(gather([*runs, fixture_run("late", finished=False)]).groups)
+    assert list(found) == ["load", "score", "select", "forward", "backward", "step", "proxy"]
+    assert list(found["load"]) == [1.0, 0.0]
+    assert found.loc[0, "proxy"] == found.loc[0, "backward"] == 2.0
     assert set(PHASES) == set(PHASE_COLOURS)
-
-
-def test_phases_that_took_no_time_are_left_out():
-    assert phases_of([{"load": 1.0, "score": 0.0}, {"score": 0.0}]) == ("load",)
 
 
 def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():

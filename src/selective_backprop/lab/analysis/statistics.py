@@ -292,14 +292,11 @@ def curve(runs: Sequence[Run], axis: Axis) -> Curve:
     grid = [place for place in grid if start - _SAME <= place <= end + _SAME]
 
     def resampled(name: str) -> list[list[float]]:
-        return [
-            np.interp(
-                grid,
-                [point.progress for point in run.points],
-                [float(getattr(point, name)) for point in run.points],
-            ).tolist()
-            for run in runs
-        ]
+        found = []
+        for run in runs:
+            known = [float(getattr(point, name)) for point in run.points]
+            found.append(np.interp(grid, [point.progress for point in run.points], known).tolist())
+        return found
 
     return Curve.over_seeds(resampled(axis), resampled("test_error"))
 
@@ -320,12 +317,6 @@ def leaders(comparison: Comparison, count: int) -> list[RunGroup]:
     ahead = [group for group in ranked if not group.is_baseline][:count]
     chosen = {group.label for group in ranked if group.is_baseline or group in ahead}
     return [group for group in comparison.groups if group.label in chosen]
-
-
-def phase_seconds(runs: Sequence[Run]) -> dict[str, float]:
-    """Return the seconds that each phase took of a whole run, as a mean over runs."""
-    phases = pd.DataFrame([run.points[-1].phases for run in runs if run.points])
-    return {str(phase): float(mean) for phase, mean in phases.fillna(0.0).mean().items()}
 
 
 def at(point: Point, axis: Axis) -> float:

@@ -111,22 +111,20 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
     """Draw a row for each strategy, with a dot for each of its lengths."""
     look = styles(comparison)
     places = {row.name: place for place, row in enumerate(rows)}
-    # The longest is filled, the others are hollow and ever smaller.
-    dots: dict[Any, dict[str, Any]] = {
-        length: {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
-        | ({"markerfacecolor": "white"} if number else {})
-        for number, length in enumerate(comparison.lengths)
-    }
     means, reach = [], []
-    for group in comparison.groups:
-        error = final_estimate(group)
-        if group.runs:
-            half = 0.0 if error.seeds < 2 else error.half_width
-            colour = look[group.label].colour
-            bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
-            axes.errorbar(error.mean, places[group.name], xerr=half, **bar, **dots[group.length])
-            means.append(error.mean)
-            reach += error.ends
+    for number, length in enumerate(comparison.lengths):
+        # The longest is filled, the others are hollow and ever smaller.
+        dot: dict[str, Any] = {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
+        dot |= {"markerfacecolor": "white"} if number else {}
+        for group in comparison.groups:
+            if group.length == length and group.runs:
+                error, colour = final_estimate(group), look[group.label].colour
+                half = 0.0 if error.seeds < 2 else error.half_width
+                bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
+                axes.errorbar(error.mean, places[group.name], xerr=half, **bar, **dot)
+                means.append(error.mean)
+                reach += error.ends
+        axes.plot([], [], color=INK, linestyle="", label=f"length {length.short}", **dot)
     if comparison.baseline is not None:
         error, colour = final_estimate(comparison.baseline), look[comparison.baseline.label].colour
         axes.axvline(error.mean, color=colour, linewidth=1, dashes=(4, 3))
@@ -135,7 +133,7 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     scale_error(axes, span(means, reach), sideways=True)
-    lengths = [f"length {length.short}" for length in dots] if len(dots) > 1 else []
-    for label, dot in zip(lengths, dots.values(), strict=False):
-        axes.plot([], [], color=INK, linestyle="", label=label, **dot)
-    entitle(axes, "Final test error (%) of whole runs", lengths, room=HALF)
+    lengths = [f"length {length.short}" for length in comparison.lengths]
+    entitle(
+        axes, "Final test error (%) of whole runs", lengths if len(lengths) > 1 else [], room=HALF
+    )

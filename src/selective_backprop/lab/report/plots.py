@@ -20,7 +20,6 @@ from selective_backprop.lab.analysis.statistics import (
     curve,
     final_estimate,
     mean_at_end,
-    phase_seconds,
     ranking,
 )
 from selective_backprop.lab.records.schema import Run
@@ -28,7 +27,7 @@ from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     Span,
     Style,
-    phases_of,
+    phase_table,
     span,
     styles,
 )
@@ -242,21 +241,21 @@ def front(ends: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 def phase_plot(comparison: Comparison) -> go.Figure | None:
     """Return where the time of each group went; None where no run is finished."""
-    totals = {g.label: phase_seconds(g.runs) for g in comparison.groups if g.runs}
-    if not totals:
+    groups = [group for group in comparison.groups if group.runs]
+    if not groups:
         return None
     traces = [
         go.Bar(
             orientation="h",
-            name=html.escape(phase),
-            y=[*map(html.escape, totals)],
-            x=[total.get(phase, 0.0) for total in totals.values()],
-            marker={"color": PHASE_COLOURS.get(phase, "#999999")},
+            name=html.escape(str(phase)),
+            y=[html.escape(group.label) for group in groups],
+            x=seconds.to_list(),
+            marker={"color": PHASE_COLOURS.get(str(phase), "#999999")},
             hovertemplate="%{y}<br>%{fullData.name} %{x:.3g} s<extra></extra>",
         )
-        for phase in phases_of(totals.values())
+        for phase, seconds in phase_table(groups).items()
     ]
-    figure = new_figure(traces, x="wall seconds per run", y="", height=110 + 34 * len(totals))
+    figure = new_figure(traces, x="wall seconds per run", y="", height=110 + 34 * len(groups))
     figure.update_layout(yaxis={**ROWS, "showgrid": False}, barmode="stack", bargap=0.28)
     return figure
 

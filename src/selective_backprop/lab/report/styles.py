@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop.lab.analysis.statistics import leaders
 
@@ -160,10 +162,16 @@ def _shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
     return comparison.groups
 
 
-def phases_of(totals: Iterable[dict[str, float]]) -> tuple[str, ...]:
-    """Return the phases that took time: the known ones in order of the work, then any others."""
-    found = {phase for total in totals for phase, seconds in total.items() if seconds}
-    return (*(p for p in PHASES if p in found), *sorted(found - set(PHASES)))
+def phase_table(groups: Sequence[RunGroup]) -> pd.DataFrame:
+    """Return the seconds that each phase took of a whole run, as a mean over runs.
+
+    There is a row for each group, and a column for each phase that took time: the known ones in
+    order of the work, then any others.
+    """
+    runs = [pd.DataFrame([run.points[-1].phases for run in group.runs]) for group in groups]
+    totals = pd.DataFrame([own.fillna(0.0).mean() for own in runs]).fillna(0.0)
+    order = [*PHASES, *sorted(set(totals) - set(PHASES))]
+    return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
 
 
 def strategy_colours(names: Iterable[str]) -> dict[str, str]:
