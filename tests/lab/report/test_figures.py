@@ -60,9 +60,11 @@ def test_a_figure_names_strategies_axes_phases_and_what_ran_and_is_the_same_each
     assert (tmp_path / "b.svg").read_bytes() == (tmp_path / "deep" / "a.svg").read_bytes()
 
 
-def test_the_suffix_decides_the_format(tmp_path):
+def test_the_suffix_decides_the_format_and_an_older_figure_is_replaced(tmp_path):
+    (tmp_path / "a.png").write_text("old")
     draw_comparison(gather([fixture_run(errors=[5.0])]), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
 @pytest.mark.parametrize(
