@@ -22,8 +22,9 @@ from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.study import caption_of, compose, draw_page, overview, read_sections
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
+from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
-from selective_backprop.lab.analysis.summary import summarise, to_markdown
+from selective_backprop.lab.analysis.summary import to_markdown
 from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
@@ -65,7 +66,7 @@ def comparison(folder: str) -> str:
     runs = read_runs(ROOT / folder)
     commands = dict.fromkeys(run.header.command for run in runs)
     made = "\n".join(f"    {command}" for command in commands)
-    return f"{to_markdown(summarise(runs))}\nMade by\n\n{made}\n"
+    return f"{to_markdown(compare(runs))}\nMade by\n\n{made}\n"
 
 
 def gates(file: str) -> str:
@@ -313,7 +314,7 @@ def draw_figures(folder: Path) -> None:
     for page in PAGES:
         for kind, path in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "compare":
-                draw_comparison(read_runs(ROOT / path), folder / f"{Path(path).name}.png")
+                draw_comparison(compare(read_runs(ROOT / path)), folder / f"{Path(path).name}.png")
             elif kind == "bench":
                 record = json.loads((ROOT / path).read_text(encoding="utf-8"))
                 draw_bench(Findings.read(record), folder / f"bench-{Path(path).stem}.png")

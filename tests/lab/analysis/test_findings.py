@@ -4,12 +4,12 @@ import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
 from selective_backprop.lab.analysis.findings import findings
-from selective_backprop.lab.analysis.summary import summarise
+from selective_backprop.lab.analysis.grouping import gather
 
 
 def said(*groups):
     runs = [run for group in groups for run in group]
-    return findings(summarise(runs))
+    return findings(gather(runs))
 
 
 def verdict(*groups):

@@ -63,11 +63,12 @@ def test_seeds_are_in_order_and_unfinished_runs_stand_apart():
         fixture_run(seed=2),
         fixture_run(seed=0),
         fixture_run(seed=1, upto=2, finished=False),
+        fixture_run(seed=3, upto=0),
     ]
     comparison = gather(runs)
     (arm,) = comparison.groups
     assert arm.seeds == (0, 2)
-    assert [run.header.seed for run in arm.unfinished] == [1]
+    assert [run.header.seed for run in arm.unfinished] == [1, 3]
 
 
 @pytest.mark.parametrize("key", ["data", "limit", "noise", "model"])

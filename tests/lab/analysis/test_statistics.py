@@ -18,7 +18,6 @@ from selective_backprop.lab.analysis.statistics import (
     leaders,
     mean_error,
     paired_difference,
-    phase_seconds,
     ranking,
     speedups,
     time_to,
@@ -120,10 +119,9 @@ def test_a_speed_up_is_traditionals_median_over_the_arms():
     assert [s.target for s in (to_11, to_12, to_14)] == pytest.approx([5.5, 6.0, 7.0])
     # 30 s against the medians of (20, 20, never), (20, 20, never) and (20, 10, 30).
     assert [s.ratio for s in (to_11, to_12, to_14)] == pytest.approx([1.5, 1.5, 1.5])
-    assert (to_11.reached, to_14.reached) == (2, 3)
-    assert (to_11.low, to_11.high) == (None, pytest.approx(1.5))
-    assert (to_14.low, to_14.high) == pytest.approx((1.0, 3.0))
     assert (to_11.text, to_14.text) == ("1.50× (2 of 3)", "1.50×")
+    assert to_11.with_range == "1.50× (never to 1.50)"
+    assert to_14.with_range == "1.50× (1.00 to 3.00)"
 
 
 @pytest.mark.parametrize(
@@ -221,16 +219,6 @@ def test_rounding_of_progress_loses_no_evaluation():
 def test_runs_without_evaluations_have_no_curve():
     assert curve([fixture_run(upto=0)], "cost").x == ()
     assert curve([], "cost").x == ()
-
-
-def test_seconds_per_phase_are_means_over_runs():
-    runs = [fixture_run(seed=seed, errors=[5.0]) for seed in range(2)]
-    point = fixture_point(1.0, phases={"load": 1.5, "proxy": 4.0})
-    other = type(runs[0])(header=runs[1].header, points=(point,), end=runs[1].end)
-    found = phase_seconds([runs[0], other])
-    assert found["load"] == 1.0
-    assert found["proxy"] == 2.0
-    assert found["backward"] == 2.0
 
 
 def crowd():

@@ -1,18 +1,23 @@
 import io
-import math
 from dataclasses import replace
 
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 from rich.console import Console
 
-import selective_backprop as sb
-from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.grouping import gather
+from selective_backprop.lab.analysis.summary import (
+    comparison_table,
+    numbers_table,
+    records_table,
+    soon_table,
+    to_markdown,
+)
 
 
 def shown(runs, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(comparison_table(summarise(runs)))
+    console.print(comparison_table(gather(runs)))
     return console.file.getvalue()
 
 
@@ -23,43 +28,71 @@ def two_arms():
     ]
 
 
-def test_a_row_holds_means_over_finished_runs():
-    first, second = summarise([*two_arms(), fixture_run(seed=9, finished=False)]).rows
-    assert (first.group.label, second.group.label) == ("traditional", "selective-backprop")
-    assert first.error.mean == 5.0
-    assert first.error.seeds == 3
-    assert first.difference is None
-    assert second.difference.mean == pytest.approx(1.0)
-    assert second.difference.half_width == pytest.approx(0.0)
-    assert [second.means[axis] for axis in ("cost", "seconds", "cpu_seconds")] == [6.0, 10.0, 18.0]
-    assert [second.means[axis] for axis in ("scored", "trained", "updates")] == [6400, 3200, 100]
+def cells(table):
+    """The cells of each row but its name, by that name and by heading."""
+    names = [column.name for column in table.set_columns]
+    return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in table.rows}
 
 
-def test_speed_ups_are_measured_along_the_axis_asked_for():
-    by_time = summarise(two_arms()).rows[1].speedups[2]
-    by_cost = summarise(two_arms(), axis="cost").rows[1].speedups[2]
-    assert by_time.ratio == pytest.approx(2.0)
-    assert by_cost.ratio == pytest.approx(10 / 6)
+def test_a_row_holds_means_over_finished_runs_and_the_difference_seed_by_seed():
+    found = cells(numbers_table(gather([*two_arms(), fixture_run(seed=9, finished=False)])))
+    assert list(found) == ["traditional (1 unfinished)", "selective-backprop"]
+    assert found["traditional (1 unfinished)"]["final error %"] == "5.00 ± 2.48"
+    assert list(found["selective-backprop"].values()) == (
+        ["6.00 ± 2.48", "+1.00 ± 0.00", "6.40k", "3.20k", "100", "6.00", "10.0", "18.0"]
+    )
+
+
+def test_speed_ups_are_measured_along_the_axis_asked_for_with_slowest_and_fastest_seed():
+    comparison = gather(two_arms())
+    for axis, times in (("seconds", "2.00×"), ("cost", "1.67×")):
+        found = cells(comparison_table(comparison, axis))["selective-backprop"]
+        assert (found["to 1.4×"], found["to 1.2×"]) == (times, f"{times} (2 of 3)")
+    found = cells(soon_table(comparison, "seconds"))["selective-backprop"]
+    assert found["to 1.4× wall s"] == "2.00× (2.00 to 2.00)"
+    assert found["to 1.2× cost"] == "1.67× (never to 1.67)"
+
+
+def test_the_mean_error_on_the_way_is_over_what_all_of_a_length_share():
+    def on_the_way(*others):
+        runs = [fixture_run(errors=[40.0, 20.0, 10.0], cost=3.0), *others]
+        found = cells(soon_table(gather(runs), "seconds"))
+        return [row["mean error on the way %"] for row in found.values()]
+
+    assert on_the_way(fixture_run("a", errors=[30.0, 10.0])) == ["–", "–"]
+    found = on_the_way(
+        fixture_run("a", errors=[30.0, 10.0], cost=4.0),
+        fixture_run("a", errors=[30.0, 10.0], cost=2.0, config={"epochs": 2}),
+    )
+    assert found == ["15.00", "25.00", "20.00"]
 
 
 def test_differences_are_to_the_same_length_and_targets_to_the_longest():
     runs = [
         *fixture_seeds("traditional", [5.0, 5.0], cost=10.0),
         *fixture_seeds("traditional", [9.0, 9.0], cost=4.0, config={"epochs": 4}),
-        *fixture_seeds("other", [8.0, 8.0], cost=4.0, config={"epochs": 4}),
+        *fixture_seeds("other", [8.0, 6.5], cost=4.0, config={"epochs": 4}),
     ]
-    other = summarise(runs).rows[2]
-    assert other.group.label == "other @ 4"
-    assert other.difference.mean == pytest.approx(-1.0)
-    assert other.speedups[0].target == pytest.approx(5.5)
+    comparison = gather(runs)
+    found = cells(numbers_table(comparison))
+    assert found["other @ 4"]["against traditional"].startswith("−1.75 ± ")
+    assert found["traditional @ 4"]["against traditional"] == "–"
+    found = cells(comparison_table(comparison))
+    assert [row["to 1.4×"] for row in found.values()] == ["1.00×", "never", "never (1 of 2)"]
 
 
 def test_without_traditional_there_are_no_speed_ups_and_a_word_says_why():
-    summary = summarise(fixture_seeds("other", [5.0]))
-    assert summary.rows[0].speedups == ()
-    text = to_markdown(summary)
+    text = to_markdown(gather(fixture_seeds("other", [5.0])))
     assert text.count("| – | – | – |") == 1
     assert "no finished traditional run" in text
+
+
+def test_records_are_listed_finished_or_not():
+    rows = records_table(gather([fixture_run(), fixture_run(seed=1, finished=False)])).rows
+    assert [row[1:4] for row in rows] == [
+        ("traditional", "0", "finished"),
+        ("traditional", "1", "unfinished"),
+    ]
 
 
 def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markdown():
@@ -67,25 +100,17 @@ def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markd
     runs = [*two_arms(), replace(fixture_run("el2n"), end=spent)]
     note = "el2n: 2.5 of its cost epochs were spent on preparing, before training."
     assert note in " ".join(shown(runs, 200).split())
-    assert f"\n- {note}\n" in to_markdown(summarise(runs))
+    assert f"\n- {note}\n" in to_markdown(gather(runs))
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():
-    summary = summarise([fixture_run(), fixture_run("other", finished=False, upto=2)])
-    row = summary.rows[1]
-    assert math.isnan(row.means["cost"])
-    line = next(line for line in to_markdown(summary).splitlines() if line.startswith("| other"))
-    assert line == "| other (1 unfinished) |" + " – |" * 10
-    assert "other, seed 0, is unfinished, at 50% of its length" in to_markdown(summary)
-
-
-def test_runs_that_cannot_be_compared_are_refused():
-    with pytest.raises(sb.RecordError):
-        summarise([])
+    text = to_markdown(gather([fixture_run(), fixture_run("other", finished=False, upto=2)]))
+    assert "| other (1 unfinished) |" + " – |" * 10 in text.splitlines()
+    assert "other, seed 0, is unfinished, at 50% of its length" in text
 
 
 def test_markdown_holds_headline_table_and_notes():
-    text = to_markdown(summarise(two_arms()))
+    text = to_markdown(gather(two_arms()))
     assert text.splitlines()[0].startswith("**fixture-data · fixture-net · 10 epochs")
     assert "| arm | final error % | scored | trained | updates | cost epochs |" in text
     assert "| selective-backprop | 6.00 ± 2.48 | 6.40k | 3.20k | 100 | 6.00 | 10.0 | 18.0 |" in text
@@ -117,5 +142,5 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
 
 
 def test_without_a_width_no_column_is_left_out():
-    table = comparison_table(summarise(two_arms()))
+    table = comparison_table(gather(two_arms()))
     assert len(table.columns) == 11

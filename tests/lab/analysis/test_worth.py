@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from selective_backprop.lab.analysis.findings import findings
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.statistics import paired_difference
-from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
 from selective_backprop.lab.analysis.worth import worth
 
 
@@ -125,24 +125,25 @@ def test_a_comparisons_headline_and_table_say_the_worth_and_its_markdown_for_pag
     runs = [
         *traditional(CURVE),
         *at("good", 8, [3.9, 4.0, 4.1]),  # better than all of traditional's curve
+        *at("good", 6, [3.9, 4.0, 4.1]),  # a second bound, which is left out
         *at("good", 4, [4.9, 5.0, 5.1]),
         *at("bad", 8, [9.9, 10.0, 10.1]),
     ]
-    summary = summarise(runs)
-    table = comparison_table(summary)
+    comparison = gather(runs)
+    table = comparison_table(comparison)
     assert table.title.splitlines()[1].endswith(
         "good @ 8 more than 1.00× (at least 1.00) and good @ 4 2.00× (at least 2.00); "
         "bad @ 8 0.50× (0.50 to 0.50)."
     )
     assert "| good @ 4 | " in table.to_markdown()
     assert "| 2.00× (at least 2.00) |" in table.to_markdown()
-    assert "orth" not in to_markdown(summary)
-    assert next(iter(findings(summary).values())) in table.title
+    assert "orth" not in to_markdown(comparison)
+    assert next(iter(findings(comparison).values())) in table.title
 
 
 def test_with_one_length_the_headline_says_why_nothing_can_be_said():
-    summary = summarise([*traditional({4: 10.0}), *at("other", 4, [9.0, 9.0, 9.0])])
-    table = comparison_table(summary)
+    comparison = gather([*traditional({4: 10.0}), *at("other", 4, [9.0, 9.0, 9.0])])
+    table = comparison_table(comparison)
     assert "cannot be said" in table.title
     assert "one length" in table.title
     assert "worth" not in table.to_text().splitlines()[3]

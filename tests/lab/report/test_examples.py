@@ -14,12 +14,14 @@ from PIL import Image
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.report.example_plots import class_plot, life_plot, spread_plot
 from selective_backprop.lab.report.examples import (
+    class_plot,
     class_shares,
     gallery,
     group_histories,
+    life_plot,
     loss_spread,
+    spread_plot,
     widest_classes,
 )
 from selective_backprop.lab.report.styles import styles
@@ -36,7 +38,7 @@ def kept_of(arms=("traditional", "top-k"), seeds=2, **changes):
     comparison = gather(runs)
     histories = {run.path: fixture_history(**changes) for run in runs}
     kept, _ = group_histories(comparison, histories)
-    return kept, styles(comparison.groups), frozenset(arms)
+    return kept, styles(comparison)
 
 
 def test_the_share_of_a_class_is_what_counting_its_examples_gives():
@@ -57,10 +59,8 @@ def test_the_share_of_a_class_is_what_counting_its_examples_gives():
 def test_intervals_of_shares_end_where_there_is_nothing():
     history = fixture_history(passes=3.0, selected=np.full(12, 3, np.int32))
     other = fixture_history(passes=3.0, selected=np.full(12, 0, np.int32))
-    kept, look, shown = kept_of()
-    runs = [run for run, _ in kept[0].runs]
-    own = replace(kept[0], runs=tuple(zip(runs, (history, other), strict=True)))
-    (trace,) = class_plot([own], look, shown).data
+    _, look = kept_of()
+    (trace,) = class_plot({"top-k": {0: history, 1: other}}, look).data
     assert list(trace.x) == [50.0] * 3
     assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
 
@@ -68,8 +68,8 @@ def test_intervals_of_shares_end_where_there_is_nothing():
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
-    kept, look, shown = kept_of(class_name=("a", "b", "c", "d"))
-    assert math.isnan(class_plot(kept, look, shown).data[0].x[3])
+    kept, look = kept_of(class_name=("a", "b", "c", "d"))
+    assert math.isnan(class_plot(kept, look).data[0].x[3])
 
 
 def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
@@ -87,8 +87,8 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
 
 
 def test_the_slider_shows_the_quantiles_of_its_moment():
-    kept, look, shown = kept_of(arms=("<b>&", "top-k"))
-    plot = spread_plot(kept, look, shown)
+    kept, look = kept_of(arms=("<b>&", "top-k"))
+    plot = spread_plot(kept, look)
     (slider,) = plot.layout.sliders
     assert [step.label for step in slider.steps] == ["50 % of the run", "100 % of the run"]
     first, last = (step.args[0]["x"] for step in slider.steps)
@@ -102,13 +102,13 @@ def test_the_slider_shows_the_quantiles_of_its_moment():
 
 
 def test_a_run_that_saw_nothing_has_an_empty_line_or_no_figure():
-    kept, look, shown = kept_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
-    plot = spread_plot(kept, look, shown)
+    kept, look = kept_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
+    plot = spread_plot(kept, look)
     assert np.isnan(plot.data[0].x).all()
     assert "NaN" not in plot.to_html(include_plotlyjs=False)
     none = {"cdf_progress": np.zeros(0, np.float32), "cdf_known": np.zeros(0, np.int64)}
-    kept, look, shown = kept_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
-    assert spread_plot(kept, look, shown) is None
+    kept, look = kept_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
+    assert spread_plot(kept, look) is None
 
 
 def test_the_most_and_the_least_selected_are_what_sorting_gives():
@@ -140,7 +140,7 @@ def test_runs_without_a_history_are_named():
     runs = [replace(fixture_run(seed=seed), path=Path(str(seed))) for seed in range(2)]
     comparison = gather([*runs, fixture_run("pathless"), fixture_run("half", finished=False)])
     kept, without = group_histories(comparison, {Path("1"): fixture_history()})
-    assert [run.header.seed for run, _ in kept[0].runs] == [1]
+    assert {label: list(own) for label, own in kept.items()} == {"traditional": [1]}
     assert [(run.header.arm, run.header.seed) for run in without] == [
         ("traditional", 0),
         ("pathless", 0),
@@ -149,9 +149,9 @@ def test_runs_without_a_history_are_named():
 
 def test_the_gallery_says_of_each_example_what_its_history_says():
     clean = np.array([2, *range(1, 12)]) % 3
-    kept, _, _ = kept_of(label_clean=clean)
+    kept, _ = kept_of(label_clean=clean)
     found = gallery(kept)
-    history = kept[0].histories[0]
+    history = kept["traditional"][0]
     names = [f"{arm}, seed {seed}" for arm in ("traditional", "top-k") for seed in (0, 1)]
     assert [run["name"] for run in found["runs"]] == names
     run = found["runs"][0]
@@ -165,7 +165,7 @@ def test_the_gallery_says_of_each_example_what_its_history_says():
 
 
 def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
-    kept, _, _ = kept_of(
+    kept, _ = kept_of(
         prediction=np.full(12, -1), confidence=np.full(12, np.nan, np.float32), class_name=()
     )
     card = gallery(kept)["runs"][0]["most"][0]
@@ -179,7 +179,7 @@ def test_an_example_that_was_never_seen_is_said_to_be_and_is_not_wrong():
     ids=["grey", "colour"],
 )
 def test_faces_are_the_images_themselves(pixels):
-    kept, _, _ = kept_of(portrait_image=pixels)
+    kept, _ = kept_of(portrait_image=pixels)
     images = gallery(kept)["images"]
     assert set(images) == set(range(12))
     kind, _, content = images[3].partition(",")
@@ -190,7 +190,7 @@ def test_faces_are_the_images_themselves(pixels):
 
 def test_examples_that_are_no_images_are_shown_as_text_cut_short():
     texts = ("short", "long " * 100, *["x"] * 10)
-    kept, _, _ = kept_of(portrait_image=None, portrait_text=texts)
+    kept, _ = kept_of(portrait_image=None, portrait_text=texts)
     found = gallery(kept)
     assert found["images"] == {}
     assert found["texts"][0] == "short"
@@ -199,14 +199,14 @@ def test_examples_that_are_no_images_are_shown_as_text_cut_short():
 
 
 def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
-    kept, _, _ = kept_of([f"arm {i}" for i in range(7)], seeds=2)
+    kept, _ = kept_of([f"arm {i}" for i in range(7)], seeds=2)
     assert [run["name"].split(", ")[1] for run in gallery(kept)["runs"]] == ["seed 0"] * 7
 
 
 def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
-    kept, look, shown = kept_of(arms=("<b>&", "top-k"))
-    figure = life_plot(kept, look, shown)
-    history = kept[0].histories[0]
+    kept, look = kept_of(arms=("<b>&", "top-k"))
+    figure = life_plot(kept, look)
+    history = kept["top-k"][0]
     examples, seeds = figure.layout.updatemenus
     # All runs followed the same ones, so that the hardest comes first.
     chosen = [int(re.match(r"example (\d+), label class \d", b.label)[1]) for b in examples.buttons]
@@ -229,14 +229,13 @@ def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
 
 
 def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
-    kept, look, shown = kept_of(seeds=1)
-    (run, history), other = kept[1].runs[0], kept[0]
+    kept, look = kept_of(seeds=1)
+    history = kept["top-k"][0]
     lives = {name: getattr(history, name)[1:] for name in LIVES}
-    fewer = replace(kept[1], runs=((run, replace(history, **lives)),))
-    (examples,) = life_plot([other, fewer], look, shown).layout.updatemenus
+    fewer = {**kept, "top-k": {0: replace(history, **lives)}}
+    (examples,) = life_plot(fewer, look).layout.updatemenus
     last = examples.buttons[-1]  # what one run followed stands behind what both did
     assert last.label.startswith(f"example {history.life_index[0]}, ")
     assert [len(y) for y in last.args[0]["y"]] == [4, 0, 4, 0]
     none = {name: getattr(history, name)[:0] for name in LIVES}
-    nobody = replace(other, runs=((run, replace(history, **none)),))
-    assert life_plot([nobody], look, shown) is None
+    assert life_plot({"top-k": {0: replace(history, **none)}}, look) is None

@@ -1,5 +1,6 @@
 import math
 
+import pandas as pd
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 from hypothesis import given
@@ -166,10 +167,10 @@ def test_every_length_of_a_strategy_is_a_point_of_cost_and_final_error():
 
 def test_strategies_of_equal_budgets_stand_beside_each_other():
     config = {"budget": 10.0, "budget_unit": "cost"}
-    plot = pareto_plot(gather([fixture_run(arm, config=config) for arm in ("a", "b")]))
-    left, right, _ = (trace.x[0] for trace in plot.data)
-    assert left < 10.0 < right
-    assert (left, right) == pytest.approx((10.0, 10.0), abs=0.1)
+    plot = pareto_plot(gather([fixture_run(arm, config=config) for arm in "abc"]))
+    left, middle, right, _ = (trace.x[0] for trace in plot.data)
+    assert left < middle == 10.0 < right
+    assert (left, right) == pytest.approx((10.0, 10.0), abs=0.2)
 
 
 def test_the_front_is_drawn_through_what_nothing_beats_on_the_axis_that_is_chosen():
@@ -187,6 +188,11 @@ def test_the_front_is_drawn_through_what_nothing_beats_on_the_axis_that_is_chose
     assert places == [(2.0, 9.0), (5.0, 6.0), (10.0, 4.0)]
 
 
+def test_what_diverged_is_not_on_the_front_and_hides_nothing_that_is():
+    runs = [fixture_run(errors=[math.nan]), fixture_run("other", errors=[5.0])]
+    assert list(pareto_plot(gather(runs)).data[-1].y) == [5.0]
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_the_front_is_what_comparing_every_two_places_leaves(places):
     expected = {
@@ -194,8 +200,8 @@ def test_the_front_is_what_comparing_every_two_places_leaves(places):
         for one in places
         if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in places)
     }
-    x, y = front([[cost] for cost, _ in places], [[error] for _, error in places])
-    assert list(zip(x, y, strict=True)) == sorted(expected)
+    found = front(pd.DataFrame(places, columns=["cost", "error"], dtype=float), "cost")
+    assert list(found.itertuples(index=False, name=None)) == sorted(expected)
 
 
 def test_phases_are_stacked_for_each_group():
@@ -223,6 +229,9 @@ def test_a_tangle_of_lengths_starts_with_the_longest_that_rival_each_other():
     rivals = {"traditional @ 10", "selective-backprop @ 10"}
     assert len(first(runs_of(3, 6, 10))) == 6
     assert first(runs_of(2, 3, 6, 10)) == rivals
+    brief = fixture_run("brief", config={"epochs": 3}, cost=3.0)
+    found = shown(pareto_plot(gather([*runs_of(2, 3, 6, 10), brief])))
+    assert found == {"traditional", "selective-backprop", "brief"}
     alone = fixture_run(config={"epochs": 30}, cost=30.0)
     assert first([*runs_of(3, 6, 10), alone]) == rivals
     assert len(first([fixture_run(config={"epochs": e}) for e in range(1, 9)])) == 8

@@ -1,14 +1,14 @@
 import math
+from dataclasses import replace
 from itertools import combinations
 
-from fixture_runs import fixture_run
+from fixture_runs import fixture_point, fixture_run
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
-    aside,
-    phases_of,
+    phase_table,
     span,
     styles,
 )
@@ -16,7 +16,7 @@ from selective_backprop.lab.strategies import STRATEGIES
 
 
 def look(*names):
-    return styles(gather([fixture_run(name) for name in names]).groups)
+    return styles(gather([fixture_run(name) for name in names]))
 
 
 def test_an_arm_has_its_colour_whoever_else_is_there():
@@ -43,7 +43,7 @@ def test_more_arms_than_colours_are_drawn_all_the_same():
 
 def test_lengths_of_an_arm_share_its_colour_and_differ_in_dashes():
     runs = [fixture_run(config={"epochs": epochs}, cost=float(epochs)) for epochs in (3, 10)]
-    long, short = styles(gather(runs).groups).values()
+    long, short = styles(gather(runs)).values()
     assert long.colour == short.colour
     assert (long.dash, short.dash) == ("solid", "dash")
 
@@ -54,20 +54,15 @@ def test_a_faded_colour_is_the_same_colour():
     assert style.faded(0.5) == f"rgba({red},{green},{blue},0.5)"
 
 
-def test_phases_come_in_the_order_of_the_work_and_none_is_lost():
-    assert phases_of([{"step": 1.0, "novel": 1.0}, {"load": 1.0}]) == ("load", "step", "novel")
+def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none_is_lost():
+    point = fixture_point(1.0, phases={"load": 1.5, "proxy": 4.0, "nothing": 0.0})
+    runs = [fixture_run(seed=seed, errors=[5.0]) for seed in range(2)]
+    runs[1] = replace(runs[1], points=(point,))
+    found = phase_table(gather([*runs, fixture_run("late", finished=False)]).groups)
+    assert list(found) == ["load", "score", "select", "forward", "backward", "step", "proxy"]
+    assert list(found["load"]) == [1.0, 0.0]
+    assert found.loc[0, "proxy"] == found.loc[0, "backward"] == 2.0
     assert set(PHASES) == set(PHASE_COLOURS)
-
-
-def test_phases_that_took_no_time_are_left_out():
-    assert phases_of([{"load": 1.0, "score": 0.0}, {"score": 0.0}]) == ("load",)
-
-
-def test_points_of_equal_cost_stand_beside_each_other_in_the_order_of_arms():
-    places = [aside([5.0, 10.0], position, 3) for position in range(3)]
-    assert places[1] == [5.0, 10.0]
-    assert places[0][1] < places[1][1] < places[2][1]
-    assert places[2][1] - places[0][1] < 0.5
 
 
 def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from selective_backprop.lab.analysis.grouping import BASELINE
+from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
-from selective_backprop.lab.analysis.summary import WORTH, GroupRow, Summary, worth_words
 from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.worth import WORTH, worth_words
 
 _SAME_COST = 0.03  # share by which costs may differ and still count as equal
 _CONTROLS = ("random-scored", "random-backprop")  # the one that pays for scoring first
@@ -23,26 +23,25 @@ _CONTROLS = ("random-scored", "random-backprop")  # the one that pays for scorin
 class Match:
     """A group against another one: how much each cost, and by how much the errors differ."""
 
-    row: GroupRow
-    other: GroupRow
+    group: RunGroup
+    other: RunGroup
 
     @cached_property
     def difference(self) -> Estimate:
         """Of final errors, in points, over shared seeds."""
-        return paired_difference(self.row.group, self.other.group)
+        return paired_difference(self.group, self.other)
 
     @property
     def equal(self) -> bool:
         """Whether both cost the same: in traditional epochs, or in seconds if so budgeted."""
-        one, two = self.row.group.length, self.other.group.length
-        if one == two and one.unit == "seconds":
+        if self.group.length == self.other.length and self.other.length.unit == "seconds":
             return True
         return abs(self.share - 1.0) <= _SAME_COST
 
     @property
     def share(self) -> float:
         """The group's cost as a share of the other's."""
-        return self.row.means["cost"] / self.other.means["cost"]
+        return self.group.cost / self.other.cost
 
     @property
     def verdict(self) -> str:
@@ -56,43 +55,41 @@ class Match:
             parts = [f"{with_interval(self.difference, signed=True)} points"]
         if not self.equal:
             parts.append(f"at {self.share:.0%} of the cost")
-        other = self.other.group
-        if other.is_baseline and other.length != self.row.group.length:
-            parts.append(f"against {other.label}")
+        if self.other.is_baseline and self.other.length != self.group.length:
+            parts.append(f"against {self.other.label}")
         return f"{name} ({', '.join(parts)})"
 
 
-def findings(summary: Summary) -> dict[str, str]:
+def findings(comparison: Comparison) -> dict[str, str]:
     """Return what a comparison shows: the worth, the upshot, each length, and the controls.
 
     Each finding stands under the words that say what it is about.
     """
-    if summary.comparison.baseline is None:
+    if comparison.baseline is None:
         return {
             "Nothing to compare with": f"there is no finished {BASELINE} run among these records, "
             "so they cannot say whether selection pays."
         }
-    rows = [row for row in summary.rows if row.group.runs]
-    matches = [_closest(row, rows) for row in rows if not row.group.is_baseline]
+    groups = [group for group in comparison.groups if group.runs]
+    matches = [_closest(group, groups) for group in groups if not group.is_baseline]
     if not matches:
         return {"Traditional training alone": "no other strategy has finished a run."}
-    found = {WORTH: worth_words(summary)} | _upshot(matches)
-    for length, group in groupby(matches, key=lambda match: match.row.group.length):
+    found = {WORTH: worth_words(comparison)} | _upshot(matches)
+    for length, own in groupby(matches, key=lambda match: match.group.length):
         lead = f"At {length.words}" if length.unit == "epochs" else f"Within {length.words}"
-        found[lead] = _of_length(list(group))
-    if text := _against_controls(rows):
+        found[lead] = _of_length(list(own))
+    if text := _against_controls(groups):
         found["Against choosing at random, at equal cost"] = text
     return found
 
 
-def _closest(row: GroupRow, rows: Sequence[GroupRow]) -> Match:
+def _closest(group: RunGroup, groups: Sequence[RunGroup]) -> Match:
     """Match a group with traditional training of its cost, else its length, else the longest."""
 
     def distance(match: Match) -> tuple[bool, bool, float]:
-        other = match.other
-        return not match.equal, row.group.length != other.group.length, -other.means["cost"]
+        return not match.equal, group.length != match.other.length, -match.other.cost
 
-    return min((Match(row, other) for other in rows if other.group.is_baseline), key=distance)
+    return min((Match(group, other) for other in groups if other.is_baseline), key=distance)
 
 
 def _upshot(matches: Sequence[Match]) -> dict[str, str]:
@@ -105,7 +102,7 @@ def _upshot(matches: Sequence[Match]) -> dict[str, str]:
     verdicts: dict[str, list[str]] = {}
     for match in told:
         if match.equal:
-            verdicts.setdefault(match.row.group.name, []).append(match.verdict)
+            verdicts.setdefault(match.group.name, []).append(match.verdict)
     if not verdicts:
         return {
             "No comparison at equal cost": "no strategy cost what a traditional run did. Whether a "
@@ -135,27 +132,21 @@ def _of_length(matches: Sequence[Match]) -> str:
         "untold": "too few shared seeds to tell",
     }
     ranked = sorted(matches, key=lambda match: list(phrases).index(match.verdict))
-    return _sentence(
-        (phrases[match.verdict], match.words(match.row.group.name)) for match in ranked
-    )
+    return _sentence((phrases[match.verdict], match.words(match.group.name)) for match in ranked)
 
 
-def _against_controls(rows: Sequence[GroupRow]) -> str:
+def _against_controls(groups: Sequence[RunGroup]) -> str:
     """Hold each method against the first control that cost the same."""
+    controls = [group for name in _CONTROLS for group in groups if group.name == name]
     said = []
-    for row in rows:
-        controls = (
-            match
-            for name in _CONTROLS
-            for other in rows
-            if other.group.name == name and (match := Match(row, other)).equal
-        )
-        match = None if row.group.name in {BASELINE, *_CONTROLS} else next(controls, None)
+    for group in groups:
+        alike = (match for other in controls if (match := Match(group, other)).equal)
+        match = None if group.is_baseline or group in controls else next(alike, None)
         if match is not None and match.verdict != "untold":
-            phrase = f"{match.verdict} error than {match.other.group.name}"
+            phrase = f"{match.verdict} error than {match.other.name}"
             if match.verdict == "unresolved":
-                phrase = f"no difference to {match.other.group.name} resolved"
-            said.append((phrase, match.words(row.group.label)))
+                phrase = f"no difference to {match.other.name} resolved"
+            said.append((phrase, match.words(group.label)))
     return _sentence(said)
 
 

@@ -19,8 +19,8 @@ DATA = ("data", "limit", "noise")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What a group may have for itself; all else in a configuration is the recipe, the same for all.
 OF_THE_GROUP = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
+_MOST_NAMED = 4  # records in a message
 # The order in which a reader wants strategies: the baseline, the controls, the methods by name.
-_MOST_NAMED = 4
 _CONTROLS = (BASELINE, "random-backprop", "random-scored")
 
 
@@ -105,20 +105,20 @@ def gather(runs: Sequence[Run]) -> Comparison:
             "in a folder of their own."
         )
     several = len({length_of(run) for run in runs}) > 1
-    groups = []
-    for (length, name), own in _by(runs, lambda run: (length_of(run), run.header.arm)).items():
-        own.sort(key=lambda run: run.header.seed)
-        groups.append(
-            RunGroup(
-                name=name,
-                label=f"{name} @ {length.short}" if several else name,
-                length=length,
-                runs=tuple(run for run in own if counts(run)),
-                unfinished=tuple(run for run in own if not counts(run)),
-            )
+    ordered = sorted(runs, key=lambda run: (*_rank(run.header.arm), run.header.seed))
+    ordered.sort(key=length_of, reverse=True)
+    groups = [
+        RunGroup(
+            name=name,
+            label=f"{name} @ {length.short}" if several else name,
+            length=length,
+            runs=tuple(run for run in own if counts(run)),
+            unfinished=tuple(run for run in own if not counts(run)),
         )
-    groups.sort(key=lambda group: _rank(group.name))
-    groups.sort(key=lambda group: group.length, reverse=True)
+        for (length, name), own in _by(
+            ordered, lambda run: (length_of(run), run.header.arm)
+        ).items()
+    ]
     return Comparison(groups=tuple(groups), runs=tuple(runs))
 
 
@@ -158,27 +158,26 @@ def largest(runs: Sequence[Run], names: Iterable[str] = ()) -> tuple[list[Run], 
         found = {name: config.get(name) for name in names} or flat(config, ignore={"seed"})
         return {name: as_text(value) for name, value in sorted(found.items()) if value is not None}
 
-    def size(group: list[Run]) -> tuple[int, str]:
-        return len(group), max(run.header.started for run in group)
+    def key(run: Run) -> str:
+        return as_text(options(run))
 
-    groups = _by(sorted(runs, key=lambda run: as_text(options(run))), lambda r: as_text(options(r)))
-    kept = max(groups.values(), key=size)
-    return kept, [
-        _other_options([run.name for run in group], options(group[0]), options(kept[0]))
-        for group in groups.values()
-        if group is not kept
-    ]
-
-
-def _other_options(records: list[str], own: Mapping[str, str], usual: Mapping[str, str]) -> str:
-    """Say in which options some records differ from the others."""
-    names = [name for name in {**own, **usual} if own.get(name) != usual.get(name)]
-    one, two = (", ".join(f"{n} {each.get(n, 'none')}" for n in names) for each in (own, usual))
-    named = ", ".join(records[:_MOST_NAMED])
-    if more := records[_MOST_NAMED:]:
-        named += f" and {len(more)} more"
-    noun = "1 record has" if len(records) == 1 else f"{len(records)} records have"
-    return f"{noun} {one}, where the others have {two}: {named}."
+    groups = _by(sorted(runs, key=key), key).values()
+    kept = max(groups, key=lambda own: (len(own), max(run.header.started for run in own)))
+    usual, problems = options(kept[0]), []
+    for group in groups:
+        own = options(group[0])
+        differing = [name for name in {**own, **usual} if own.get(name) != usual.get(name)]
+        if differing:
+            here, there = (
+                ", ".join(f"{name} {each.get(name, 'none')}" for name in differing)
+                for each in (own, usual)
+            )
+            named = ", ".join(run.name for run in group[:_MOST_NAMED])
+            if more := group[_MOST_NAMED:]:
+                named += f" and {len(more)} more"
+            noun = "1 record has" if len(group) == 1 else f"{len(group)} records have"
+            problems.append(f"{noun} {here}, where the others have {there}: {named}.")
+    return kept, problems
 
 
 def counts(run: Run) -> bool:

@@ -1,9 +1,9 @@
 """Records as they are found, damaged ones among them: what can be shown, and what is wrong."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 
 import selective_backprop as sb
 from selective_backprop.lab.analysis.grouping import DATA, comparable, largest, length_of
@@ -11,6 +11,8 @@ from selective_backprop.lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop.lab.records.example_history import ExampleHistory, read_examples
 from selective_backprop.lab.records.identity import SUFFIX
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run, record_paths
+
+_UNSHOWN = "What became of the examples of this run is not shown."
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,26 @@ def survey_data(places: Sequence[str | Path]) -> Survey:
     return _survey(places, lambda runs: largest(runs, DATA), "Left out; name them alone.")
 
 
-def with_histories(runs: Sequence[Run]) -> Survey:
-    """Return runs that are known to belong together, with what became of their examples."""
-    problems: list[str] = []
-    return Survey(tuple(runs), _histories(runs, problems), tuple(problems))
+def with_histories(runs: Sequence[Run], problems: Sequence[str] = ()) -> Survey:
+    """Return runs that belong together, with what became of their examples and all problems."""
+    found: dict[Path, ExampleHistory] = {}
+    problems = list(problems)
+    for run in runs:
+        try:
+            history = None if run.path is None else read_examples(run.path)
+        except sb.RecordError as error:
+            problems.append(f"{error} {_UNSHOWN}")
+        else:
+            if run.path is not None and history is not None:
+                found[run.path] = history
+    usual = mode(map(len, found.values())) if found else 0
+    odd = {path: len(history) for path, history in found.items() if len(history) != usual}
+    problems += [
+        f"{path}: of {count} examples, where the others are of {usual}. {_UNSHOWN}"
+        for path, count in odd.items()
+    ]
+    kept = {path: history for path, history in found.items() if path not in odd}
+    return Survey(tuple(runs), kept, tuple(problems))
 
 
 def _survey(
@@ -65,7 +83,14 @@ def _survey(
             problems.append(f"{error} It is left out.")
         else:
             runs.append(run)
-    problems += _without_record(places)
+    for folder in dict.fromkeys(map(Path, places)):
+        for file in sorted(folder.glob(f"*{EXAMPLES}")):
+            record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
+            if not is_recorded(record):
+                problems.append(
+                    f"{file}: its record {record.name} is missing, so that nobody knows of which "
+                    "data it is, and it is left out. Put the record back beside it."
+                )
     if not runs:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(
@@ -73,11 +98,11 @@ def _survey(
             f"write them.{wrong}"
         )
     kept, left_out = choose(runs)
-    problems += [f"{problem} {advice}" for problem in left_out]
-    return Survey(tuple(kept), _histories(kept, problems), tuple(problems))
+    return with_histories(kept, [*problems, *(f"{problem} {advice}" for problem in left_out)])
 
 
 def _files(places: Sequence[str | Path]) -> list[Path]:
+    """Return the records in some places, none twice."""
     found: dict[Path, Path] = {}
     for place in map(Path, places):
         if not place.exists():
@@ -85,41 +110,3 @@ def _files(places: Sequence[str | Path]) -> list[Path]:
         for path in record_paths(place) if place.is_dir() else [place]:
             found.setdefault(path.resolve(), path)
     return list(found.values())
-
-
-def _without_record(places: Sequence[str | Path]) -> list[str]:
-    """Say which files of examples have lost their records."""
-    files = [
-        (file, file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX))
-        for folder in dict.fromkeys(map(Path, places))
-        for file in sorted(folder.glob(f"*{EXAMPLES}"))
-    ]
-    return [
-        f"{file}: its record {record.name} is missing, so that nobody knows of which data it is, "
-        "and it is left out. Put the record back beside it."
-        for file, record in files
-        if not is_recorded(record)
-    ]
-
-
-def _histories(runs: Sequence[Run], problems: list[str]) -> dict[Path, ExampleHistory]:
-    found: dict[Path, ExampleHistory] = {}
-    for run in runs:
-        if run.path is None:
-            continue
-        try:
-            history = read_examples(run.path)
-        except sb.RecordError as error:
-            problems.append(f"{error} What became of the examples of this run is not shown.")
-        else:
-            if history is not None:
-                found[run.path] = history
-    sizes = Counter(map(len, found.values())).most_common(1)
-    for path, history in list(found.items()):
-        if len(history) != sizes[0][0]:
-            del found[path]
-            problems.append(
-                f"{path}: of {len(history)} examples, where the others are of {sizes[0][0]}. What "
-                "became of the examples of this run is not shown."
-            )
-    return found

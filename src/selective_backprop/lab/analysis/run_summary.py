@@ -95,16 +95,17 @@ def machine_of(hardware: Mapping[str, Any]) -> str:
 
 def origins(runs: Sequence[Run]) -> Iterable[str]:
     """Say what of the runs' code, libraries and hardware differs, or is not pinned down."""
-    if len({run.header.code_version for run in runs}) > 1:
-        versions = listed(dict.fromkeys(run.header.code_version for run in runs))
-        yield f"The runs come from different code: {versions}."
-    if any("uncommitted" in run.header.code_version for run in runs):
+    headers = [run.header for run in runs]
+    codes = dict.fromkeys(header.code_version for header in headers)
+    if len(codes) > 1:
+        yield f"The runs come from different code: {listed(codes)}."
+    if any("uncommitted" in code for code in codes):
         yield "The code had uncommitted changes, so its version does not pin it down."
-    if len({as_text(run.header.versions) for run in runs}) > 1:
+    if len({as_text(header.versions) for header in headers}) > 1:
         yield "The runs used different versions of Python or of libraries."
-    if len({run.header.model_file for run in runs} - {None}) > 1:
+    if len({header.model_file for header in headers} - {None}) > 1:
         yield "The file of the model was changed between the runs."
-    if len({as_text(run.header.hardware) for run in runs}) > 1:
+    if len({as_text(header.hardware) for header in headers}) > 1:
         yield "The runs come from different hardware or thread counts: seconds do not compare."
 
 

@@ -7,7 +7,7 @@ since one run says nothing about spread.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,23 +92,38 @@ class Estimate:
 class SpeedUp:
     """How much sooner than traditional training a group reaches a target error."""
 
-    factor: float  # the target, as a multiple of traditional's final error
     target: float  # percent
-    ratio: float | None  # of the medians over seeds; None where there is none
-    low: float | None  # of the group's slowest seed; None where that never got there
-    high: float | None  # of its fastest seed, against traditional's median like the others
-    reached: int  # seeds that got there
-    seeds: int
+    times: tuple[float, ...]  # of each seed; infinite where it never got there
+    reference: float  # traditional's median; infinite where half of its seeds never got there
+
+    @property
+    def ratio(self) -> float | None:
+        """The ratio of the medians over seeds; None where there is none."""
+        return self._over(statistics.median(self.times)) if self.times else None
 
     @property
     def text(self) -> str:
         """The speed-up as a table shows it."""
-        partly = f" ({self.reached} of {self.seeds})" if 0 < self.reached < self.seeds else ""
+        reached, seeds = sum(map(math.isfinite, self.times)), len(self.times)
+        partly = f" ({reached} of {seeds})" if 0 < reached < seeds else ""
         if self.ratio is not None:
             return f"{self.ratio:.2f}×{partly}"
-        if 2 * self.reached > self.seeds or not self.seeds:
+        if 2 * reached > seeds or not seeds:
             return "–"  # nothing to measure against: traditional never got there, or nobody ran
         return f"never{partly}"
+
+    @property
+    def with_range(self) -> str:
+        """The speed-up with those of the slowest and of the fastest seed, where there are two."""
+        if self.ratio is None or len(self.times) < 2:
+            return self.text
+        slowest, fastest = self._over(max(self.times)), self._over(min(self.times))
+        low = "never" if slowest is None else f"{slowest:.2f}"
+        return f"{self.ratio:.2f}× ({low} to {fastest:.2f})"
+
+    def _over(self, time: float) -> float | None:
+        possible = 0 < time < math.inf and self.reference < math.inf
+        return self.reference / time if possible else None
 
 
 @dataclass(frozen=True)
@@ -176,19 +191,19 @@ def t_quantile(seeds: int) -> float:
     return float(stdtrit(seeds - 1, (1 + _CONFIDENCE) / 2))
 
 
-def finals(groups: Sequence[RunGroup], axis: Axis = "cost") -> pd.DataFrame:
-    """Return a row for each finished run: its names, seed, final error, and place where it ends."""
-    rows = [
-        (group.name, group.label, run.header.seed, final_error(run), at(run.points[-1], axis))
-        for group in groups
-        for run in group.runs
-    ]
-    return pd.DataFrame(rows, columns=["name", "label", "seed", "error", "place"])
+def by_seed(group: RunGroup, measure: Callable[[Run], float] = final_error) -> pd.Series:
+    """Return a number of each finished run of a group, by seed; pandas joins two such by seed."""
+    return pd.Series({run.header.seed: measure(run) for run in group.runs}, dtype=float)
 
 
 def final_estimate(group: RunGroup) -> Estimate:
     """Return a group's final error, in percent."""
-    return estimate([final_error(run) for run in group.runs])
+    return estimate([*by_seed(group)])
+
+
+def mean_at_end(group: RunGroup, axis: Axis) -> float:
+    """Return where on an axis a group's runs end, as a mean over seeds; NaN without any."""
+    return estimate([at(run.points[-1], axis) for run in group.runs]).mean
 
 
 def paired_difference(group: RunGroup, other: RunGroup) -> Estimate:
@@ -197,8 +212,9 @@ def paired_difference(group: RunGroup, other: RunGroup) -> Estimate:
     Only seeds that both have count: they share initial weights and order of the data, so that
     their difference is less noisy than the difference of two means.
     """
-    both = finals([group]).merge(finals([other]), on="seed", suffixes=("", "_other"))
-    return estimate((both["error"] - both["error_other"]).tolist())
+    mine, theirs = by_seed(group), by_seed(other)
+    shared = mine.index.intersection(theirs.index)
+    return estimate([*(mine[shared] - theirs[shared])])
 
 
 def time_to(run: Run, target: float, axis: Axis = "seconds") -> float | None:
@@ -222,8 +238,16 @@ def speedups(
     The ratio is of medians over seeds, a seed that never got there counting as infinitely late: a
     group of which half the seeds or more never got there has no speed-up.
     """
-    final = final_estimate(baseline).mean
-    return tuple(_speedup(group, baseline, factor, factor * final, axis) for factor in factors)
+
+    def times(runs: Sequence[Run], target: float) -> tuple[float, ...]:
+        found = (time_to(run, target, axis) for run in runs)
+        return tuple(math.inf if time is None else time for time in found)
+
+    targets = [factor * final_estimate(baseline).mean for factor in factors]
+    return tuple(
+        SpeedUp(target, times(group.runs, target), statistics.median(times(baseline.runs, target)))
+        for target in targets
+    )
 
 
 def mean_error(run: Run, start: float, end: float, *, axis: Axis = "cost") -> float:
@@ -268,14 +292,11 @@ def curve(runs: Sequence[Run], axis: Axis) -> Curve:
     grid = [place for place in grid if start - _SAME <= place <= end + _SAME]
 
     def resampled(name: str) -> list[list[float]]:
-        return [
-            np.interp(
-                grid,
-                [point.progress for point in run.points],
-                [float(getattr(point, name)) for point in run.points],
-            ).tolist()
-            for run in runs
-        ]
+        found = []
+        for run in runs:
+            known = [float(getattr(point, name)) for point in run.points]
+            found.append(np.interp(grid, [point.progress for point in run.points], known).tolist())
+        return found
 
     return Curve.over_seeds(resampled(axis), resampled("test_error"))
 
@@ -285,12 +306,9 @@ def ranking(comparison: Comparison) -> list[RunGroup]:
     longest: dict[str, RunGroup] = {}
     for group in sorted(comparison.groups, key=lambda group: not group.runs):
         longest.setdefault(group.name, group)
-
-    def place(group: RunGroup) -> tuple[bool, float]:
-        error = final_estimate(group).mean
-        return math.isnan(error), 0.0 if math.isnan(error) else error
-
-    return sorted(longest.values(), key=place)
+    errors = {name: final_estimate(group).mean for name, group in longest.items()}
+    names = sorted(longest, key=lambda name: (math.isnan(errors[name]), errors[name]))
+    return [longest[name] for name in names]
 
 
 def leaders(comparison: Comparison, count: int) -> list[RunGroup]:
@@ -301,35 +319,6 @@ def leaders(comparison: Comparison, count: int) -> list[RunGroup]:
     return [group for group in comparison.groups if group.label in chosen]
 
 
-def phase_seconds(runs: Sequence[Run]) -> dict[str, float]:
-    """Return the seconds that each phase took of a whole run, as a mean over runs."""
-    phases = pd.DataFrame([run.points[-1].phases for run in runs if run.points])
-    return {str(phase): float(mean) for phase, mean in phases.fillna(0.0).mean().items()}
-
-
 def at(point: Point, axis: Axis) -> float:
     """Return where on an axis an evaluation stands."""
     return float(getattr(point, axis))
-
-
-def _speedup(
-    group: RunGroup, baseline: RunGroup, factor: float, target: float, axis: Axis
-) -> SpeedUp:
-    times, theirs = (
-        [math.inf if time is None else time for time in (time_to(r, target, axis) for r in runs)]
-        for runs in (group.runs, baseline.runs)
-    )
-    reference = statistics.median(theirs) if theirs else math.inf
-
-    def against(time: float) -> float | None:
-        return reference / time if 0 < time < math.inf and reference < math.inf else None
-
-    return SpeedUp(
-        factor=factor,
-        target=target,
-        ratio=against(statistics.median(times)) if times else None,
-        low=against(max(times)) if times else None,
-        high=against(min(times)) if times else None,
-        reached=sum(time < math.inf for time in times),
-        seeds=len(times),
-    )

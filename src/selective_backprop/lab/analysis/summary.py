@@ -1,180 +1,190 @@
-"""A comparison in numbers: one row per strategy and length, as the table of it shows them."""
+"""The tables of a comparison: a row for each strategy and length, a column for each measure."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from itertools import pairwise
 
-from selective_backprop.lab.analysis.grouping import Comparison, RunGroup, gather
-from selective_backprop.lab.analysis.run_summary import headline, listed, notes
+from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
+from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
-    FACTORS,
     Axis,
-    Estimate,
     SpeedUp,
-    at,
+    common_span,
+    estimate,
     final_estimate,
+    mean_at_end,
+    mean_error,
     paired_difference,
     speedups,
 )
 from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
-from selective_backprop.lab.analysis.worth import Worth, worth
-from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.analysis.worth import WORTH, worth, worth_words
 
-WORTH = "Worth, as a multiple of its cost in traditional training"
-_MOST_NAMED = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupRow:
-    """What a table says of a group; means are over its finished runs."""
-
-    group: RunGroup
-    error: Estimate  # percent
-    difference: Estimate | None  # to traditional of the same length, in points, over shared seeds
-    means: Mapping[Axis, float]  # where its runs end; NaN without any
-    speedups: tuple[SpeedUp, ...]  # one per factor; none without traditional
-    worth: Worth  # in cost
+Columns = dict[Column, Callable[[RunGroup], str]]
+_UNITS: Mapping[Axis, str] = {"seconds": "wall s", "cpu_seconds": "CPU s"}
+# How expendable a column is in a narrow terminal: the factor between two others is missed least.
+_FACTORS = {1.4: 6, 1.2: 3, 1.1: 0}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Every row of a comparison."""
+def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
+    """Return the table of a comparison: what ran and what it is worth, the rows, the notes.
 
-    comparison: Comparison
-    rows: tuple[GroupRow, ...]
-    axis: Axis  # what the speed-ups are measured in
-
-    @property
-    def ruled(self) -> list[int]:
-        """The rows at which another length begins."""
-        lengths = [row.group.length for row in self.rows]
-        return [i for i in range(1, len(lengths)) if lengths[i] != lengths[i - 1]]
-
-
-def summarise(runs: Sequence[Run], *, axis: Axis = "seconds") -> Summary:
-    """Reduce runs to one row per strategy and length; speed-ups are measured along an axis.
-
-    Raises:
-        RecordError: if the runs cannot be compared; see `gather`.
+    Speed-ups are measured along an axis.
     """
-    comparison = gather(runs)
-    rows = tuple(_row(group, comparison, axis) for group in comparison.groups)
-    return Summary(comparison=comparison, rows=rows, axis=axis)
-
-
-def comparison_table(summary: Summary) -> Table:
-    """Return the table of a comparison: what ran and what it is worth, the rows, the notes."""
-    title = headline(summary.comparison)
-    if said := worth_words(summary):
+    title, columns = headline(comparison), _ends(axis) | _speedups(comparison, axis)
+    if said := worth_words(comparison):
         title += f"\n{WORTH}: {said}"
-    columns = dict(_COLUMNS)
-    if any(not row.worth.reason for row in summary.rows):
-        columns |= {Column("worth"): lambda row: row.worth.text}
-    return _table(summary, columns, title)
+    if _has_worth(comparison):
+        columns[Column("worth")] = lambda group: worth(group, comparison).text
+    return _table(comparison, columns, _notes(comparison, axis), title)
 
 
-def to_markdown(summary: Summary) -> str:
+def to_markdown(comparison: Comparison, axis: Axis = "seconds") -> str:
     """Return the table of a comparison in Markdown, without what it is worth."""
-    return _table(summary, _COLUMNS, headline(summary.comparison)).to_markdown()
+    columns = _ends(axis) | _speedups(comparison, axis)
+    return _table(comparison, columns, _notes(comparison, axis), headline(comparison)).to_markdown()
 
 
-def worth_words(summary: Summary) -> str:
-    """Say what each strategy is worth; nothing where there is none to hold against traditional.
+def numbers_table(comparison: Comparison) -> Table:
+    """Return final errors, differences to traditional training, and what the runs took."""
 
-    Of a strategy's lengths the longest counts, and where that gives a bound alone, also the
-    longest whose error traditional training reaches.
-    """
-    rows = [row for row in summary.rows if row.group.runs and not row.group.is_baseline]
-    if summary.comparison.baseline is None or not rows:
-        return ""
-    said: dict[str, list[GroupRow]] = {}
-    for row in rows:
-        own = said.setdefault(row.group.name, [])
-        if not row.worth.reason and (not own or (own[-1].worth.side and not row.worth.side)):
-            own.append(row)
-    ranked = sorted(filter(None, said.values()), key=lambda own: -own[0].worth.times)
-    if not ranked:
-        return f"cannot be said, since {listed(sorted({row.worth.reason for row in rows}))}."
-    words = [
-        " and ".join(f"{row.group.label} {row.worth.words}" for row in own)
-        for own in ranked[:_MOST_NAMED]
+    def difference(group: RunGroup) -> str:
+        same = comparison.same_length(group)
+        if same is None or same is group:
+            return "–"
+        return with_interval(paired_difference(group, same), signed=True)
+
+    arm, error, *rest = _ends().items()
+    columns = dict([arm, error, (Column("against\ntraditional"), difference), *rest])
+    note = (
+        "Means over seeds. Scored and trained count examples. Against traditional: the difference "
+        "of the final errors in points, seed by seed, to traditional training of the same length."
+    )
+    return _table(comparison, columns, [note])
+
+
+def soon_table(comparison: Comparison, axis: Axis) -> Table:
+    """Return worth and speed-ups, in time and in cost, and the mean error on the way."""
+
+    def on_the_way(group: RunGroup) -> str:
+        alike = [each for each in comparison.groups if each.length == group.length]
+        start, end = common_span([run for each in alike for run in each.runs])
+        mean = estimate([mean_error(run, start, end) for run in group.runs]).mean
+        return "–" if math.isnan(mean) else f"{mean:.2f}"
+
+    columns: Columns = {Column("arm"): lambda group: group.label}
+    for along in (axis, "cost"):
+        unit = _UNITS.get(along, along)
+        if _has_worth(comparison):
+            columns[Column(f"worth\n{unit}")] = lambda group, along=along: (
+                worth(group, comparison, along).text
+            )
+        for factor in _FACTORS:
+            columns[Column(f"to {factor:g}×\n{unit}")] = _speedup(
+                comparison, along, factor, lambda speedup: speedup.with_range
+            )
+    columns[Column("mean error\non the way %")] = on_the_way
+    note = "–, since there is no finished traditional run to set the targets."
+    if comparison.baseline is not None:
+        error = final_estimate(comparison.baseline).mean
+        note = (
+            "Worth: how many times its own time or cost traditional training needs to end at the "
+            f"same error. To 1.4×: how many times sooner than {comparison.baseline.label} the "
+            f"median seed reaches 1.4, 1.2 and 1.1 times its final error of {error:.2f} %; small: "
+            "the slowest and the fastest seed. Mean error on the way: the area under error against "
+            "cost, divided by the cost, over the part that all of the same length share."
+        )
+    return _table(comparison, columns, [note])
+
+
+def records_table(comparison: Comparison) -> Table:
+    """Return the records of a comparison."""
+    rows = [
+        (
+            run.name,
+            group.label,
+            str(run.header.seed),
+            "finished" if run.finished else "unfinished",
+            run.header.started,
+        )
+        for group in comparison.groups
+        for run in (*group.runs, *group.unfinished)
     ]
-    if len(ranked) > _MOST_NAMED:
-        words.append(f"{len(ranked) - _MOST_NAMED} others below that")
-    return f"{'; '.join(words)}."
+    return Table(columns=("record", "arm", "seed", "status", "started"), rows=rows)
 
 
 def _table(
-    summary: Summary, columns: Mapping[Column, Callable[[GroupRow], str]], title: str
+    comparison: Comparison, columns: Columns, notes: Sequence[str], title: str = ""
 ) -> Table:
-    # A narrow terminal keeps the seconds that speed-ups are measured in.
-    dropped = "wall\ns" if summary.axis == "cpu_seconds" else "CPU\ns"
+    lengths = [group.length for group in comparison.groups]
     return Table(
-        columns=[
-            replace(column, expendable=1) if column.heading == dropped else column
-            for column in columns
-        ],
-        rows=[[cell(row) for cell in columns.values()] for row in summary.rows],
+        columns=list(columns),
+        rows=[[cell(group) for cell in columns.values()] for group in comparison.groups],
         title=title,
-        notes=_notes(summary),
-        ruled=summary.ruled,
+        notes=notes,
+        ruled=[i + 1 for i, (one, next_) in enumerate(pairwise(lengths)) if one != next_],
     )
 
 
-def name_cell(row: GroupRow) -> str:
-    """Return a group's label, with how many of its runs are unfinished."""
-    left_out = len(row.group.unfinished)
-    return row.group.label + (f" ({left_out} unfinished)" if left_out else "")
+def _ends(axis: Axis = "seconds") -> Columns:
+    """Return the columns of where runs end; a narrow terminal keeps the seconds of the axis."""
+
+    def name(group: RunGroup) -> str:
+        left_out = len(group.unfinished)
+        return group.label + (f" ({left_out} unfinished)" if left_out else "")
+
+    def mean(along: Axis, write: Callable[[float], str]) -> Callable[[RunGroup], str]:
+        return lambda group: write(mean_at_end(group, along))
+
+    return {
+        Column("arm"): name,
+        Column("final\nerror %"): lambda group: with_interval(final_estimate(group)),
+        Column("scored", expendable=5): mean("scored", count),
+        Column("trained"): mean("trained", count),
+        Column("updates", expendable=2): mean("updates", count),
+        Column("cost\nepochs", expendable=4): mean("cost", duration),
+        Column("wall\ns", expendable=int(axis == "cpu_seconds")): mean("seconds", duration),
+        Column("CPU\ns", expendable=int(axis != "cpu_seconds")): mean("cpu_seconds", duration),
+    }
 
 
-def _speedup_cell(position: int) -> Callable[[GroupRow], str]:
-    return lambda row: row.speedups[position].text if row.speedups else "–"
+def _speedups(comparison: Comparison, axis: Axis) -> Columns:
+    return {
+        Column(f"to\n{factor:g}×", expendable=expendable): _speedup(
+            comparison, axis, factor, lambda speedup: speedup.text
+        )
+        for factor, expendable in _FACTORS.items()
+    }
 
 
-NUMBERS: dict[Column, Callable[[GroupRow], str]] = {
-    Column("arm"): name_cell,
-    Column("final\nerror %"): lambda row: with_interval(row.error),
-    Column("scored", expendable=5): lambda row: count(row.means["scored"]),
-    Column("trained"): lambda row: count(row.means["trained"]),
-    Column("updates", expendable=2): lambda row: count(row.means["updates"]),
-    Column("cost\nepochs", expendable=4): lambda row: duration(row.means["cost"]),
-    Column("wall\ns"): lambda row: duration(row.means["seconds"]),
-    Column("CPU\ns"): lambda row: duration(row.means["cpu_seconds"]),
-}
-_COLUMNS = NUMBERS | {
-    # the one between two others is missed least
-    Column(f"to\n{factor:g}×", expendable=expendable): _speedup_cell(FACTORS.index(factor))
-    for factor, expendable in ((1.4, 6), (1.2, 3), (1.1, 0))
-}
+def _speedup(
+    comparison: Comparison, axis: Axis, factor: float, write: Callable[[SpeedUp], str]
+) -> Callable[[RunGroup], str]:
+    def cell(group: RunGroup) -> str:
+        if comparison.baseline is None:
+            return "–"
+        [found] = speedups(group, comparison.baseline, factors=[factor], axis=axis)
+        return write(found)
+
+    return cell
 
 
-def _row(group: RunGroup, comparison: Comparison, axis: Axis) -> GroupRow:
-    baseline, same = comparison.baseline, comparison.same_length(group)
-    ends = [run.points[-1] for run in group.runs]
-    return GroupRow(
-        group=group,
-        error=final_estimate(group),
-        difference=None if same is None or same is group else paired_difference(group, same),
-        means={a: fmean(at(end, a) for end in ends) if ends else math.nan for a in AXIS_WORDS},
-        speedups=speedups(group, baseline, axis=axis) if baseline else (),
-        worth=worth(group, comparison),
-    )
+def _has_worth(comparison: Comparison) -> bool:
+    return any(not worth(group, comparison).reason for group in comparison.groups)
 
 
-def _notes(summary: Summary) -> list[str]:
-    baseline = summary.comparison.baseline
+def _notes(comparison: Comparison, axis: Axis) -> list[str]:
     lines = [
         "Final error: mean of the last tenth of the evaluations; ± 95 % t-interval over seeds. "
         "Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes of "
         "traditional training. Times leave evaluation out."
     ]
-    if baseline:
-        error = final_estimate(baseline).mean
+    if comparison.baseline is not None:
+        error = final_estimate(comparison.baseline).mean
         lines.append(
-            f"to 1.1×: how much sooner, in {AXIS_WORDS[summary.axis]}, the median seed reaches 1.1 "
-            f"times the final error of {baseline.label} ({error:.2f} %); never: half the seeds or "
-            "more did not."
+            f"to 1.1×: how much sooner, in {AXIS_WORDS[axis]}, the median seed reaches 1.1 times "
+            f"the final error of {comparison.baseline.label} ({error:.2f} %); never: half the "
+            "seeds or more did not."
         )
-    return [*lines, *notes(summary.comparison)]
+    return [*lines, *notes(comparison)]

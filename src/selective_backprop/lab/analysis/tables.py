@@ -141,8 +141,7 @@ def count(number: float) -> str:
     """Return a count to three digits: 950, 12.3k, 4.56M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= 0.9995 * unit:
-            short = number / unit
-            return f"{short:.{2 if short < 9.995 else 1 if short < 99.95 else 0}f}{name}"
+            return f"{duration(number / unit)}{name}"
     return "–" if math.isnan(number) else f"{number:.0f}"
 
 

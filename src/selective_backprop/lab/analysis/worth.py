@@ -13,19 +13,23 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
-from selective_backprop.lab.analysis.statistics import Axis, finals, t_quantile
+from selective_backprop.lab.analysis.run_summary import listed
+from selective_backprop.lab.analysis.statistics import Axis, at, by_seed, t_quantile
 
+WORTH = "Worth, as a multiple of its cost in traditional training"
 _STEPS = 2000  # of a curve, at which groups are compared
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
 class Worth:
     """How many times a group's cost traditional training needs to end at its error."""
 
-    times: float  # NaN where nothing can be said
+    times: float = math.nan  # NaN where nothing can be said
     side: str = ""  # ">" or "<" where the error lies outside traditional's curve, for a bound
     low: float = math.nan  # 0 where the interval begins before the curve does
     high: float = math.nan  # infinite where it goes on after the curve's end
@@ -59,25 +63,22 @@ def worth(group: RunGroup, comparison: Comparison, axis: Axis = "cost") -> Worth
     Cost is what the axis says: passes of traditional training, or seconds.
     """
     if group.is_baseline or not group.runs:
-        return Worth(math.nan, reason="there is nothing to measure")
+        return Worth(reason="there is nothing to measure")
     baselines = comparison.strategies.get(BASELINE, [])
     if len(baselines) < 2:
-        return Worth(
-            math.nan, reason="traditional was run at one length only (several --budget tell)"
-        )
-    theirs, own = finals(baselines, axis), finals([group], axis).set_index("seed")
-    errors, places = (
-        theirs.pivot(index="seed", columns="label", values=value) for value in ("error", "place")
-    )
-    own = own.loc[own.index.intersection(places.dropna().index)]
-    if own.empty:
-        return Worth(math.nan, reason="no seed is shared with traditional at all its lengths")
-    lengths = np.log(places.loc[own.index].mean().to_numpy())
+        return Worth(reason="traditional was run at one length only (several --budget tell)")
+    # A row for each seed that all lengths of traditional and the group have.
+    every = [*baselines, group]
+    places = pd.concat([by_seed(g, lambda run: at(run.points[-1], axis)) for g in every], axis=1)
+    places = places.dropna()
+    if places.empty:
+        return Worth(reason="no seed is shared with traditional at all its lengths")
+    errors = pd.concat([by_seed(g) for g in every], axis=1).loc[places.index].to_numpy()
+    if not np.isfinite(errors).all():
+        return Worth(reason="a run diverged")
+    *lengths, cost = np.log(places.mean().to_numpy())
     order = np.argsort(lengths)
-    lengths, curve = lengths[order], errors.loc[own.index].to_numpy()[:, order]
-    error, cost = own["error"].to_numpy(), math.log(own["place"].mean())
-    if not (np.isfinite(curve).all() and np.isfinite(error).all()):
-        return Worth(math.nan, reason="a run diverged")
+    lengths, curve, error = np.array(lengths)[order], errors[:, order], errors[:, -1]
     reached, side = _reached(lengths, curve.mean(axis=0), float(error.mean()))
     low, high = _alike(lengths, curve, error, reached)
     times = [math.exp(length - cost) for length in (reached, low, high)]
@@ -87,6 +88,36 @@ def worth(group: RunGroup, comparison: Comparison, axis: Axis = "cost") -> Worth
         0.0 if side == "<" or low == lengths[0] else times[1],
         math.inf if side == ">" or high == lengths[-1] else times[2],
     )
+
+
+def worth_words(comparison: Comparison) -> str:
+    """Say what each strategy is worth; nothing where there is none to hold against traditional.
+
+    Of a strategy's lengths the longest counts, and where that gives a bound alone, also the
+    longest whose error traditional training reaches.
+    """
+    found = [
+        (group, worth(group, comparison))
+        for group in comparison.groups
+        if group.runs and not group.is_baseline
+    ]
+    if comparison.baseline is None or not found:
+        return ""
+    said: dict[str, list[tuple[RunGroup, Worth]]] = {}
+    for group, own in found:
+        before = said.setdefault(group.name, [])
+        if not own.reason and (not before or (before[-1][1].side and not own.side)):
+            before.append((group, own))
+    ranked = sorted(filter(None, said.values()), key=lambda each: -each[0][1].times)
+    if not ranked:
+        return f"cannot be said, since {listed(sorted({own.reason for _, own in found}))}."
+    words = [
+        " and ".join(f"{group.label} {own.words}" for group, own in each)
+        for each in ranked[:_MOST_NAMED]
+    ]
+    if len(ranked) > _MOST_NAMED:
+        words.append(f"{len(ranked) - _MOST_NAMED} others below that")
+    return f"{'; '.join(words)}."
 
 
 def _reached(

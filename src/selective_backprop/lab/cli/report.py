@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.loading import Survey, survey
 from selective_backprop.lab.analysis.statistics import Axis
-from selective_backprop.lab.analysis.summary import comparison_table, summarise, to_markdown
+from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.report.figures import draw_comparison
@@ -50,15 +51,15 @@ def show(found: Survey, out: Path) -> None:
     axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
     alone = out.suffix.lower() in {".html", ".htm"}
     page = out if alone else out / "report.html"
-    summary = summarise(found.runs, axis=axis)
+    comparison = gather(found.runs)
     make_folder(page.parent)
-    console.print(comparison_table(summary))
+    console.print(comparison_table(comparison, axis))
     with writing_out(out):
         if not alone:
-            (out / "table.md").write_text(to_markdown(summary), encoding="utf-8")
-            draw_comparison(found.runs, out / "comparison.png", axis=axis)
+            (out / "table.md").write_text(to_markdown(comparison, axis), encoding="utf-8")
+            draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(
-            found.runs, page, histories=found.histories, problems=found.problems, axis=axis
+            comparison, page, histories=found.histories, problems=found.problems, axis=axis
         )
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)

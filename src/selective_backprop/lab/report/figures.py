@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selective_backprop.lab.analysis.grouping import CROWD, Comparison, RunGroup, gather
+from selective_backprop.lab.analysis.grouping import CROWD, Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
     AXIS_LABELS,
@@ -21,7 +21,7 @@ from selective_backprop.lab.analysis.statistics import (
     leaders,
     ranking,
 )
-from selective_backprop.lab.records.schema import Run
+from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.report.panels import (
     HALF,
     INK,
@@ -32,24 +32,18 @@ from selective_backprop.lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop.lab.report.styles import Style, span, strategy_colours, styles
-
-_LEADERS = 5  # whose curves are drawn where there are too many for all
+from selective_backprop.lab.report.styles import LEADERS, Style, span, styles
 
 
-def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seconds") -> None:
+def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "seconds") -> None:
     """Draw error against cost and against time, final errors, and where the time went.
 
     Of more strategies than curves that can be told apart, only those that end lowest get curves;
     final errors and time have a row for each. Unfinished runs are drawn thin and dotted.
-
-    Raises:
-        RecordError: if the runs cannot be compared.
     """
     path = Path(path)
-    comparison = gather(runs)
     rows = ranking(comparison)
-    curves = leaders(comparison, _LEADERS) if comparison.is_crowd else comparison.groups
+    curves = leaders(comparison, LEADERS) if comparison.is_crowd else comparison.groups
     with matplotlib.rc_context(SETTINGS):
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
@@ -66,7 +60,8 @@ def draw_comparison(runs: Sequence[Run], path: str | Path, *, axis: Axis = "seco
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a date, or the same records would never give the same file twice.
         undated = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=160, metadata=undated)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=160, metadata=undated)
 
 
 def _caption(comparison: Comparison) -> str:
@@ -83,7 +78,7 @@ def _caption(comparison: Comparison) -> str:
 
 
 def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis) -> None:
-    look = styles(comparison.groups)
+    look = styles(comparison)
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
     for group in groups:
@@ -114,32 +109,31 @@ def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], 
 
 def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Comparison) -> None:
     """Draw a row for each strategy, with a dot for each of its lengths."""
-    colours = strategy_colours(row.name for row in rows)
+    look = styles(comparison)
     places = {row.name: place for place, row in enumerate(rows)}
-    # The longest is filled, the others are hollow and ever smaller.
-    dots: dict[Any, dict[str, Any]] = {
-        length: {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
-        | ({"markerfacecolor": "white"} if number else {})
-        for number, length in enumerate(comparison.lengths)
-    }
     means, reach = [], []
-    for group in comparison.groups:
-        error = final_estimate(group)
-        if group.runs:
-            half = 0.0 if error.seeds < 2 else error.half_width
-            look: dict[str, Any] = {"color": colours[group.name], "elinewidth": 1.2, "capsize": 2}
-            axes.errorbar(error.mean, places[group.name], xerr=half, **look, **dots[group.length])
-            means.append(error.mean)
-            reach += error.ends
+    for number, length in enumerate(comparison.lengths):
+        # The longest is filled, the others are hollow and ever smaller.
+        dot: dict[str, Any] = {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
+        dot |= {"markerfacecolor": "white"} if number else {}
+        for group in comparison.groups:
+            if group.length == length and group.runs:
+                error, colour = final_estimate(group), look[group.label].colour
+                half = 0.0 if error.seeds < 2 else error.half_width
+                bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
+                axes.errorbar(error.mean, places[group.name], xerr=half, **bar, **dot)
+                means.append(error.mean)
+                reach += error.ends
+        axes.plot([], [], color=INK, linestyle="", label=f"length {length.short}", **dot)
     if comparison.baseline is not None:
-        error, colour = final_estimate(comparison.baseline), colours[comparison.baseline.name]
+        error, colour = final_estimate(comparison.baseline), look[comparison.baseline.label].colour
         axes.axvline(error.mean, color=colour, linewidth=1, dashes=(4, 3))
     names = [row.name if row.runs else f"{row.name} (unfinished)" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     scale_error(axes, span(means, reach), sideways=True)
-    lengths = [f"length {length.short}" for length in dots] if len(dots) > 1 else []
-    for label, dot in zip(lengths, dots.values(), strict=False):
-        axes.plot([], [], color=INK, linestyle="", label=label, **dot)
-    entitle(axes, "Final test error (%) of whole runs", lengths, room=HALF)
+    lengths = [f"length {length.short}" for length in comparison.lengths]
+    entitle(
+        axes, "Final test error (%) of whole runs", lengths if len(lengths) > 1 else [], room=HALF
+    )

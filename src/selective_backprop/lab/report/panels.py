@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import Curve, phase_seconds
-from selective_backprop.lab.report.styles import PHASE_COLOURS, Span, Style, phases_of
+from selective_backprop.lab.analysis.statistics import Curve
+from selective_backprop.lab.report.styles import PHASE_COLOURS, Span, Style, phase_table
 
 INK, FAINT = "#222222", "#d9d9d9"
 LINE = 0.052  # height of a label, as a share of a panel's
@@ -86,19 +87,16 @@ def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
 
     The legend has so many inches of room on a line.
     """
-    totals = [phase_seconds(group.runs) for group in groups]
-    left = [0.0] * len(groups)
-    phases = phases_of(totals)
-    for phase in phases:
-        widths = [total.get(phase, 0.0) for total in totals]
-        colour = PHASE_COLOURS.get(phase, "#999999")
+    seconds, left = phase_table(groups), np.zeros(len(groups))
+    for phase, widths in seconds.items():
+        colour = PHASE_COLOURS.get(str(phase), "#999999")
         axes.barh(range(len(groups)), widths, left=left, height=0.7, label=phase, color=colour)
-        left = [start + width for start, width in zip(left, widths, strict=True)]
+        left += widths.to_numpy()
     axes.set_yticks(range(len(groups)), [group.label for group in groups])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("wall seconds of a whole run, mean over seeds")
-    entitle(axes, "Where the time went", phases, room=room)
+    entitle(axes, "Where the time went", [*seconds], room=room)
 
 
 def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:

@@ -6,40 +6,35 @@ Plotly reads a part of HTML in its labels, so every text of a record is escaped.
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
-from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
+from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import (
     AXIS_LABELS,
     Axis,
     Curve,
-    at,
     curve,
-    estimate,
     final_estimate,
-    leaders,
-    phase_seconds,
+    mean_at_end,
     ranking,
 )
+from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     Span,
     Style,
-    aside,
-    phases_of,
+    phase_table,
     span,
-    strategy_colours,
     styles,
 )
 
 _CURVE_AXES: tuple[Axis, ...] = ("cost", "seconds", "trained", "updates", "candidates")
 _FRONT_AXES: tuple[Axis, ...] = ("cost", "seconds", "trained")
 _SHORT: dict[Axis, str] = {"seconds": "wall seconds", "trained": "backward passes"}
-_FRONT = "front"
-_TANGLE = 6  # curves with bands that can still be followed
-_LEADERS = 5  # whose curves are shown at first where there is a crowd
 _TICKS = [a * 10.0**b for b in range(-3, 3) for a in (1, 2, 5)]
 _GREY, _FAINT = "#888888", "rgba(128,128,128,0.25)"  # on white and on black
 _AXIS = {"automargin": True, "zeroline": False, "gridcolor": _FAINT, "linecolor": _GREY}
@@ -65,6 +60,7 @@ _LOOK = go.layout.Template(
         "yaxis": {**_AXIS, "showline": False, "ticks": ""},
     }
 )
+BARS = {"type": "data", "thickness": 1.2, "width": 3}  # how intervals look
 ROWS = {"automargin": True, "autorange": "reversed", "type": "category", "showgrid": True}
 
 
@@ -77,12 +73,22 @@ def new_figure(traces: Iterable[Any], *, x: str, y: str, height: int) -> go.Figu
     return figure
 
 
-def menu(buttons: Sequence[dict[str, Any]], *, side: str, kind: str = "dropdown") -> dict[str, Any]:
-    """Return a menu above a figure, on its left or right side."""
+def menu(
+    entries: Mapping[str, Sequence[dict[str, Any]]], *, side: str, method: str = "update"
+) -> dict[str, Any]:
+    """Return a menu above a figure, on its left or right side.
+
+    An entry is what it changes: of traces and of the layout, or of the layout alone where the
+    method is "relayout", which makes a row of buttons.
+    """
+    row = method == "relayout"
     return {
-        "buttons": [*buttons],
-        "type": kind,
-        "direction": "right" if kind == "buttons" else "down",
+        "buttons": [
+            {"label": label, "method": method, "args": [*changes]}
+            for label, changes in entries.items()
+        ],
+        "type": "buttons" if row else "dropdown",
+        "direction": "right" if row else "down",
         "x": 0 if side == "left" else 1,
         "xanchor": side,
         "y": 1,
@@ -93,41 +99,38 @@ def menu(buttons: Sequence[dict[str, Any]], *, side: str, kind: str = "dropdown"
     }
 
 
+def named(label: str, style: Style) -> dict[str, Any]:
+    """Return how a trace is called, and whether it is shown at first."""
+    visible = True if style.shown else "legendonly"
+    return {"name": html.escape(label), "legendgroup": label, "visible": visible}
+
+
 def error_plot(comparison: Comparison) -> go.Figure:
     """Return test error as training goes on, along an axis that the reader chooses."""
-    look, shown = styles(comparison.groups), shown_at_first(comparison)
-    traces: list[go.Scatter] = []
-    places: dict[Axis, list[Any]] = {axis: [] for axis in _CURVE_AXES}
-    drawn: list[float] = []
+    look = styles(comparison)
+    lines: list[tuple[str, Style, Sequence[Run]]] = []
     for group in comparison.groups:
         style = look[group.label]
-        lines = [(group.label, style, group.runs)]
+        lines.append((group.label, style, group.runs))
         for run in group.unfinished:
             label = f"{group.label}, seed {run.header.seed}, unfinished"
-            lines.append((label, Style(style.colour, "dot", 1.0), (run,)))
-        for label, drawn_as, runs in lines:
-            curves = {axis: curve(runs, axis) for axis in _CURVE_AXES}
-            if curves["cost"].x:
-                drawn += curves["cost"].drawn
-                visible = True if group in shown else "legendonly"
-                traces += curve_traces(curves["cost"], drawn_as, label, visible)
-                for axis, line in curves.items():
-                    places[axis] += [trace.x for trace in curve_traces(line, drawn_as, label)]
-    scales = _error_scales(span(drawn))
-    figure = new_figure(traces, x=AXIS_LABELS["cost"], y="test error (%)", height=430)
-    figure.update_xaxes(rangemode="tozero")
-    axes = [_along(axis, {"x": x}) for axis, x in places.items()]
-    _add_menus(figure, axes, scales)
-    return figure
+            lines.append((label, replace(style, dash="dot", width=1.0), (run,)))
+    along = {
+        axis: [t for label, style, runs in lines for t in _traces(curve(runs, axis), style, label)]
+        for axis in _CURVE_AXES
+    }
+    drawn = [error for *_, runs in lines for error in curve(runs, "cost").drawn]
+    figure = new_figure(along["cost"], x=AXIS_LABELS["cost"], y="test error (%)", height=430)
+    changes = {axis: {"x": [trace.x for trace in traces]} for axis, traces in along.items()}
+    return _with_menus(figure, changes, span(drawn))
 
 
-def curve_traces(
-    line: Curve, style: Style, label: str, visible: bool | str = True
-) -> list[go.Scatter]:
+def _traces(line: Curve, style: Style, label: str) -> list[go.Scatter]:
     """Return a mean with its band, or with its seeds where there are too few for one."""
-    shared: dict[str, Any] = {"mode": "lines", "legendgroup": label, "visible": visible}
-    unnamed: dict[str, Any] = {**shared, "showlegend": False, "hoverinfo": "skip"}
-    dash = {"color": style.colour, "dash": style.dash}
+    if not line.x:
+        return []
+    shared: dict[str, Any] = {"mode": "lines", **named(label, style)}
+    unnamed: dict[str, Any] = {**shared, "name": None, "showlegend": False, "hoverinfo": "skip"}
     traces = []
     if line.has_band:
         # A logarithmic axis has no place for what an interval may reach below zero.
@@ -147,20 +150,13 @@ def curve_traces(
             go.Scatter(
                 x=[value for x, _ in line.seeds for value in (*x, None)],
                 y=[value for _, y in line.seeds for value in (*y, None)],
-                line={**dash, "width": 0.8},
+                line=style.line | {"width": 0.8},
                 opacity=0.6,
                 **unnamed,
             )
         )
     hover = "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>"
-    mean = go.Scatter(
-        x=line.x,
-        y=line.mean,
-        name=html.escape(label),
-        line={**dash, "width": style.width},
-        hovertemplate=hover,
-        **shared,
-    )
+    mean = go.Scatter(x=line.x, y=line.mean, line=style.line, hovertemplate=hover, **shared)
     return [*traces, mean]
 
 
@@ -169,14 +165,13 @@ def final_plot(comparison: Comparison) -> go.Figure | None:
     ranked = [group for group in ranking(comparison) if group.runs]
     if not comparison.is_crowd or not ranked:
         return None
-    errors = [final_estimate(group) for group in ranked]
-    colours = strategy_colours(group.name for group in ranked)
+    errors, look = [final_estimate(group) for group in ranked], styles(comparison)
     trace = go.Scatter(
         mode="markers",
         y=[html.escape(group.label) for group in ranked],
         x=[error.mean for error in errors],
-        error_x={"array": [e.half_width for e in errors], **bars(), "color": _GREY},
-        marker={"size": 10, "color": [colours[group.name] for group in ranked]},
+        error_x={"array": [e.half_width for e in errors], **BARS, "color": _GREY},
+        marker={"size": 10, "color": [look[group.label].colour for group in ranked]},
         hovertemplate="%{y}<br>%{x:.2f} %<extra></extra>",
         showlegend=False,
     )
@@ -188,64 +183,60 @@ def final_plot(comparison: Comparison) -> go.Figure | None:
 
 def pareto_plot(comparison: Comparison) -> go.Figure | None:
     """Return final error against the cost of whole runs; None where no run is finished."""
-    lines = comparison.strategies
-    if not lines:
+    look, strategies = styles(comparison), comparison.strategies
+    groups = [group for own in strategies.values() for group in own]
+    if not groups:
         return None
-    colours = strategy_colours(lines)
-    ahead = {group.name for group in leaders(comparison, _LEADERS)}
-    shown = [name for name in lines if name in ahead or not comparison.is_crowd]
-    errors = {name: [final_estimate(group) for group in groups] for name, groups in lines.items()}
-    means = [[error.mean for error in own] for own in errors.values()]
-    places = {axis: _places(lines, axis) for axis in _FRONT_AXES}
-    traces = [
-        go.Scatter(
-            mode="lines+markers",
-            name=html.escape(name),
-            visible=True if name in shown else "legendonly",
-            x=x,
-            customdata=[group.cost for group in lines[name]],
-            y=[error.mean for error in own],
-            cliponaxis=False,
-            error_y={"array": [error.half_width for error in own], **bars()},
-            line={"color": colours[name], "width": 1.5},
-            marker={"size": 9},
-            hovertemplate="%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
-            "<extra></extra>",
-        )
-        for (name, own), x in zip(errors.items(), places["cost"], strict=True)
-    ]
-    # A front of all strategies, the hidden ones too: what beats one does so unseen.
-    fronts = {axis: front(x, means) for axis, x in places.items()}
-    traces.append(
-        go.Scatter(
-            mode="lines",
-            name=_FRONT,
-            x=fronts["cost"][0],
-            y=fronts["cost"][1],
-            line={"shape": "hv", "dash": "dot", "width": 1.5, "color": _GREY},
-            hoverinfo="skip",
-        )
+    errors = [final_estimate(group) for group in groups]
+    ends = pd.DataFrame(
+        {axis: [mean_at_end(group, axis) for group in groups] for axis in _FRONT_AXES}
+        | {"name": [group.name for group in groups], "error": [error.mean for error in errors]}
     )
-    reach = [end for own in errors.values() for error in own for end in error.ends]
-    scales = _error_scales(span([mean for own in means for mean in own], reach))
+    # Strategies of equal budgets would hide each other's intervals.
+    by_name = ends.groupby("name", sort=False)
+    aside = by_name.ngroup() - (by_name.ngroups - 1) / 2
+    budgeted = [group.length.unit == "cost" for group in groups]
+    ends["cost"] += (0.012 * by_name["cost"].transform("max") * aside).where(budgeted, 0.0)
+    traces = []
+    for name, own in by_name:
+        first = groups[own.index[0]]
+        shown = not comparison.is_crowd or any(look[groups[i].label].shown for i in own.index)
+        traces.append(
+            go.Scatter(
+                mode="lines+markers",
+                name=html.escape(str(name)),
+                visible=True if shown else "legendonly",
+                x=[*own["cost"]],
+                customdata=[groups[i].cost for i in own.index],
+                y=[*own["error"]],
+                cliponaxis=False,
+                error_y={"array": [errors[i].half_width for i in own.index], **BARS},
+                line={"color": look[first.label].colour, "width": 1.5},
+                marker={"size": 9},
+                hovertemplate="%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
+                "<extra></extra>",
+            )
+        )
+    # A front of all strategies, the hidden ones too: what beats one does so unseen.
+    best, line = front(ends, "cost"), {"shape": "hv", "dash": "dot", "width": 1.5, "color": _GREY}
+    places = {"x": [*best["cost"]], "y": [*best["error"]]}
+    traces.append(go.Scatter(mode="lines", name="front", **places, line=line, hoverinfo="skip"))
+    along: dict[Axis, dict[str, Any]] = {}
+    for axis in _FRONT_AXES:
+        drawn = [*(own for _, own in by_name), front(ends, axis)]
+        along[axis] = {
+            "x": [[*own[axis]] for own in drawn],
+            "y": [[*own["error"]] for own in drawn],
+        }
     figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
-    figure.update_xaxes(rangemode="tozero")
-    axes = [
-        _along(axis, {"x": [*x, fronts[axis][0]], "y": [*means, fronts[axis][1]]})
-        for axis, x in places.items()
-    ]
-    _add_menus(figure, axes, scales)
-    return figure
+    reach = [end for error in errors for end in error.ends]
+    return _with_menus(figure, along, span(ends["error"], reach))
 
 
-def front(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the costs and errors that nothing beats in both, the cheapest first; of equals one."""
-    kept: list[tuple[float, float]] = []
-    pairs = (pair for xs, ys in zip(x, y, strict=True) for pair in zip(xs, ys, strict=True))
-    for cost, error in sorted(pairs):
-        if not kept or error < kept[-1][1]:
-            kept.append((cost, error))
-    return [[cost for cost, _ in kept], [error for _, error in kept]]
+def front(ends: pd.DataFrame, axis: str) -> pd.DataFrame:
+    """Return the rows that no other beats in both place and error, the cheapest first."""
+    ordered = ends.sort_values([axis, "error"])
+    return ordered[ordered["error"] < ordered["error"].cummin().shift(fill_value=math.inf)]
 
 
 def phase_plot(comparison: Comparison) -> go.Figure | None:
@@ -253,64 +244,44 @@ def phase_plot(comparison: Comparison) -> go.Figure | None:
     groups = [group for group in comparison.groups if group.runs]
     if not groups:
         return None
-    totals = [phase_seconds(group.runs) for group in groups]
     traces = [
         go.Bar(
             orientation="h",
-            name=html.escape(phase),
+            name=html.escape(str(phase)),
             y=[html.escape(group.label) for group in groups],
-            x=[total.get(phase, 0.0) for total in totals],
-            marker={"color": PHASE_COLOURS.get(phase, "#999999")},
+            x=seconds.to_list(),
+            marker={"color": PHASE_COLOURS.get(str(phase), "#999999")},
             hovertemplate="%{y}<br>%{fullData.name} %{x:.3g} s<extra></extra>",
         )
-        for phase in phases_of(totals)
+        for phase, seconds in phase_table(groups).items()
     ]
     figure = new_figure(traces, x="wall seconds per run", y="", height=110 + 34 * len(groups))
     figure.update_layout(yaxis={**ROWS, "showgrid": False}, barmode="stack", bargap=0.28)
     return figure
 
 
-def shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
-    """Return the groups whose curves are shown at first: all, where that is no tangle.
-
-    Else the longest groups that rival each other; of a crowd, those that end lowest.
-    """
-    if len(comparison.groups) <= _TANGLE:
-        return comparison.groups
-    if comparison.is_crowd:
-        return leaders(comparison, _LEADERS)
-    for length in comparison.lengths:
-        rivals = [group for group in comparison.groups if group.length == length]
-        if len(rivals) > 1:
-            return rivals
-    return comparison.groups
-
-
-def bars() -> dict[str, Any]:
-    """Return how intervals look."""
-    return {"type": "data", "thickness": 1.2, "width": 3}
-
-
-def _along(axis: Axis, change: dict[str, Any]) -> dict[str, Any]:
-    """Return a menu's entry that draws a figure along an axis."""
-    relayout = {"xaxis.title.text": AXIS_LABELS[axis], "xaxis.autorange": True}
-    label = f"along {_SHORT.get(axis, axis)}"
-    return {"label": label, "method": "update", "args": [change, relayout]}
-
-
-def _add_menus(
-    figure: go.Figure, axes: Sequence[dict[str, Any]], scales: Mapping[str, dict[str, Any]]
-) -> None:
+def _with_menus(
+    figure: go.Figure, along: Mapping[Axis, dict[str, Any]], shown: Span | None
+) -> go.Figure:
     """Let the reader choose what a figure is drawn along, and the scale of its errors."""
+    scales = _error_scales(shown)
+    axes = {
+        f"along {_SHORT.get(axis, axis)}": (
+            change,
+            {"xaxis.title.text": AXIS_LABELS[axis], "xaxis.autorange": True},
+        )
+        for axis, change in along.items()
+    }
     menus = [menu(axes, side="left")]
     if len(scales) > 1:
-        changes = [
-            {"label": name, "method": "relayout", "args": [{f"yaxis.{k}": scale[k] for k in scale}]}
+        changes = {
+            name: [{f"yaxis.{key}": value for key, value in scale.items()}]
             for name, scale in scales.items()
-        ]
-        menus.append(menu(changes, side="right", kind="buttons"))
+        }
+        menus.append(menu(changes, side="right", method="relayout"))
+    figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(_better(scales))
-    figure.update_layout(updatemenus=menus, margin_t=80)  # below Plotly's own bar
+    return figure.update_layout(updatemenus=menus, margin_t=80)  # below Plotly's own bar
 
 
 def _error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
@@ -331,14 +302,3 @@ def _error_scales(shown: Span | None) -> dict[str, dict[str, Any]]:
 
 def _better(scales: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return next(iter(scales.values()), {})
-
-
-def _places(lines: Mapping[str, Sequence[RunGroup]], axis: Axis) -> list[list[float]]:
-    """Return where each strategy's lengths stand on an axis, the cheapest first."""
-    found = []
-    for position, groups in enumerate(lines.values()):
-        places = [estimate([at(run.points[-1], axis) for run in g.runs]).mean for g in groups]
-        # Strategies of equal budgets would hide each other's intervals.
-        budgeted = axis == "cost" and any(group.length.unit == "cost" for group in groups)
-        found.append(aside(places, position, len(lines)) if budgeted else places)
-    return found

@@ -9,8 +9,12 @@ strategy share its colour and differ in their dashes.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from selective_backprop.lab.analysis.grouping import BASELINE, RunGroup
+import pandas as pd
+
+from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
+from selective_backprop.lab.analysis.statistics import leaders
 
 _GREY = "#7a7a7a"
 # Named strategies keep their colour for good; others take what is left, in order of name.
@@ -43,6 +47,8 @@ _OWN = {
     "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
+_TANGLE = 6  # curves with bands that can still be followed
+LEADERS = 5  # whose curves are shown where there is a crowd
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 # Tol's "bright" palette, in another family, so that a phase is not taken for a strategy.
@@ -66,6 +72,12 @@ class Style:
     colour: str  # as #rrggbb
     dash: str  # in Plotly's words
     width: float
+    shown: bool = True  # at first, on a page; a click on its name shows or hides it
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The line as Plotly takes it."""
+        return {"color": self.colour, "dash": self.dash, "width": self.width}
 
     def faded(self, opacity: float) -> str:
         """Return the colour as CSS writes it, seen through."""
@@ -80,7 +92,11 @@ class Span:
     low: float
     high: float
     wide: bool  # wide enough for a logarithmic axis to help
-    positive: bool  # and whether one is possible
+
+    @property
+    def positive(self) -> bool:
+        """Whether a logarithmic axis is possible."""
+        return self.low > 0
 
     @property
     def linear(self) -> tuple[float, float]:
@@ -112,34 +128,50 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
         low=min([lowest, *ends]),
         high=max([highest, *ends]),
         wide=lowest > 0 and highest / lowest > _LOG_FROM,
-        positive=lowest > 0,
     )
 
 
-def styles(groups: Sequence[RunGroup]) -> dict[str, Style]:
+def styles(comparison: Comparison) -> dict[str, Style]:
     """Return a style for the label of each group: colour by name, dashes by length."""
-    lengths = list(dict.fromkeys(group.length for group in groups))
-    colours = strategy_colours(group.name for group in groups)
+    lengths, shown = comparison.lengths, _shown_at_first(comparison)
+    colours = strategy_colours(group.name for group in comparison.groups)
     return {
         group.label: Style(
             colour=colours[group.name],
             dash=_DASHES[lengths.index(group.length) % len(_DASHES)],
             width=2.4 if group.is_baseline else 2.0,
+            shown=group in shown,
         )
-        for group in groups
+        for group in comparison.groups
     }
 
 
-def aside(places: Sequence[float], position: int, count: int) -> list[float]:
-    """Move points a little to their own side, so that those of equal cost stand next to it."""
-    width = 0.012 * max(places, default=0.0)
-    return [place + (position - (count - 1) / 2) * width for place in places]
+def _shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
+    """Return the groups whose curves are shown at first: all, where that is no tangle.
+
+    Else the longest groups that rival each other; of a crowd, those that end lowest.
+    """
+    if len(comparison.groups) <= _TANGLE:
+        return comparison.groups
+    if comparison.is_crowd:
+        return leaders(comparison, LEADERS)
+    for length in comparison.lengths:
+        rivals = [group for group in comparison.groups if group.length == length]
+        if len(rivals) > 1:
+            return rivals
+    return comparison.groups
 
 
-def phases_of(totals: Iterable[dict[str, float]]) -> tuple[str, ...]:
-    """Return the phases that took time: the known ones in order of the work, then any others."""
-    found = {phase for total in totals for phase, seconds in total.items() if seconds}
-    return (*(p for p in PHASES if p in found), *sorted(found - set(PHASES)))
+def phase_table(groups: Sequence[RunGroup]) -> pd.DataFrame:
+    """Return the seconds that each phase took of a whole run, as a mean over runs.
+
+    There is a row for each group, and a column for each phase that took time: the known ones in
+    order of the work, then any others.
+    """
+    runs = [pd.DataFrame([run.points[-1].phases for run in group.runs]) for group in groups]
+    totals = pd.DataFrame([own.fillna(0.0).mean() for own in runs]).fillna(0.0)
+    order = [*PHASES, *sorted(set(totals) - set(PHASES))]
+    return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
 
 
 def strategy_colours(names: Iterable[str]) -> dict[str, str]:
