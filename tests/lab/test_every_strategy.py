@@ -50,7 +50,7 @@ def test_the_record_of_every_arm_is_whole_and_says_what_the_run_alone_says(tmp_p
     [record] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
     run = trained(arm)
     assert record.finished
-    assert record.header.config == plan.config()
+    assert record.header.config == plan.description()
     assert [round(3 * point.progress) for point in record.points] == [1, 2, 3]
     assert all(0.0 <= point.test_error <= 100.0 for point in record.points)
     assert all(math.isfinite(point.test_loss) for point in record.points)

@@ -16,9 +16,9 @@ from selective_backprop.lab.cli.command_line import console, errors
 from selective_backprop.lab.cli.options import Root
 from selective_backprop.lab.cli.write import folder_of
 from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.datasets import portraits
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.data.thumbnails import portraits
 
 PICTURED = 200  # examples that are shown in pictures, at most
 _PRINTED = 10

@@ -1,12 +1,6 @@
-"""Checkpoints of a run: the last and the one before, each whole or refused, none of them code.
+"""Checkpoints of a run: the last and the one before, each whole or refused, none of them code."""
 
-A checkpoint is a line that says what the file is, a line with the SHA-256 of what follows, and what
-`torch.save` wrote. It is written beside its place, forced to the disk, and renamed; the one that
-was there stays as the one before.
-"""
-
-import hashlib
-import io
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +12,8 @@ from selective_backprop._core.errors import warn
 from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.lines import decode, encode
 
-FORMAT = 2
+FORMAT = 3
 SUFFIX = ".checkpoint"
-_MAGIC = b"selective-backprop checkpoint\n"
-_DIGEST = 2 * hashlib.sha256().digest_size
 
 
 class Checkpoints:
@@ -45,38 +37,39 @@ class Checkpoints:
         Raises:
             RecordError: if it cannot be written; the last one is then left as it was.
         """
-        content = io.BytesIO()
-        torch.save({"identity": self._identity, "state": dict(state)}, content)
-        digest = hashlib.sha256(content.getbuffer()).hexdigest().encode()
         try:
             with replacing(self.path, before=self.before) as file:
-                file.writelines([_MAGIC, digest, b"\n", content.getbuffer()])
-        except OSError as error:
-            raise sb.RecordError(
-                f"{self.path} cannot be written: {error.strerror or error}"
-            ) from error
+                torch.save({"identity": self._identity, "state": dict(state)}, file)
+        except (OSError, RuntimeError) as error:  # torch raises the second where the disk is full
+            why = getattr(error, "strerror", None) or error
+            raise sb.RecordError(f"{self.path} cannot be written: {why}") from error
 
-    def load(self) -> dict[str, Any] | None:
-        """Return the state of the last whole checkpoint; None if there is none.
+    def load(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the last whole checkpoint, its file and its state; None if there is none.
 
         Warns where one is damaged, and the one before it, or none, is used instead.
 
         Raises:
             RecordError: if it is of another run, or of another version; the difference is named.
         """
-        problems = []
-        for path in filter(Path.exists, (self.path, self.before)):
-            try:
-                content = _read(path)
-            except sb.RecordError as error:
-                problems.append(str(error))
+        for path, otherwise in (
+            (self.path, "the one before it is used, if there is one"),
+            (self.before, "the run begins anew"),
+        ):
+            if not path.exists():
                 continue
-            for problem in problems:
-                warn(f"{problem}; the one before it is used")
-            self._check(path, content["identity"])
-            return content["state"]
-        for problem in problems:
-            warn(f"{problem}; there is no other")
+            try:
+                identity, state = _read(path)
+            except (
+                Exception
+            ) as error:  # what foreign bytes make the reader raise is anybody's guess
+                warn(
+                    f"{path} is damaged, or holds something else than tensors, numbers and text "
+                    f"({error}), and is not loaded; {otherwise}"
+                )
+            else:
+                self._check(path, identity)
+                return path, state
         return None
 
     def clear(self) -> None:
@@ -95,24 +88,13 @@ class Checkpoints:
                 )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = memoryview(path.read_bytes())
-    except OSError as error:
-        raise sb.RecordError(f"{path} cannot be read ({error.strerror})") from error
-    begins = len(_MAGIC) + _DIGEST + 1
-    if content[: len(_MAGIC)] != _MAGIC or len(content) < begins:
-        raise sb.RecordError(f"{path} is no checkpoint, or truncated")
-    digest = hashlib.sha256(content[begins:]).hexdigest().encode()
-    if content[len(_MAGIC) : begins - 1] != digest:
-        raise sb.RecordError(f"{path} is damaged: its checksum does not fit its content")
-    try:
-        found = torch.load(io.BytesIO(content[begins:]), map_location="cpu", weights_only=True)
-        return {"identity": dict(found["identity"]), "state": dict(found["state"])}
-    except Exception as error:  # what foreign bytes make the reader raise is anybody's guess
-        raise sb.RecordError(
-            f"{path} holds something else than tensors, numbers and text, and is not loaded"
-        ) from error
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    with zipfile.ZipFile(path) as file:  # torch itself does not look at the checksums
+        damaged = file.testzip()
+    if damaged:
+        raise ValueError(f"the checksum of {damaged} does not fit")
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    return dict(found["identity"]), dict(found["state"])
 
 
 def _flat(nested: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
