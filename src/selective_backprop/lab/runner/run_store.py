@@ -8,7 +8,7 @@ import selective_backprop as sb
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.nets.fingerprint import fingerprint, refuse_changed
+from selective_backprop.lab.nets.models import fingerprint, refuse_changed
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run
 from selective_backprop.lab.training.run_config import RunConfig
 

@@ -10,7 +10,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop._core.errors import warn
 from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.nets.fingerprint import refuse_changed
+from selective_backprop.lab.nets.models import refuse_changed
 from selective_backprop.lab.records.example_history import write_examples
 from selective_backprop.lab.records.provenance import versions
 from selective_backprop.lab.records.schema import Point, record_path

@@ -8,7 +8,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.nets.fingerprint import fingerprint
+from selective_backprop.lab.nets.models import fingerprint
 from selective_backprop.lab.preparation import Preparation
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.lines import record_name
