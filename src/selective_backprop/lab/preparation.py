@@ -36,10 +36,10 @@ class Preparation:
         """Return it in plain containers; None for a small model, which is made again at once."""
         if self.make_proxy is not None:
             return None
-        subset = self.subset
+        subset, reference = self.subset, self.reference
         return {
-            "subset": None if subset is None else {name: getattr(subset, name) for name in _SUBSET},
-            "reference": None if self.reference is None else self.reference.losses,
+            "subset": subset and {name: getattr(subset, name) for name in _SUBSET},
+            "reference": reference and reference.losses,
             "cost": self.cost,
             "price": asdict(self.price),
         }
@@ -48,11 +48,8 @@ class Preparation:
     def unpack(cls, packed: dict[str, Any]) -> "Preparation":
         """Return what `pack()` was called on."""
         subset, reference = packed["subset"], packed["reference"]
-        if subset is not None:
-            indices, examples, scores, source, cost = (subset[name] for name in _SUBSET)
-            subset = sb.Subset(indices, examples, scores=scores, source=source, cost=cost)
         return cls(
-            subset=subset,
+            subset=subset and sb.Subset(**subset),
             reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
             cost=packed["cost"],
             price=Price(**packed["price"]),

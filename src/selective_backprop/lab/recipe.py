@@ -1,4 +1,4 @@
-"""How each data set is trained: one recipe, the same for every arm of a comparison."""
+"""How each data set is trained: one recipe, the same for every strategy of a comparison."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -94,7 +94,7 @@ class Recipe:
 
     def config(self) -> dict[str, Any]:
         """Return the recipe as a record describes it; what has no effect is left out."""
-        found = asdict(self) | {"augmentation": self.augmentation.config()}
+        found = asdict(self)
         if self.rates is not Rates.STEPS:
             del found["steps"], found["decay"]
         if not self.momentum:

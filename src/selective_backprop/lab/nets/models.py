@@ -128,23 +128,21 @@ def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
         training = {part: part.training for part in model.modules()}
         with torch.no_grad():
             outputs = model.eval()(images)
+        for part, mode in training.items():
+            part.training = mode
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        doing = "be trained"
+        if shape != (2, data.classes):
+            raise ValueError(
+                f"it turns 2 images into {shape}, but one number for each of {data.classes} "
+                f"classes is needed, of shape {(2, data.classes)}"
+            )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("it has no parameter that requires a gradient")
     except Exception as error:  # the user's code may raise anything
         raise sb.ConfigurationError(
             f"the model {name!r} cannot {doing}: {type(error).__name__}: {error}"
         ) from error
-    for part, mode in training.items():
-        part.training = mode
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    if shape != (2, data.classes):
-        raise sb.ConfigurationError(
-            f"the model {name!r} turns 2 images into {shape}, but one number for each of "
-            f"{data.classes} classes is needed, of shape {(2, data.classes)}"
-        )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise sb.ConfigurationError(
-            f"the model {name!r} has no parameter that requires a gradient, so that there is "
-            "nothing to train"
-        )
     return model
 
 

@@ -1,6 +1,6 @@
 """What became of each training example of a run: one file beside the run's record.
 
-Of the record `<arm>-seed<k>-<key>.jsonl` it is `<arm>-seed<k>-<key>.examples.npz`: NumPy arrays,
+Of the record `<name>.jsonl` it is `<name>.examples.npz`: NumPy arrays,
 compressed, none of them pickled, written when the run ends. Its arrays are `version`, the format's,
 and the fields of `ExampleHistory`; one whose value is None is missing. The i-th entry of an array
 along `example` is of the data set's i-th example.

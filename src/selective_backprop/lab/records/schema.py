@@ -120,7 +120,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What messages call this run: its file, or its arm and seed where it has none."""
+        """What messages call this run: its file, or its strategy and seed where it has none."""
         return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
@@ -150,25 +150,26 @@ def read_run(path: str | Path) -> Run:
     if not lines:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
-    kinds = {"point": Point, "observation": Observation}
-    seen: dict[str, list[Any]] = {kind: [] for kind in kinds}
-    end = None
+    points, observations, end = list[Point](), list[Observation](), None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
         entry = _parse(line, where)
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
-        kind = entry.get("kind")
-        if kind == "end":
-            end = {key: value for key, value in entry.items() if key != "kind"}
-        elif kind in kinds:
-            seen[kind].append(_read_entry(kinds[kind], entry, where))
-        else:
-            raise sb.RecordError(
-                f"{where}: kind is {kind!r}, expected 'point', 'observation' or 'end'."
-            )
-    points, observations = (tuple(found) for found in seen.values())
-    return Run(header=header, points=points, observations=observations, end=end, path=path)
+        match entry.pop("kind", None):
+            case "point":
+                points.append(_read_entry(Point, entry, where))
+            case "observation":
+                observations.append(_read_entry(Observation, entry, where))
+            case "end":
+                end = entry
+            case other:
+                raise sb.RecordError(
+                    f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
+                )
+    return Run(
+        header=header, points=tuple(points), observations=tuple(observations), end=end, path=path
+    )
 
 
 def is_recorded(path: Path) -> bool:

@@ -79,8 +79,7 @@ def run_grid(
         if isinstance(news, str):
             failed.append(news)
         elif news is not None:
-            number, point = news
-            watch(group.configs[number], point)
+            watch(*news)
 
     work = [_Group(group, store, log_examples, replace, resume) for group in groups.values()]
     run_jobs(work, jobs=jobs, threads=threads, watch=hear)
@@ -91,7 +90,7 @@ def run_grid(
     return [store.read(config) for config in configs]
 
 
-_News = tuple[int, Point] | str
+_News = tuple[RunConfig, Point] | str
 """An evaluation of one of a group's runs, or what is to be said of one that failed."""
 
 
@@ -118,7 +117,6 @@ class _Group:
         runs = [
             TrainingRun(config, data, log_examples=self.log_examples) for config in self.configs
         ]
-        numbers = {config: number for number, config in enumerate(self.configs)}
         with ExitStack() as stack, asked_to_stop() as stop:
             unfinished: list[ResumableRun] = []
             for run in runs:
@@ -133,7 +131,7 @@ class _Group:
                 stack.callback(resumable.close)
                 unfinished.append(resumable)
                 for point in run.points:
-                    tell((numbers[run.config], point))
+                    tell((run.config, point))
             while unfinished:
                 current = min(unfinished, key=lambda each: each.run.done)
                 config = current.run.config
@@ -149,7 +147,7 @@ class _Group:
                     unfinished.remove(current)
                 if point is not None:
                     with _saved_on_error(unfinished):
-                        tell((numbers[config], point))
+                        tell((config, point))
                 if stop.asked:
                     _save(unfinished)
                     stop.leave()
