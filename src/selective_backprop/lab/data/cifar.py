@@ -97,10 +97,14 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
 
 
 def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
-    record = unpickle(path)
-    pixels, shape = record.get("data"), (rows, _PIXELS)
-    if not isinstance(pixels, np.ndarray) or (pixels.dtype, pixels.shape) != (np.uint8, shape):
-        raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
+    record, shape = unpickle(path), (rows, _PIXELS)
+    match record.get("data"):
+        case _Pickled(
+            state=(1, found, _Pickled(arguments=("u1" | b"u1", *_)), fortran, bytes(raw))
+        ) if found == shape and len(raw) == rows * _PIXELS:
+            pixels = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
+        case _:
+            raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
     key = f"{layout.prefix}labels"
     labels = record.get(key)
     if not isinstance(labels, list) or len(labels) != rows:
@@ -119,7 +123,7 @@ def _binary(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, lis
 
 
 def unpickle(path: Path) -> dict[Any, Any]:
-    """Return the dict in a pickle, and call nothing that it names but what makes arrays.
+    """Return the dict in a pickle, and call nothing that it names.
 
     Raises:
         DataError: if the file is damaged, or holds more than plain containers and arrays.
@@ -140,6 +144,16 @@ def _text(value: Any) -> Any:
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
+class _Pickled:
+    """Stands in for NumPy's array and dtype: keeps what a pickle gives it, and calls nothing."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
 def _encode(text: str, encoding: str) -> bytes:
     # How protocol 2 has the bytes of Python 3.
     if encoding != "latin1":
@@ -147,12 +161,11 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_RECONSTRUCT = np.zeros(0).__reduce__()[0]  # whose module has another name in each NumPy
 _ADMITTED: Mapping[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy._core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy", "ndarray"): _Pickled,
+    ("numpy", "dtype"): _Pickled,
     ("_codecs", "encode"): _encode,
 }
 
