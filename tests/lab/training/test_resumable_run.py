@@ -14,8 +14,7 @@ import selective_backprop as sb
 from selective_backprop.lab.data.loader import ImageDataset
 from selective_backprop.lab.records import writer
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training.checkpoint import Checkpoints
-from selective_backprop.lab.training.resumable_run import ResumableRun
+from selective_backprop.lab.training.resumable_run import Checkpoints, ResumableRun
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.stopping import Stop
 
@@ -120,7 +119,7 @@ def full(*_, **__):
 
 def test_where_the_disk_is_full_for_a_checkpoint_the_run_goes_on(tmp_path, monkeypatch):
     expected = sit(PLAN, few_digits(), tmp_path / "whole")
-    monkeypatch.setattr("selective_backprop.lab.training.checkpoint.replacing", full)
+    monkeypatch.setattr("selective_backprop.lab.training.resumable_run.replacing", full)
     with pytest.warns(sb.SelectionWarning, match="No space left on device. The run goes on"):
         run = sit(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     assert same_runs(run, expected)

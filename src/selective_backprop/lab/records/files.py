@@ -31,7 +31,7 @@ def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWr
         if before is not None and path.exists():
             path.replace(before)
         fresh.replace(path)
-    except Exception:  # torch raises others than OSError where it cannot write
+    except OSError:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
