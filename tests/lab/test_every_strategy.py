@@ -41,7 +41,7 @@ def spent(run):
     """What the counters of a run come to, in passes of traditional training."""
     last, price = run.points[-1], run.meter.price
     passes = price.score * last.scored + (3 + price.learn) * last.trained
-    return PREPARED.get(run.plan.arm, 0.0) + passes / (3 * EXAMPLES)
+    return PREPARED.get(run.config.arm, 0.0) + passes / (3 * EXAMPLES)
 
 
 @pytest.mark.parametrize("arm", STRATEGIES)
@@ -157,7 +157,7 @@ def test_arms_that_prepare_or_record_take_turns_as_if_each_had_been_alone(length
         for run in runs:
             run.advance()
     for run in runs:
-        alone = trained(run.plan.arm, **length)
+        alone = trained(run.config.arm, **length)
         assert same_tensors(run.model.state_dict(), alone.model.state_dict())
         assert run.points[-1].cost == alone.points[-1].cost
 

@@ -159,6 +159,19 @@ def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tm
     assert run.meter.updates == record.points[-1].updates
 
 
+def test_a_finished_record_is_left_alone_where_a_kill_left_the_checkpoint(tmp_path):
+    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    sitting.advance(Stop())
+    sitting.save()
+    left = sitting.checkpoints.path.read_bytes()
+    sitting.advance(Stop())
+    sitting.checkpoints.path.write_bytes(left)
+    with pytest.raises(sb.RecordError, match="finished"):
+        open_sitting(PLAN, few_digits(), tmp_path)
+    (record,) = read_runs(tmp_path)
+    assert record.finished
+
+
 @pytest.mark.parametrize("part", ["loader", "model", "optimizer", "meter", "points"])
 def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_path, part):
     sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)

@@ -254,9 +254,8 @@ def _arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
     """Return totals per count, NaN where there is none."""
-    mean = np.full(len(total), np.nan)
-    np.divide(total, count, out=mean, where=count > 0)
-    return mean.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return (total / count).astype(np.float32)
 
 
 def _occurrence(index: np.ndarray) -> np.ndarray:
