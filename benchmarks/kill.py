@@ -32,13 +32,7 @@ from selective_backprop.lab.recipe import find_recipe
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.strategies import StrategyOptions
-from selective_backprop.lab.training.resumable_run import (
-    SECONDS,
-    SHARE,
-    CheckpointPolicy,
-    ResumableRun,
-    identity_of,
-)
+from selective_backprop.lab.training.resumable_run import SECONDS, SHARE, ResumableRun
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.stopping import Stop
@@ -80,9 +74,8 @@ def train(arm: str, folder: Path, every: float, line: Connection) -> None:
     """Train or go on, and leave beside the record what the run came to."""
     plan = plan_of(arm)
     data = datasets.load(plan.recipe.data, root=None, limit=plan.limit)
-    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
-    sitting = ResumableRun(run, header, identity_of(plan, data), CheckpointPolicy(folder, every))
+    sitting = ResumableRun(run, folder, command="benchmarks/kill.py", every=every)
     line.send(run.meter.updates)
     stop = Stop()
     while not run.finished:
@@ -160,10 +153,9 @@ def price(model: str) -> dict[str, Any]:
     plan = plan_of("selective-backprop")
     plan = replace(plan, recipe=replace(plan.recipe, model=model))
     data = datasets.load(plan.recipe.data, root=None, limit=None)
-    header = plan.header("benchmarks/kill.py")
     run = TrainingRun(plan, data)
     with TemporaryDirectory() as folder:
-        sitting = ResumableRun(run, header, identity_of(plan, data), CheckpointPolicy(Path(folder)))
+        sitting = ResumableRun(run, Path(folder), command="benchmarks/kill.py")
         run.advance(lambda: run.meter.updates >= 3)
         seconds = []
         for _ in range(7):

@@ -41,7 +41,7 @@ def spent(run):
     """What the counters of a run come to, in passes of traditional training."""
     last, price = run.points[-1], run.meter.price
     passes = price.score * last.scored + (3 + price.learn) * last.trained
-    return PREPARED.get(run.plan.arm, 0.0) + passes / (3 * EXAMPLES)
+    return PREPARED.get(run.config.arm, 0.0) + passes / (3 * EXAMPLES)
 
 
 @pytest.mark.parametrize("arm", STRATEGIES)
@@ -50,7 +50,7 @@ def test_the_record_of_every_arm_is_whole_and_says_what_the_run_alone_says(tmp_p
     [record] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
     run = trained(arm)
     assert record.finished
-    assert record.header.config == plan.config()
+    assert record.header.config == plan.description()
     assert [round(3 * point.progress) for point in record.points] == [1, 2, 3]
     assert all(0.0 <= point.test_error <= 100.0 for point in record.points)
     assert all(math.isfinite(point.test_loss) for point in record.points)
@@ -157,7 +157,7 @@ def test_arms_that_prepare_or_record_take_turns_as_if_each_had_been_alone(length
         for run in runs:
             run.advance()
     for run in runs:
-        alone = trained(run.plan.arm, **length)
+        alone = trained(run.config.arm, **length)
         assert same_tensors(run.model.state_dict(), alone.model.state_dict())
         assert run.points[-1].cost == alone.points[-1].cost
 

@@ -12,7 +12,7 @@ class Budget:
 
     @property
     def short(self) -> str:
-        """The length as it stands behind an arm's name."""
+        """The length as it stands behind a strategy's name."""
         return f"{self.value:g} s" if self.unit == "seconds" else f"{self.value:g}"
 
     @property

@@ -1,4 +1,4 @@
-"""What some arms need before they can train, made by the lab and charged to the arm."""
+"""What some strategies need before they can train, made by the lab and charged to them."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -36,10 +36,10 @@ class Preparation:
         """Return it in plain containers; None for a small model, which is made again at once."""
         if self.make_proxy is not None:
             return None
-        subset = self.subset
+        subset, reference = self.subset, self.reference
         return {
-            "subset": None if subset is None else {name: getattr(subset, name) for name in _SUBSET},
-            "reference": None if self.reference is None else self.reference.losses,
+            "subset": subset and {name: getattr(subset, name) for name in _SUBSET},
+            "reference": reference and reference.losses,
             "cost": self.cost,
             "price": asdict(self.price),
         }
@@ -48,11 +48,8 @@ class Preparation:
     def unpack(cls, packed: dict[str, Any]) -> "Preparation":
         """Return what `pack()` was called on."""
         subset, reference = packed["subset"], packed["reference"]
-        if subset is not None:
-            indices, examples, scores, source, cost = (subset[name] for name in _SUBSET)
-            subset = sb.Subset(indices, examples, scores=scores, source=source, cost=cost)
         return cls(
-            subset=subset,
+            subset=subset and sb.Subset(**subset),
             reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
             cost=packed["cost"],
             price=Price(**packed["price"]),
@@ -61,7 +58,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The training that an arm is outfitted for."""
+    """The training that a strategy is prepared for."""
 
     recipe: Recipe
     data: ImageData
@@ -105,7 +102,7 @@ class TrainingSetup:
         return examples / len(self.data.train_labels)
 
     def within(self, rows: Tensor) -> "TrainingSetup":
-        """Return the same task on some of the training examples; statistics stay those of all."""
+        """Return the same setup on some of the training examples; statistics stay those of all."""
         data = self.data
         images, labels = data.train_images[rows], data.train_labels[rows]
         clean = None if data.train_clean_labels is None else data.train_clean_labels[rows]
@@ -114,24 +111,24 @@ class TrainingSetup:
 
 
 def prepare_pruned(
-    task: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
+    setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
 ) -> Preparation:
     """Prune by EL2N, or GraNd, scores of models that are trained for a share of the run each."""
-    loader = make_loader(task.data, batch_size=500, seed=0, shuffle=False)
+    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
     seeds = iter(range(models))
 
     def make() -> nn.Module:
-        return task.model(next(seeds))
+        return setup.model(next(seeds))
 
     def train(model: nn.Module, seed: int) -> float:
-        return task.train(model, seed, epochs=share * task.epochs)
+        return setup.train(model, seed, epochs=share * setup.epochs)
 
     if gradients:
         loss_fn = nn.CrossEntropyLoss()
         scores = sb.grand_scores(loader, make, train, models=models, loss_fn=loss_fn)
     else:
         scores = sb.el2n_scores(loader, make, train, models=models)
-    subset = sb.prune(scores, keep, labels=task.data.train_labels)
+    subset = sb.prune(scores, keep, labels=setup.data.train_labels)
     return Preparation(subset=subset, cost=subset.cost)
 
 
@@ -148,32 +145,32 @@ def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> T
     return torch.cat(losses)
 
 
-def prepare_reference(task: TrainingSetup, *, share: float) -> Preparation:
+def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data.
 
     Each half trains a model like the run's for a share of the run's epochs, over its half.
     """
-    examples = len(task.data.train_labels)
-    order = torch.randperm(examples, generator=torch.Generator().manual_seed(task.seed))
+    examples = len(setup.data.train_labels)
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
     losses, cost = torch.empty(examples), 1.0 / 3.0
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
-        model = task.model(number)
-        cost += task.within(mine).train(model, number, epochs=share * task.epochs) / 2
-        losses[other] = example_losses(model, task.within(other).data, task.device)
+        model = setup.model(number)
+        cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
+        losses[other] = example_losses(model, setup.within(other).data, setup.device)
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 
-def prepare_proxy(task: TrainingSetup) -> Preparation:
+def prepare_proxy(setup: TrainingSetup) -> Preparation:
     """Let a tiny net score, trained at a fifth of the recipe's highest learning rate throughout."""
 
     def make() -> nn.Module:
-        return make_model(PROXY, task.data, seed=task.seed)
+        return make_model(PROXY, setup.data, seed=setup.seed)
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        recipe = replace(task.recipe, learning_rate=task.recipe.learning_rate / 5)
+        recipe = replace(setup.recipe, learning_rate=setup.recipe.learning_rate / 5)
         return recipe.make_optimizer(parameters)
 
-    ratio = forward_operations(make(), task.data) / forward_operations(task.model(0), task.data)
+    ratio = forward_operations(make(), setup.data) / forward_operations(setup.model(0), setup.data)
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 

@@ -1,4 +1,4 @@
-"""How each data set is trained: one recipe, the same for every arm of a comparison."""
+"""How each data set is trained: one recipe, the same for every strategy of a comparison."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -48,10 +48,6 @@ class Rates(StrEnum):
     CONSTANT = "constant"
 
 
-USUAL_STEPS = (0.4, 0.6, 0.8)
-USUAL_DECAY = 0.2
-
-
 @dataclass(frozen=True)
 class Recipe:
     """What is trained, and how; nothing in it depends on the strategy.
@@ -71,8 +67,8 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
     # Where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0 and 1 and
     # rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
-    steps: tuple[float, ...] = USUAL_STEPS
-    decay: float = USUAL_DECAY  # what it is multiplied by at each step, between 0 and 1
+    steps: tuple[float, ...] = (0.4, 0.6, 0.8)
+    decay: float = 0.2  # what it is multiplied by at each step, between 0 and 1
     nesterov: bool = True
     precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
 
@@ -94,7 +90,7 @@ class Recipe:
 
     def config(self) -> dict[str, Any]:
         """Return the recipe as a record describes it; what has no effect is left out."""
-        found = asdict(self) | {"augmentation": self.augmentation.config()}
+        found = asdict(self)
         if self.rates is not Rates.STEPS:
             del found["steps"], found["decay"]
         if not self.momentum:

@@ -16,13 +16,13 @@ from selective_backprop.lab.preparation import (
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """What the arms of one comparison have in common.
+    """What the strategies of one comparison have in common.
 
     Raises:
-        ConfigurationError: if a value is out of its range, whether an arm uses it or not.
+        ConfigurationError: if a value is out of its range, whether a strategy uses it or not.
     """
 
-    rate: float = 1 / 3  # share of the candidates that selective arms train on
+    rate: float = 1 / 3  # share of the candidates that selective strategies train on
     draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
     warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
     # The same of random selection, which needs none: a comparison may give every arm the same.
@@ -67,7 +67,7 @@ class StrategySpec:
     make: Callable[[StrategyOptions, Preparation], sb.Strategy]
     options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
     # Makes what it needs, and says what that cost; None where it needs nothing.
-    outfit: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
+    prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
     young: bool = False  # whether other models train for a share of the run's epochs before it
     # Counts the changes of what the name stands for, so that a record of before one is not taken
     # for a run of today.
@@ -76,47 +76,25 @@ class StrategySpec:
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
-_REMEMBERED = (*_RANKED, "stale")
-_PRUNED = ("keep", "models", "young")
 
 
 def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> StrategySpec:
-    return StrategySpec(lambda settings, outfit: make(settings), options)
+    """Return a strategy that needs nothing."""
+    return StrategySpec(lambda given, preparation: make(given), options)
 
 
-def _sb(settings: StrategyOptions) -> sb.Strategy:
-    return sb.selective_backprop(
-        settings.rate,
-        draw=settings.draw,
-        history=settings.history,
-        warmup_epochs=0,
-        start=settings.warmup,
-    )
-
-
-def _auto(settings: StrategyOptions) -> sb.Strategy:
-    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
-    return sb.auto() if settings.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
+def _ranked(given: StrategyOptions) -> dict[str, Any]:
+    """Return the options of a strategy that ranks losses and selects after the warm-up."""
+    return {"draw": given.draw, "history": given.history, "schedule": given.schedule}
 
 
 def _remembering(make: Callable[..., sb.Strategy], **more: object) -> StrategySpec:
-    """Return an arm that uses a score for several epochs."""
-
-    def strategy(settings: StrategyOptions) -> sb.Strategy:
-        return make(
-            settings.rate,
-            epochs=settings.stale,
-            draw=settings.draw,
-            history=settings.history,
-            schedule=settings.schedule,
-            **more,
-        )
-
-    return _simple(strategy, *_REMEMBERED)
-
-
-def _crossing(rate: float, **more: Any) -> sb.Strategy:
-    return sb.predicted_sb(rate, predictor=sb.scorers.Crossing(rate), **more)
+    """Return a strategy that uses a score for several epochs."""
+    return _simple(
+        lambda given: make(given.rate, epochs=given.stale, **_ranked(given), **more),
+        *_RANKED,
+        "stale",
+    )
 
 
 def _pruned(
@@ -125,45 +103,58 @@ def _pruned(
     *options: str,
     gradients: bool = False,
 ) -> StrategySpec:
-    """Return an arm that trains on what pruning leaves."""
+    """Return a strategy that trains on what pruning leaves."""
     return StrategySpec(
-        lambda s, outfit: replace(make(s), name=name, subset=outfit.subset),
-        (*options, *_PRUNED),
-        lambda task, s: prepare_pruned(
-            task, keep=s.keep, models=s.models, share=s.young, gradients=gradients
+        lambda given, preparation: replace(make(given), name=name, subset=preparation.subset),
+        (*options, "keep", "models", "young"),
+        lambda setup, given: prepare_pruned(
+            setup, keep=given.keep, models=given.models, share=given.young, gradients=gradients
         ),
         young=True,
     )
 
 
-def _rho_loss(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
-    assert outfit.reference is not None
-    return sb.rho_loss(outfit.reference, settings.rate, schedule=settings.schedule)
-
-
-def _proxy(settings: StrategyOptions, outfit: Preparation) -> sb.Strategy:
-    assert outfit.make_proxy is not None
-    assert outfit.make_optimizer is not None
-    return sb.proxy_sb(
-        outfit.make_proxy,
-        outfit.make_optimizer,
-        rate=settings.rate,
-        draw=settings.draw,
-        history=settings.history,
-        schedule=settings.schedule,
+def _sb(given: StrategyOptions) -> sb.Strategy:
+    return sb.selective_backprop(
+        given.rate,
+        draw=given.draw,
+        history=given.history,
+        warmup_epochs=0,
+        start=given.warmup,
     )
 
 
-def _random(settings: StrategyOptions) -> sb.Strategy:
-    return sb.random_backprop(settings.rate, draw=settings.draw, schedule=settings.random_schedule)
+def _auto(given: StrategyOptions) -> sb.Strategy:
+    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
+    return sb.auto() if given.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
 
 
-def _scored(settings: StrategyOptions) -> sb.Strategy:
-    return sb.random_scored(settings.rate, draw=settings.draw, schedule=settings.random_schedule)
+def _crossing(rate: float, **more: Any) -> sb.Strategy:
+    return sb.predicted_sb(rate, predictor=sb.scorers.Crossing(rate), **more)
 
 
-def _recorded(settings: StrategyOptions) -> sb.Strategy:
-    return sb.recorded_sb(settings.rate, draw=settings.draw, schedule=settings.schedule)
+def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
+    assert preparation.reference is not None
+    return sb.rho_loss(preparation.reference, given.rate, schedule=given.schedule)
+
+
+def _proxy(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
+    make_proxy, make_optimizer = preparation.make_proxy, preparation.make_optimizer
+    assert make_proxy is not None
+    assert make_optimizer is not None
+    return sb.proxy_sb(make_proxy, make_optimizer, rate=given.rate, **_ranked(given))
+
+
+def _random(given: StrategyOptions) -> sb.Strategy:
+    return sb.random_backprop(given.rate, draw=given.draw, schedule=given.random_schedule)
+
+
+def _scored(given: StrategyOptions) -> sb.Strategy:
+    return sb.random_scored(given.rate, draw=given.draw, schedule=given.random_schedule)
+
+
+def _recorded(given: StrategyOptions) -> sb.Strategy:
+    return sb.recorded_sb(given.rate, draw=given.draw, schedule=given.schedule)
 
 
 STRATEGIES: Mapping[str, StrategySpec] = {
@@ -177,7 +168,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _remembering(_crossing),
     "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
-    "proxy-sb": StrategySpec(_proxy, _RANKED, lambda task, _: prepare_proxy(task)),
+    "proxy-sb": StrategySpec(_proxy, _RANKED, lambda setup, given: prepare_proxy(setup)),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),
     "el2n-random": _pruned("el2n-random", _random, *_RANDOM),
@@ -201,7 +192,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "rho-loss": StrategySpec(
         _rho_loss,
         ("rate", "warmup", "young"),
-        lambda task, s: prepare_reference(task, share=s.young),
+        lambda setup, given: prepare_reference(setup, share=given.young),
         young=True,
     ),
     "infobatch": _simple(lambda _: sb.infobatch()),
@@ -211,7 +202,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
 }
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
-"""Other names of the same arm, which is run once."""
+"""Other names of the same strategy, which is run once."""
 
 DEFAULT_STRATEGIES = (
     "traditional",
@@ -223,38 +214,28 @@ DEFAULT_STRATEGIES = (
 
 
 def find_strategy(name: str) -> StrategySpec:
-    """Return the arm of a name.
+    """Return the strategy of a name.
 
     Raises:
         ConfigurationError: if there is none.
     """
-    name = ALIASES.get(name, name)
-    if name not in STRATEGIES:
+    try:
+        return STRATEGIES[ALIASES.get(name, name)]
+    except KeyError:
         raise sb.ConfigurationError(
             f"there is no strategy {name!r}; there are {', '.join(STRATEGIES)}"
-        )
-    return STRATEGIES[name]
-
-
-def options_of(name: str, settings: StrategyOptions) -> dict[str, object]:
-    """Return the options of an arm that differ from the defaults, as a record keeps them."""
-    used = find_strategy(name).options
-    changed = _changed(settings, StrategyOptions())
-    return {option: getattr(settings, option) for option in used if option in changed}
+        ) from None
 
 
 def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
-    """Return what of the settings is not as usual and makes no difference to an arm."""
+    """Return what of the settings is not as usual and makes no difference to a strategy."""
     used = find_strategy(name).options
-    return [option for option in _changed(settings, usual) if option not in used]
-
-
-def _changed(settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
-    return [name for name, value in vars(settings).items() if value != getattr(usual, name)]
+    changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
+    return [option for option in changed if option not in used]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:
-    """Return the arms of a comma-separated list, or all of them for `all`.
+    """Return the strategies of a comma-separated list, or all of them for `all`.
 
     Raises:
         ConfigurationError: if one of them does not exist, or none is named.

@@ -114,7 +114,7 @@ def test_a_list_that_cannot_be_written_is_said_in_a_line(tmp_path):
 def test_what_a_run_records_finds_flipped_labels():
     plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
     data = UniformFlip(0.2)(few_digits())
-    run = finish(TrainingRun(plan, data, follows=True))
+    run = finish(TrainingRun(plan, data, log_examples=True))
     (cut,) = together([run.history()]).cuts(data.flipped.numpy(), (0.2,))
     assert cut.precision > 0.6  # a fifth by chance
 

@@ -125,7 +125,7 @@ def test_cifar100_is_read_with_its_fine_labels(tmp_path, binary):
     [
         (lambda content: content[:-1], "9218 bytes, but 3 images of 3073"),
         (lambda content: content + b"x", "9220 bytes, but 3 images of 3073"),
-        (lambda content: b"\x0a" + content[1:], "label 0 no whole number from 0 to 9"),
+        (lambda content: b"\x0a" + content[1:], "no whole numbers from 0 to 9"),
     ],
 )
 def test_a_damaged_binary_file_is_refused_by_name(tmp_path, spoil, message):
@@ -260,7 +260,7 @@ DAMAGE = {
 def test_a_batch_that_is_not_what_it_should_be_is_refused_by_name(tmp_path, kind):
     write10(tmp_path)
     (damaged,) = DAMAGE[kind]
-    expected = {"data": "3 x 3072 bytes", "labels": "3 labels|label 1 no whole number from 0 to 9"}
+    expected = {"data": "3 x 3072 bytes", "labels": "3 labels|no whole numbers from 0 to 9"}
     path = tmp_path / "data_batch_2"
     record = {key: value for key, value in (batch(0) | DAMAGE[kind]).items() if value is not None}
     path.write_bytes(pickle.dumps(record, protocol=4))

@@ -10,7 +10,7 @@ from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
-from selective_backprop.lab.nets.fingerprint import fingerprint
+from selective_backprop.lab.nets.models import fingerprint
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.runner import run_store
 from selective_backprop.lab.training import run_config

@@ -7,7 +7,7 @@ from fixture_examples import fixture_history
 from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
-from selective_backprop.lab.data.thumbnails import portraits
+from selective_backprop.lab.data.datasets import portraits
 from selective_backprop.lab.records.example_history import (
     EXTREMES,
     examples_path,
@@ -67,24 +67,18 @@ def test_a_file_that_holds_code_is_refused(tmp_path):
     ("changes", "words"),
     [
         ({"version": np.int64(7)}, "version 7, this code reads version 1"),
-        ({"version": None}, "version None"),
-        ({"scored": None}, "scored is missing, expected int32 of 1"),
-        ({"scored": np.zeros(12)}, "scored is float64 of 1 axes, expected int32"),
-        ({"scored": np.zeros((12, 1), np.int32)}, "scored is int32 of 2 axes"),
-        ({"scored": np.zeros(11, np.int32)}, "length 11 where others have 12"),
-        ({"life_loss": np.zeros((4, 3), np.float32)}, "life_loss has length 3"),
-        ({"portrait_index": np.arange(1, 13)}, "portrait_index reaches from 1 to 12; 0 to 11"),
-        ({"label": np.full(12, 3)}, "label reaches from 3 to 3; 0 to 2"),
-        ({"prediction": np.full(12, -2)}, "prediction reaches from -2 to -2; -1 to 2"),
+        ({"version": None}, "version"),
+        ({"scored": None}, "scored"),
+        ({"more": np.zeros(12)}, "more"),
     ],
-    ids=range(10),
+    ids=range(4),
 )
-def test_what_does_not_fit_together_is_refused(tmp_path, changes, words):
+def test_a_file_of_another_version_or_with_other_arrays_is_refused(tmp_path, changes, words):
     path = write_examples(fixture_history(), tmp_path / "a.jsonl")
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files} | changes
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(sb.RecordError, match=words):
+    with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
         read_examples(tmp_path / "a.jsonl")
 
 

@@ -1,5 +1,6 @@
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from fixture_lab import carry_out, few_digits, fixture_plan, run_plans, untimed
@@ -16,26 +17,26 @@ ARMS = ("traditional", "random-backprop", "low-k")
 class FakeRun(TrainingRun):
     """A run that takes no time, and notes when it takes its turns."""
 
-    begun = False
+    meter = SimpleNamespace(updates=0)
 
     def __init__(self, log, fails, plan, data):
-        self.log, self.fails, self.plan = log, fails, plan
+        self.log, self.fails, self.config, self.data = log, fails, plan, data
         self.points = []
         self.observations = []
         log.append(("made", plan))
 
     def advance(self, pause):
-        if (self.plan.arm, self.plan.seed, len(self.points)) in self.fails:
-            raise self.fails[self.plan.arm, self.plan.seed, len(self.points)]
-        self.points.append(fixture_point((len(self.points) + 1) / self.plan.evaluations))
-        self.log.append(("advanced", self.plan))
+        if (self.config.arm, self.config.seed, len(self.points)) in self.fails:
+            raise self.fails[self.config.arm, self.config.seed, len(self.points)]
+        self.points.append(fixture_point((len(self.points) + 1) / self.config.evaluations))
+        self.log.append(("advanced", self.config))
         return self.points[-1]
 
     def look(self):
         return []
 
     def meters(self):
-        return {"arm": self.plan.arm}
+        return {"arm": self.config.arm}
 
     def history(self):
         return None
@@ -283,7 +284,7 @@ def test_real_runs_are_recorded_as_they_are_when_alone(tmp_path):
         alone = carry_out(plan)
         assert untimed(list(record.points)) == untimed(alone.points)
         assert record.end["meters"]["batches"] == alone.points[-1].updates
-        assert record.header.config == plan.config()
+        assert record.header.config == plan.description()
 
 
 def test_a_run_on_fewer_examples_has_a_record_of_its_own(compare):

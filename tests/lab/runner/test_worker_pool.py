@@ -20,7 +20,7 @@ from fixture_crew import Endless
 from selective_backprop.lab.runner.worker_pool import run_jobs
 
 if __name__ == "__main__":
-    work = [Endless(Path.cwd()), Endless(Path.cwd())]
+    work = [Endless(Path.cwd(), tells=False), Endless(Path.cwd(), tells=False)]
     run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
 """
 

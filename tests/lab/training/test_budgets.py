@@ -42,7 +42,7 @@ def learning_rates(monkeypatch):
 
 
 # What is prepared costs more than the smallest of these; see test_every_arm.
-@pytest.mark.parametrize("arm", [name for name, arm in STRATEGIES.items() if arm.outfit is None])
+@pytest.mark.parametrize("arm", [name for name, arm in STRATEGIES.items() if arm.prepare is None])
 @pytest.mark.filterwarnings("ignore:epoch . yielded no training batch")  # where few are expired
 @given(budget=st.floats(0.05, 2.0), rate=st.sampled_from([1 / 4, 1 / 3, 1 / 2, 0.99]))
 @settings(max_examples=4)

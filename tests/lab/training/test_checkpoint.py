@@ -1,6 +1,5 @@
 """A checkpoint is whole, of this very run, and no code; else it is refused."""
 
-import hashlib
 import io
 import os
 import pickle
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.training.checkpoint import Checkpoints
+from selective_backprop.lab.training.resumable_run import Checkpoints
 
 IDENTITY = {"arm": "stale-sb", "config": {"epochs": 3.0, "recipe": {"lr": 0.1}}, "probes": []}
 
@@ -19,6 +18,12 @@ IDENTITY = {"arm": "stale-sb", "config": {"epochs": 3.0, "recipe": {"lr": 0.1}},
 @pytest.fixture
 def kept(tmp_path):
     return Checkpoints(tmp_path / "run.jsonl", IDENTITY)
+
+
+def state_of(kept):
+    """The state that is loaded; None where there is none."""
+    found = kept.load()
+    return None if found is None else found[1]
 
 
 def files(folder: Path) -> list[str]:
@@ -34,7 +39,7 @@ def test_what_is_saved_is_loaded(kept):
         "pair": (1, "a"),
     }
     kept.save(state)
-    found = kept.load()
+    found = state_of(kept)
     assert torch.equal(found.pop("weights"), state.pop("weights"))
     assert found == state
 
@@ -43,37 +48,36 @@ def test_the_last_and_the_one_before_are_there_and_no_other(kept, tmp_path):
     for number in range(4):
         kept.save({"number": number})
     assert files(tmp_path) == ["run.checkpoint", "run.checkpoint.before"]
-    assert kept.load() == {"number": 3}
+    assert state_of(kept) == {"number": 3}
     kept.path.unlink()
-    assert kept.load() == {"number": 2}
+    assert state_of(kept) == {"number": 2}
     kept.clear()
     assert files(tmp_path) == []
 
 
-def flipped(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
 DAMAGE = {
-    "empty": (lambda content: b"", "no checkpoint, or truncated"),
-    "cut in its head": (lambda content: content[:50], "no checkpoint, or truncated"),
-    "cut": (lambda content: content[:-1], "damaged: its checksum does not fit"),
-    "one bit": (lambda content: flipped(content, 500), "damaged: its checksum does not fit"),
-    "longer": (lambda content: content + b"more", "damaged: its checksum does not fit"),
-    "another file": (lambda content: b"PK" + content, "no checkpoint, or truncated"),
+    "empty": lambda content: b"",
+    "cut in its head": lambda content: content[:50],
+    "cut": lambda content: content[:-1],
+    "no zip": lambda content: b"PK" + content[2:][::-1],
+    "another number": lambda content: content.replace(NUMBERS, NUMBERS[::-1]),
 }
+NUMBERS = bytes(range(200))
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_one_is_refused_and_the_one_before_it_used(kept, kind):
-    damage, words = DAMAGE[kind]
-    for number in range(2):
-        kept.save({"number": number})
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_one_is_refused_by_name_and_the_one_before_it_used(kept, damage):
+    state = {"numbers": torch.tensor(list(NUMBERS), dtype=torch.uint8)}
+    kept.save({"number": 0})
+    kept.save(state)
     kept.path.write_bytes(damage(kept.path.read_bytes()))
-    with pytest.warns(sb.SelectionWarning, match=f"{words}.*; the one before it is used"):
-        assert kept.load() == {"number": 0}
+    with pytest.warns(sb.SelectionWarning, match=r"run\.checkpoint is damaged.*the one before it"):
+        assert state_of(kept) == {"number": 0}
+    kept.path.unlink()
+    kept.save(state)
+    kept.path.rename(kept.before)
     kept.before.write_bytes(damage(kept.before.read_bytes()))
-    with pytest.warns(sb.SelectionWarning, match=f"{words}.*; there is no other"):
+    with pytest.warns(sb.SelectionWarning, match=r"checkpoint\.before is damaged.*begins anew"):
         assert kept.load() is None
 
 
@@ -85,18 +89,16 @@ class Harmful:
         return os.mkdir, (str(self.trace),)
 
 
-def test_code_is_never_run_whatever_checksum_it_comes_with(kept, tmp_path):
+def test_code_is_never_run_however_whole_it_is(kept, tmp_path):
     kept.save({"number": 0})
     kept.save({"number": 1})
     file = io.BytesIO()
     torch.save(
         {"identity": IDENTITY, "state": Harmful(tmp_path / "trace")}, file, pickle_module=pickle
     )
-    digest = hashlib.sha256(file.getvalue()).hexdigest().encode()
-    magic = kept.path.read_bytes().split(b"\n")[0]
-    kept.path.write_bytes(magic + b"\n" + digest + b"\n" + file.getvalue())
-    with pytest.warns(sb.SelectionWarning, match="something else than tensors, numbers and text"):
-        assert kept.load() == {"number": 0}
+    kept.path.write_bytes(file.getvalue())
+    with pytest.warns(sb.SelectionWarning, match="else than tensors"):
+        assert state_of(kept) == {"number": 0}
     assert not (tmp_path / "trace").exists()
 
 
@@ -109,7 +111,7 @@ def test_code_is_never_run_whatever_checksum_it_comes_with(kept, tmp_path):
             "config.recipe.lr is 0.1 there and 0.2 here",
         ),
         (IDENTITY | {"data": {"examples": 5}}, "data.examples is None there and 5 here"),
-        (IDENTITY | {"format": 99}, "format is 2 there and 99 here"),
+        (IDENTITY | {"format": 99}, "format is 3 there and 99 here"),
     ],
 )
 def test_one_of_another_run_or_version_is_refused_with_the_difference(
@@ -118,7 +120,7 @@ def test_one_of_another_run_or_version_is_refused_with_the_difference(
     kept.save({})
     with pytest.raises(sb.RecordError, match=f"of another run: {difference}"):
         Checkpoints(tmp_path / "run.jsonl", other).load()
-    assert kept.load() == {}
+    assert state_of(kept) == {}
 
 
 @pytest.mark.parametrize("place", ["os.fsync", "pathlib.Path.replace"])
@@ -136,11 +138,11 @@ def test_a_full_disk_costs_the_checkpoint_that_was_being_written_and_no_other(
         with pytest.raises(sb.RecordError, match="cannot be written: No space left on device"):
             kept.save({"number": 2})
     assert files(tmp_path) == ["run.checkpoint", "run.checkpoint.before"]
-    assert kept.load() == {"number": 1}
+    assert state_of(kept) == {"number": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kept.save({"number": 3})
-    assert kept.load() == {"number": 3}
+    assert state_of(kept) == {"number": 3}
 
 
 def test_it_is_on_the_disk_before_it_takes_its_place(kept, monkeypatch):

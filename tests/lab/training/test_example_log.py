@@ -79,15 +79,21 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
     follower = follow(labels, sights(), settle_each=settle_each)
     expected = plainly(labels.tolist(), sights())
     for name in ("prediction", "selected", "scored", "epoch_last"):
-        assert getattr(follower, name).tolist() == [example[name] for example in expected]
-    assert follower.looks.tolist() == [len(example["losses"]) for example in expected]
+        assert follower.columns[name].tolist() == [example[name] for example in expected]
+    assert follower.columns["looks"].tolist() == [len(example["losses"]) for example in expected]
     means = [np.mean(example["losses"]) for example in expected]
     assert follower.loss_mean == pytest.approx(means, rel=1e-5)
     doubts = [mean_doubt(example["doubts"]) for example in expected]
     assert follower.doubt == pytest.approx(doubts, abs=1e-5)
-    assert follower.loss_max == pytest.approx([max(e["losses"]) for e in expected], rel=1e-5)
-    assert follower.loss_last == pytest.approx([e["losses"][-1] for e in expected], rel=1e-5)
-    assert follower.confidence == pytest.approx([e["confidence"] for e in expected], rel=1e-5)
+    assert follower.columns["loss_max"] == pytest.approx(
+        [max(e["losses"]) for e in expected], rel=1e-5
+    )
+    assert follower.columns["loss_last"] == pytest.approx(
+        [e["losses"][-1] for e in expected], rel=1e-5
+    )
+    assert follower.columns["confidence"] == pytest.approx(
+        [e["confidence"] for e in expected], rel=1e-5
+    )
     lives = follower.lives(np.arange(12))
     for index, example in enumerate(expected):
         for place, epoch in enumerate(lives["life_epoch"].tolist()):
@@ -104,10 +110,14 @@ def test_an_example_that_was_never_seen_says_so():
     follower.begin(0)
     follower.train(torch.tensor([1]), torch.zeros(1, 2))
     follower.evaluate(1.0)
-    assert follower.prediction.tolist() == [-1, 0, -1]
+    assert follower.columns["prediction"].tolist() == [-1, 0, -1]
     for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt"):
-        assert np.isnan(getattr(follower, name)).tolist() == [True, False, True]
-    assert follower.epoch_last.tolist() == [-1, 0, -1]
+        assert np.isnan(getattr(follower, name, follower.columns.get(name))).tolist() == [
+            True,
+            False,
+            True,
+        ]
+    assert follower.columns["epoch_last"].tolist() == [-1, 0, -1]
     assert follower.spread()["cdf_known"].tolist() == [1]
 
 
@@ -118,9 +128,12 @@ def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
     follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
     follower.settle()
     for name in ("prediction", "confidence", "looks", "loss_mean", "loss_max", "doubt"):
-        np.testing.assert_array_equal(getattr(follower, name), getattr(plain, name))
-    assert np.isnan(follower.loss_last).all()
-    assert (follower.selected == plain.selected + 1).all()
+        np.testing.assert_array_equal(
+            getattr(follower, name, follower.columns.get(name)),
+            getattr(plain, name, plain.columns.get(name)),
+        )
+    assert np.isnan(follower.columns["loss_last"]).all()
+    assert (follower.columns["selected"] == plain.columns["selected"] + 1).all()
 
 
 def test_the_spread_of_losses_is_that_of_what_was_last_seen_of_each_example():
@@ -165,7 +178,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     assert follower.is_full
     follower.settle()
     assert not follower.is_full
-    assert follower.selected.tolist() == [4] * 5 + [0] * 5
+    assert follower.columns["selected"].tolist() == [4] * 5 + [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -182,7 +195,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
 )
 def test_counts_add_up_to_those_of_the_run(arm):
     plan = replace(fixture_plan(arm, young=0.5), probes=(Selections(),))
-    run = TrainingRun(plan, few_digits(), follows=True)
+    run = TrainingRun(plan, few_digits(), log_examples=True)
     while not run.finished:
         run.advance()
         run.look()
@@ -196,7 +209,7 @@ def test_counts_add_up_to_those_of_the_run(arm):
 
 def test_following_changes_nothing_of_a_run():
     plan = fixture_plan()
-    followed = finish(TrainingRun(plan, few_digits(), follows=True))
+    followed = finish(TrainingRun(plan, few_digits(), log_examples=True))
     plain = carry_out(plan)
     assert plain.history() is None
     assert same_runs(followed, plain)
@@ -211,7 +224,7 @@ def test_losses_and_predictions_are_those_of_the_model():
     )
     plan = replace(plan, recipe=replace(plan.recipe, augmentation=type(plan.recipe.augmentation)()))
     data = UniformFlip(0.1)(few_digits())
-    run = finish(TrainingRun(plan, data, follows=True))
+    run = finish(TrainingRun(plan, data, log_examples=True))
     history = run.history()
     images = data.train_images.float() / 255
     mean, std = (torch.tensor(v)[:, None, None] for v in (data.mean, data.std))
@@ -229,12 +242,12 @@ def test_losses_and_predictions_are_those_of_the_model():
 
 def test_a_run_that_was_interrupted_keeps_what_became_of_its_examples():
     plan = fixture_plan("selective-backprop")
-    whole = finish(TrainingRun(plan, few_digits(), follows=True)).history()
-    first = TrainingRun(plan, few_digits(), follows=True)
+    whole = finish(TrainingRun(plan, few_digits(), log_examples=True)).history()
+    first = TrainingRun(plan, few_digits(), log_examples=True)
     first.advance()
     batches = iter([False, True])
     first.advance(lambda: next(batches))
-    second = TrainingRun(plan, few_digits(), follows=True)
+    second = TrainingRun(plan, few_digits(), log_examples=True)
     second.load_state_dict(first.state_dict())
     history = finish(second).history()
     for name, expected in vars(whole).items():
@@ -249,6 +262,6 @@ def test_half_a_history_is_none():
     plan = fixture_plan("traditional")
     first = TrainingRun(plan, few_digits())
     first.advance()
-    second = TrainingRun(plan, few_digits(), follows=True)
+    second = TrainingRun(plan, few_digits(), log_examples=True)
     second.load_state_dict(first.state_dict())
     assert finish(second).history() is None

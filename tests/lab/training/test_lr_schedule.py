@@ -140,7 +140,7 @@ def test_what_has_no_end_to_count_against_is_refused_with_the_plan(follows, leng
 
 def test_a_record_says_what_the_learning_rate_followed():
     def said(follows, **length):
-        return paced("traditional", follows, **length).config()["schedules_follow"]
+        return paced("traditional", follows, **length).description()["schedules_follow"]
 
     for length, by_default in {"epochs": "candidates seen", "cost": "cost spent"}.items():
         words = [said(follows, **{length: 3.0}) for follows in Follows if follows != "seconds"]

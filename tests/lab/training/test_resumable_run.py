@@ -1,10 +1,10 @@
 """When a run is saved, what that costs it, and what becomes of it where it cannot be."""
 
 import errno
+import inspect
 import math
 import os
 import time
-from pathlib import Path
 
 import pytest
 from fixture_lab import Clock, few_digits, fixture_plan, same_runs, untimed
@@ -14,8 +14,7 @@ import selective_backprop as sb
 from selective_backprop.lab.data.loader import ImageDataset
 from selective_backprop.lab.records import writer
 from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training import resumable_run as sittings
-from selective_backprop.lab.training.checkpoint import Checkpoints
+from selective_backprop.lab.training.resumable_run import Checkpoints, ResumableRun
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.stopping import Stop
 
@@ -120,7 +119,7 @@ def full(*_, **__):
 
 def test_where_the_disk_is_full_for_a_checkpoint_the_run_goes_on(tmp_path, monkeypatch):
     expected = sit(PLAN, few_digits(), tmp_path / "whole")
-    monkeypatch.setattr("selective_backprop.lab.training.checkpoint.replacing", full)
+    monkeypatch.setattr("selective_backprop.lab.training.resumable_run.replacing", full)
     with pytest.warns(sb.SelectionWarning, match="No space left on device. The run goes on"):
         run = sit(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     assert same_runs(run, expected)
@@ -136,7 +135,10 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
         patch.setattr(writer.os, "fsync", full)
         with (
             pytest.warns(sb.SelectionWarning, match="The run goes on"),
-            pytest.raises(sb.RecordError, match=r"jsonl cannot be written: No space.*run the same"),
+            pytest.raises(
+                sb.RecordError,
+                match=r"jsonl cannot be written: No space.*another folder.*run the same",
+            ),
         ):
             sitting.advance(Stop())
     sitting.close()
@@ -148,22 +150,6 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
     assert untimed(record.points[:1]) == untimed(kept.points)
 
 
-@pytest.mark.parametrize(
-    ("number", "advice"),
-    [
-        (errno.ENOSPC, "kept; make room, and run the same again"),
-        (errno.EACCES, "kept; see to that, or name another folder, and run the same again"),
-    ],
-)
-def test_room_is_asked_for_only_where_there_is_none(tmp_path, monkeypatch, number, advice):
-    def refuse(*_):
-        raise OSError(number, "no")
-
-    monkeypatch.setattr(writer.os, "fsync", refuse)
-    with pytest.raises(sb.RecordError, match=advice):
-        open_sitting(PLAN, few_digits(), tmp_path)
-
-
 def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tmp_path):
     sit(PLAN, few_digits(), tmp_path, updates=5)
     open_sitting(PLAN, few_digits(), tmp_path, resume=False).close()  # as a kill leaves it
@@ -171,6 +157,33 @@ def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tm
     (record,) = read_runs(tmp_path)
     assert record.end["sittings"] == 1
     assert run.meter.updates == record.points[-1].updates
+
+
+def test_a_finished_record_is_left_alone_where_a_kill_left_the_checkpoint(tmp_path):
+    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    sitting.advance(Stop())
+    sitting.save()
+    left = sitting.checkpoints.path.read_bytes()
+    sitting.advance(Stop())
+    sitting.checkpoints.path.write_bytes(left)
+    with pytest.raises(sb.RecordError, match="finished"):
+        open_sitting(PLAN, few_digits(), tmp_path)
+    (record,) = read_runs(tmp_path)
+    assert record.finished
+
+
+@pytest.mark.parametrize("part", ["loader", "model", "optimizer", "meter", "points"])
+def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_path, part):
+    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    sitting.advance(Stop())
+    sitting.save()
+    sitting.close()
+    path, state = sitting.checkpoints.load()
+    sitting.checkpoints.save(state | {"run": state["run"] | {part: {"damaged": 1}}})
+    with pytest.raises(
+        sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*begin anew"
+    ):
+        open_sitting(PLAN, few_digits(), tmp_path)
 
 
 def test_a_data_set_that_raises_costs_nothing_that_was_kept(tmp_path, monkeypatch):
@@ -208,6 +221,6 @@ def test_a_clock_that_jumps_changes_no_time_that_is_kept(tmp_path, monkeypatch):
 
 
 def test_every_clock_that_times_a_run_never_goes_backwards():
-    assert sittings.CheckpointPolicy(Path()).clock is time.monotonic
+    assert inspect.signature(ResumableRun).parameters["clock"].default is time.monotonic
     assert time.get_clock_info("perf_counter").monotonic
     assert os.name == "nt" or time.get_clock_info("process_time").monotonic

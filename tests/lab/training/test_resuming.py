@@ -7,7 +7,6 @@ import pytest
 import torch
 from fixture_lab import few_digits, fixture_plan, same_runs
 
-import selective_backprop as sb
 from reproductions.probes import (
     BatchGradients,
     El2nRanks,
@@ -66,21 +65,6 @@ def test_it_is_so_of_arms_of_every_kind(arm):
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
 
 
-def test_weights_that_do_not_fit_are_refused_by_the_model_s_name():
-    state = TrainingRun(fixture_plan(), few_digits()).state_dict()
-    other = TrainingRun(fixture_plan(model="fixture_lab:linear_net"), few_digits())
-    with pytest.raises(sb.RecordError, match=r"'fixture_lab:linear_net' as it is made now.*anew"):
-        other.load_state_dict(state)
-
-
-@pytest.mark.parametrize("name", ["loader", "model", "optimizer", "meter", "points"])
-def test_what_is_no_state_of_the_run_is_refused(name):
-    plan, data = fixture_plan("selective-backprop", epochs=1), few_digits()
-    state = TrainingRun(plan, data).state_dict() | {name: {"damaged": 1}}
-    with pytest.raises(sb.RecordError, match="anew"):
-        TrainingRun(plan, data).load_state_dict(state)
-
-
 PROBES = (
     LossRanks(examples=100),
     Selections(),
@@ -106,7 +90,7 @@ def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
     def refuse(task, settings):
         raise AssertionError("prepared again")
 
-    monkeypatch.setitem(STRATEGIES, arm, replace(STRATEGIES[arm], outfit=refuse))
+    monkeypatch.setitem(STRATEGIES, arm, replace(STRATEGIES[arm], prepare=refuse))
     resumed = gone_on(plan, data, states[-1])
     assert same_runs(resumed, whole)
     assert resumed.meter.prepared == whole.meter.prepared > 0.0

@@ -9,7 +9,7 @@ import selective_backprop as sb
 from selective_backprop.lab.analysis.grouping import DATA, comparable, largest, length_of
 from selective_backprop.lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop.lab.records.example_history import ExampleHistory, read_examples
-from selective_backprop.lab.records.identity import SUFFIX
+from selective_backprop.lab.records.lines import SUFFIX
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run, record_paths
 
 _UNSHOWN = "What became of the examples of this run is not shown."

@@ -19,9 +19,9 @@ from selective_backprop.lab.analysis.tables import Column, Table
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
 from selective_backprop.lab.cli.options import Root, option
 from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.datasets import portraits
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.data.thumbnails import portraits
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 

@@ -1,8 +1,7 @@
 """Shift, flip and cut out whole batches of images, the same way for every strategy compared."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -43,10 +42,6 @@ class Augmentation:
                 raise sb.ConfigurationError(
                     f"{name} is {pixels} pixels, but must be at least 0 (0 switches it off)"
                 )
-
-    def config(self) -> dict[str, Any]:
-        """Return the augmentation as a record describes it."""
-        return asdict(self)
 
     def __call__(
         self,

@@ -1,6 +1,5 @@
 """Read CIFAR-10 and CIFAR-100 as published: pickled, or in the flat binary layout."""
 
-import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,11 +27,10 @@ class CifarLayout:
     train_files: tuple[str, ...]  # binary ones end in .bin
     test_file: str
     train_rows: int  # images in each training file
-    test_rows: int
-    labels_key: str  # in the pickles
-    names_key: str
-    label_bytes: int  # before each image of a binary file; the last of them is the class
     classes: int
+    prefix: str  # in a pickle, of the names of what holds the labels
+    label_bytes: int  # before each image of a binary file; the last of them is the class
+    test_rows: int = 10_000
 
 
 CIFAR10 = CifarLayout(
@@ -42,11 +40,9 @@ CIFAR10 = CifarLayout(
     train_files=tuple(f"data_batch_{number}" for number in range(1, 6)),
     test_file="test_batch",
     train_rows=10_000,
-    test_rows=10_000,
-    labels_key="labels",
-    names_key="label_names",
-    label_bytes=1,
     classes=10,
+    prefix="",
+    label_bytes=1,
 )
 
 CIFAR100 = CifarLayout(
@@ -56,11 +52,9 @@ CIFAR100 = CifarLayout(
     train_files=("train",),
     test_file="test",
     train_rows=50_000,
-    test_rows=10_000,
-    labels_key="fine_labels",
-    names_key="fine_label_names",
-    label_bytes=2,
     classes=100,
+    prefix="fine_",
+    label_bytes=2,
 )
 
 
@@ -79,24 +73,31 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     )
     names_file = find_file(folder, *layout.names_files)
     pickled = names_file.name == layout.names_files[0]
+    names: Any
     if pickled:
-        names = unpickle(names_file).get(layout.names_key)
+        names = unpickle(names_file).get(f"{layout.prefix}label_names")
     else:
         names = names_file.read_text("latin1").split()
     names = [_text(name) for name in names] if isinstance(names, list) else []
     if len(names) != layout.classes or not all(isinstance(name, str) for name in names):
         raise damaged(names_file, f"does not hold the names of {layout.classes} classes")
-    read = _read_pickled if pickled else _read_binary
-    train = [read(folder, file, layout.train_rows, layout) for file in layout.train_files]
-    test_images, test_labels = read(folder, layout.test_file, layout.test_rows, layout)
+
+    def read(file: str, rows: int) -> Part:
+        path = find_file(folder, file if pickled else f"{file}.bin")
+        pixels, labels = (_pickled if pickled else _binary)(path, rows, layout)
+        # What a pickle has for a label may be endless, and is not shown.
+        if not all(type(label) is int and 0 <= label < layout.classes for label in labels):
+            highest = layout.classes - 1
+            raise damaged(path, f"holds labels that are no whole numbers from 0 to {highest}")
+        return torch.from_numpy(pixels.reshape(-1, *_SHAPE).copy()), torch.tensor(labels)
+
+    train = [read(file, layout.train_rows) for file in layout.train_files]
     images, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
-    return Splits(images, labels, test_images, test_labels, tuple(names))
+    return Splits(images, labels, *read(layout.test_file, layout.test_rows), tuple(names))
 
 
-def _read_pickled(folder: Path, file: str, rows: int, layout: CifarLayout) -> Part:
-    path = find_file(folder, file)
-    record = unpickle(path)
-    shape, labels = (rows, _PIXELS), record.get(layout.labels_key)
+def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
+    record, shape = unpickle(path), (rows, _PIXELS)
     match record.get("data"):
         case _Pickled(
             state=(1, found, _Pickled(arguments=("u1" | b"u1", *_)), fortran, bytes(raw))
@@ -104,29 +105,21 @@ def _read_pickled(folder: Path, file: str, rows: int, layout: CifarLayout) -> Pa
             pixels = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
         case _:
             raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
+    key = f"{layout.prefix}labels"
+    labels = record.get(key)
     if not isinstance(labels, list) or len(labels) != rows:
-        raise damaged(path, f"holds no list of {rows} labels as its {layout.labels_key!r}")
-    return _tensors(pixels, labels, path, layout)
+        raise damaged(path, f"holds no list of {rows} labels as its {key!r}")
+    return pixels, labels
 
 
-def _read_binary(folder: Path, file: str, rows: int, layout: CifarLayout) -> Part:
-    path = find_file(folder, f"{file}.bin")
-    shape = rows, layout.label_bytes + _PIXELS
+def _binary(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
+    size = layout.label_bytes + _PIXELS
     content = np.fromfile(path, np.uint8)
-    if len(content) != math.prod(shape):
-        verdict = f"holds {len(content)} bytes, but {rows} images of {shape[1]} were expected"
+    if len(content) != rows * size:
+        verdict = f"holds {len(content)} bytes, but {rows} images of {size} were expected"
         raise damaged(path, verdict)
-    labels, pixels = np.split(content.reshape(shape), [layout.label_bytes], axis=1)
-    return _tensors(pixels, labels[:, -1].tolist(), path, layout)
-
-
-def _tensors(pixels: np.ndarray, labels: list[Any], path: Path, layout: CifarLayout) -> Part:
-    for place, label in enumerate(labels):
-        if type(label) is not int or not 0 <= label < layout.classes:
-            # It is not shown, since what a pickle has for a label may be endless.
-            verdict = f"holds as label {place} no whole number from 0 to {layout.classes - 1}"
-            raise damaged(path, verdict)
-    return torch.from_numpy(pixels.reshape(-1, *_SHAPE).copy()), torch.tensor(labels)
+    labels, pixels = np.split(content.reshape(rows, size), [layout.label_bytes], axis=1)
+    return pixels, labels[:, -1].tolist()
 
 
 def unpickle(path: Path) -> dict[Any, Any]:

@@ -20,6 +20,7 @@ from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
+_PORTRAIT_SIDE = 32  # pixels; a larger image is shown smaller
 _FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
 
 
@@ -61,6 +62,22 @@ class ImageData:
     def classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+
+def portraits(
+    data: ImageData, indices: np.ndarray
+) -> UInt8[np.ndarray, "portrait height width channel"]:
+    """Return small images of some training examples, grey or of red, green and blue.
+
+    They have at most 32 pixels a side, each the mean of those that it stands for.
+    """
+    images = data.train_images[torch.as_tensor(indices, device=data.train_images.device)].cpu()
+    if data.channels not in (1, 3):
+        images = images[:, :1]
+    if data.image_size > _PORTRAIT_SIDE:
+        smaller = torch.nn.functional.adaptive_avg_pool2d(images.float(), _PORTRAIT_SIDE)
+        images = smaller.round().to(torch.uint8)
+    return images.permute(0, 2, 3, 1).numpy()
 
 
 def read_digits() -> Splits:

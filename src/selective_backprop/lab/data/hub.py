@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.splits import Part, Splits
 
 HUB = "hub:"  # what a name begins with that means a data set of the hub
 
-# To what a picture of each kind is turned; none of them loses anything but a palette.
-_MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}
+_GREY, _COLOURED = ("1", "L"), ("P", "RGB")  # kinds of pictures that lose nothing but a palette
 
 
 def read_hub_splits(name: str, root: Path | None) -> Splits:
@@ -92,35 +89,30 @@ def _column(split: Any, kind: type, content: str, name: str) -> str:
 
 
 def _read(split: Any, pictures: str, classes: str, count: int, name: str) -> Part:
+    if not len(split):
+        raise sb.DataError(f"{name} has a split without examples")
     labels = torch.empty(len(split), dtype=torch.int64)
-    images: UInt8[Tensor, "example side side channel"] | None = None
+    images, kinds = np.empty(0, np.uint8), (*_GREY, *_COLOURED)
     for row, example in enumerate(split.select_columns([pictures, classes])):
-        where = f"{name}, example {row}"
-        levels = _levels(example[pictures], None if images is None else images.shape[3], where)
-        if images is None:
-            images = torch.empty((len(split), *levels.shape), dtype=torch.uint8)
+        where, picture, label = f"{name}, example {row}", example[pictures], example[classes]
+        kind = getattr(picture, "mode", type(picture).__name__)
+        if not row and kind in _GREY:
+            kinds = _GREY
+        if kind not in kinds:
+            grey = ", and grey as the first" if kind in _COLOURED else ""
+            raise sb.DataError(
+                f"{where}: a picture of kind {kind}, but {' or '.join(kinds)} is needed{grey}"
+            )
+        levels = np.asarray(picture.convert("L" if kinds is _GREY else "RGB"))
+        levels = levels.reshape(*levels.shape[:2], -1)
+        if not row:
+            images = np.empty((len(split), *levels.shape), np.uint8)
         if levels.shape != images.shape[1:] or levels.shape[0] != levels.shape[1]:
             raise sb.DataError(
                 f"{where}: {levels.shape[1]} x {levels.shape[0]} pixels, but all images must be "
                 f"square and as large as the first, {images.shape[2]} x {images.shape[1]}"
             )
-        images.numpy()[row] = levels
-        label = example[classes]
         if type(label) is not int or not 0 <= label < count:
             raise sb.DataError(f"{where}: the label {label!r}, but there are 0 to {count - 1}")
-        labels[row] = label
-    if images is None:
-        raise sb.DataError(f"{name} has a split without examples")
-    return images.permute(0, 3, 1, 2).contiguous(), labels
-
-
-def _levels(picture: Any, channels: int | None, where: str) -> np.ndarray:
-    mode = _MODES.get(getattr(picture, "mode", None))
-    if mode is None or (channels == 1 and mode == "RGB"):
-        kind = getattr(picture, "mode", type(picture).__name__)
-        raise sb.DataError(
-            f"{where}: a picture of kind {kind}, but {' or '.join(_MODES)} is needed"
-            + (", and grey as the first" if mode else "")
-        )
-    levels = np.asarray(picture.convert("RGB" if channels == 3 else mode))
-    return levels if levels.ndim == 3 else levels[:, :, None]
+        images[row], labels[row] = levels, label
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), labels

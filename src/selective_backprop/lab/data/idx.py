@@ -53,9 +53,14 @@ FASHION_MNIST = IdxLayout(
 
 def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
     """Return a data set kept in four IDX files, in their folder or one that holds that folder."""
-    first, folders = "train-images-idx3-ubyte", layout.folders
-    files, image = (first, f"{first}.gz"), (layout.side, layout.side)
-    folder = find_folder(root, name=layout.name, folders=folders, files=files, source=layout.source)
+    first = "train-images-idx3-ubyte"
+    folder = find_folder(
+        root,
+        name=layout.name,
+        folders=layout.folders,
+        files=(first, f"{first}.gz"),
+        source=layout.source,
+    )
 
     def read(part: str, count: int) -> Part:
         images, labels = (
@@ -66,7 +71,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
         highest, last = int(found.max()), len(layout.class_names) - 1
         if highest > last:
             raise damaged(labels, f"holds the label {highest}, but they are from 0 to {last}")
-        return read_idx(images, (count, *image)).unsqueeze(1), found
+        return read_idx(images, (count, layout.side, layout.side)).unsqueeze(1), found
 
     train_images, train_labels = read("train", layout.train)
     begins = tuple(train_labels[: len(layout.first_labels)].tolist())

@@ -51,7 +51,6 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Return the number of examples."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
@@ -88,11 +87,9 @@ class EpochSampler(Sampler[int]):
         self._seed = seed
 
     def __len__(self) -> int:
-        """Return the number of examples."""
         return len(self._dataset)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield every index once."""
         generator = torch.Generator().manual_seed(key_of(self._seed, self._dataset.epoch))
         yield from torch.randperm(len(self._dataset), generator=generator).tolist()
 

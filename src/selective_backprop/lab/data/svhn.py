@@ -59,14 +59,13 @@ def _read(path: Path, count: int) -> Part:
     except Exception as error:
         # A damaged file may make SciPy raise nearly anything.
         raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
-    wanted = {
-        "X": ((_SIDE, _SIDE, _CHANNELS, count), ("uint8",)),
-        "y": ((count, 1), ("uint8", "float64")),
-    }
-    for name, (shape, kinds) in wanted.items():
-        value = found.get(name)
-        there = f"{value.dtype} of {value.shape}" if isinstance(value, np.ndarray) else "no array"
-        if there not in {f"{kind} of {shape}" for kind in kinds}:
+    for name, shape, kinds in (
+        ("X", (_SIDE, _SIDE, _CHANNELS, count), ("uint8",)),
+        ("y", (count, 1), ("uint8", "float64")),
+    ):
+        value = np.asarray(found.get(name))
+        if value.shape != shape or value.dtype not in kinds:
+            there = f"{value.dtype} of {value.shape}"
             expected = f"{' or '.join(kinds)} of {shape}"
             raise damaged(path, f"holds {there} as its {name!r}, but {expected} was expected")
     labels = found["y"].reshape(-1)

@@ -1,18 +1,28 @@
 """Networks by name: small ones of the lab, published ones, or the user's own by import path."""
 
+import hashlib
 import importlib
+import inspect
+import sys
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.nets.densenet import densenet
-from selective_backprop.lab.nets.googlenet import googlenet
-from selective_backprop.lab.nets.mobilenet_v2 import mobilenet_v2
-from selective_backprop.lab.nets.resnet import resnet18, resnet20, wide_resnet
+from selective_backprop.lab.nets.published import (
+    densenet,
+    googlenet,
+    mobilenet_v2,
+    resnet18,
+    resnet20,
+    wide_resnet,
+)
 from selective_backprop.lab.nets.small import linear, resnet9, small_cnn
 from selective_backprop.lab.nets.vision_transformer import vision_transformer
 
@@ -118,21 +128,58 @@ def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
         training = {part: part.training for part in model.modules()}
         with torch.no_grad():
             outputs = model.eval()(images)
+        for part, mode in training.items():
+            part.training = mode
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        doing = "be trained"
+        if shape != (2, data.classes):
+            raise ValueError(
+                f"it turns 2 images into {shape}, but one number for each of {data.classes} "
+                f"classes is needed, of shape {(2, data.classes)}"
+            )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("it has no parameter that requires a gradient")
     except Exception as error:  # the user's code may raise anything
         raise sb.ConfigurationError(
             f"the model {name!r} cannot {doing}: {type(error).__name__}: {error}"
         ) from error
-    for part, mode in training.items():
-        part.training = mode
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    if shape != (2, data.classes):
-        raise sb.ConfigurationError(
-            f"the model {name!r} turns 2 images into {shape}, but one number for each of "
-            f"{data.classes} classes is needed, of shape {(2, data.classes)}"
-        )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise sb.ConfigurationError(
-            f"the model {name!r} has no parameter that requires a gradient, so that there is "
-            "nothing to train"
-        )
     return model
+
+
+def fingerprint(name: str) -> str | None:
+    """Return the first digits of the SHA-256 of the file that a model is made in.
+
+    The file is read when this process first asks for it. None stands for the lab's own nets, and
+    for a model without such a file.
+    """
+    if name in MODELS:
+        return None
+    with suppress(sb.ConfigurationError):  # raised where the model is made
+        factory = find_factory(name)
+        named = name.partition(":")[0]
+        plain = inspect.isfunction(factory) or inspect.isclass(factory)
+        module = sys.modules.get(factory.__module__ if plain else named)
+        return None if module is None else _digest(module)
+    return None
+
+
+def refuse_changed(path: Path, model: str, before: str | None, now: str | None) -> None:
+    """Refuse to go on from what another state of a model's file has left at `path`.
+
+    Raises:
+        RecordError: if the fingerprints of then and now are both known, and differ.
+    """
+    if None not in (before, now) and before != now:
+        raise sb.RecordError(
+            f"{path}: the file of {model} has changed since this was recorded; --again runs it "
+            "anew, and where a command has no such option, move that file away"
+        )
+
+
+@cache  # the code in memory is the file as it was imported, whatever becomes of it
+def _digest(module: ModuleType) -> str | None:
+    try:
+        content = Path(module.__file__ or "").read_bytes()
+    except (AttributeError, OSError):
+        return None
+    return hashlib.sha256(content).hexdigest()[:16]

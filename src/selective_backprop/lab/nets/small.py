@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from selective_backprop.lab.nets._layers import Images, Logits, step
+from selective_backprop.lab.nets.published import Images, Logits, step
 
 
 def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 32) -> nn.Module:

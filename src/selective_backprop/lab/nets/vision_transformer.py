@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop.lab.nets._layers import Images
+from selective_backprop.lab.nets.published import Images
 
 Patches = Float[Tensor, "candidate patch feature"]
 

@@ -1,6 +1,6 @@
 """What became of each training example of a run: one file beside the run's record.
 
-Of the record `<arm>-seed<k>-<key>.jsonl` it is `<arm>-seed<k>-<key>.examples.npz`: NumPy arrays,
+Of the record `<name>.jsonl` it is `<name>.examples.npz`: NumPy arrays,
 compressed, none of them pickled, written when the run ends. Its arrays are `version`, the format's,
 and the fields of `ExampleHistory`; one whose value is None is missing. The i-th entry of an array
 along `example` is of the data set's i-th example.
@@ -27,7 +27,10 @@ from selective_backprop.lab.records.files import replacing
 VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
-_WHAT_DAMAGE_RAISES = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError)
+_WHAT_DAMAGE_RAISES = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,21 +72,18 @@ class ExampleHistory:
         return len(self.label)
 
 
-_AXES_OF_TEXTS = {"class_name": ["class"], "portrait_text": ["portrait"]}
+_TEXTS = ("class_name", "portrait_text")
 
 
-def _format(name: str, annotation: Any) -> tuple[str, list[str]]:
-    """Return the type and the axes that an array of the file has."""
-    if name == "passes":
-        return "float64", []
-    if name in _AXES_OF_TEXTS:
-        return "str", _AXES_OF_TEXTS[name]
+def _kind(name: str, annotation: Any) -> str:
+    """Return the type of numbers that an array of the file has."""
+    if name == "passes" or name in _TEXTS:
+        return "float64" if name == "passes" else "str"
     array = next(iter(get_args(annotation)), annotation)  # of `array | None`, the array
-    return array.dtypes[0], array.dim_str.split()
+    return array.dtypes[0]
 
 
-_FORMAT = {field.name: _format(field.name, field.type) for field in fields(ExampleHistory)}
-_OPTIONAL = {field.name for field in fields(ExampleHistory) if field.default is None}
+_KINDS = {field.name: _kind(field.name, field.type) for field in fields(ExampleHistory)}
 
 
 def extremes(
@@ -113,9 +113,9 @@ def write_examples(history: ExampleHistory, record: str | Path) -> Path:
         OSError: if it cannot be written.
     """
     arrays = {
-        name: np.asarray(getattr(history, name), dtype=kind)
-        for name, (kind, _) in _FORMAT.items()
-        if getattr(history, name) is not None
+        name: np.asarray(value, dtype=_KINDS[name])
+        for name, value in vars(history).items()
+        if value is not None
     }
     path = examples_path(record)
     with replacing(path) as file:
@@ -135,53 +135,16 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
     try:
         # NumPy does not close what it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+            found: dict[str, Any] = {name: file[name] for name in file.files}
+        version = found.pop("version").item()
+        if version == VERSION:
+            found["passes"] = found["passes"].item()
+            for name in found.keys() & _TEXTS:
+                found[name] = tuple(found[name].tolist())
+            return ExampleHistory(**found)
     except _WHAT_DAMAGE_RAISES as error:
-        raise sb.RecordError(f"{path}: damaged, or no file of arrays ({error}).") from error
-    version = found.pop("version", None)
-    if version is None or version.shape or version != VERSION:
-        raise sb.RecordError(
-            f"{path}: version {version}, this code reads version {VERSION}. Read it with the "
-            "version that wrote it."
-        )
-    _check_arrays(found, path)
-    _check_indices(found, path)
-    values: dict[str, Any] = {name: found[name] for name in _FORMAT if name in found}
-    values["passes"] = values["passes"].item()
-    for name in _AXES_OF_TEXTS.keys() & found.keys():
-        values[name] = tuple(found[name].tolist())
-    return ExampleHistory(**values)
-
-
-def _check_arrays(found: dict[str, np.ndarray], path: Path) -> None:
-    """Refuse arrays of another type, and of different lengths along one axis."""
-    lengths: dict[str, int] = {}
-    for name, (kind, axes) in _FORMAT.items():
-        array = found.get(name)
-        if array is None and name in _OPTIONAL:
-            continue
-        wanted = np.dtype(kind)
-        fits = array is not None and np.issubdtype(array.dtype, wanted.type)
-        if array is None or not fits or array.ndim != len(axes):
-            shown = "missing" if array is None else f"{array.dtype} of {array.ndim} axes"
-            raise sb.RecordError(
-                f"{path}: {name} is {shown}, expected {wanted.name} of {len(axes)}."
-            )
-        for axis, length in zip(axes, array.shape, strict=True):
-            if lengths.setdefault(axis, length) != length:
-                raise sb.RecordError(
-                    f"{path}: {name} has length {length} where others have {lengths[axis]}."
-                )
-
-
-def _check_indices(found: dict[str, np.ndarray], path: Path) -> None:
-    limits = dict.fromkeys(("life_index", "portrait_index"), len(found["label"]))
-    limits |= dict.fromkeys(("label", "prediction", "label_clean"), len(found["class_name"]))
-    for name, limit in limits.items():
-        array = found.get(name)
-        lowest = -1 if name == "prediction" else 0
-        if array is not None and len(array) and not lowest <= array.min() <= array.max() < limit:
-            raise sb.RecordError(
-                f"{path}: {name} reaches from {array.min()} to {array.max()}; {lowest} to "
-                f"{limit - 1} are possible."
-            )
+        raise sb.RecordError(f"{path}: damaged, or no file of examples ({error}).") from error
+    raise sb.RecordError(
+        f"{path}: version {version}, this code reads version {VERSION}. Read it with the version "
+        "that wrote it."
+    )

@@ -1,16 +1,19 @@
-"""One line of strict JSON at a time, numbers that JSON does not know included.
+"""Records as lines of strict JSON, numbers that JSON does not know included, and their names.
 
 JSON has no NaN and no infinity: they are stored as the strings "NaN", "Infinity" and "-Infinity"
 and read back as numbers. A text that is exactly one of these therefore comes back as a number.
 """
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import selective_backprop as sb
 
+SUFFIX = ".jsonl"
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -43,6 +46,13 @@ def decode(line: bytes) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} where an object is expected")
     return _revive(entry)
+
+
+def record_name(identity: Mapping[str, Any]) -> str:
+    """Return the name of the file that a run of this identity is recorded in."""
+    key = hashlib.sha256(encode(identity, sort=True)).hexdigest()[:8]
+    strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", str(identity["strategy"]["name"]))[:60]
+    return f"{strategy}-seed{identity['seed']}-{key}{SUFFIX}"
 
 
 def _plain(value: Any) -> Any:

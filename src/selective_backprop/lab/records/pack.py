@@ -14,8 +14,7 @@ from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.identity import record_name
-from selective_backprop.lab.records.lines import decode
+from selective_backprop.lab.records.lines import decode, record_name
 
 PACK = "runs.jsonl.xz"
 _HEADER = b'{"kind": "run"'

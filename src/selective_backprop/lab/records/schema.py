@@ -16,15 +16,14 @@ A folder keeps records as files, as one compressed pack (see `pack`), or both; r
 for its path in the folder in either case.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import selective_backprop as sb
-from selective_backprop.lab.records.identity import SUFFIX, record_name
-from selective_backprop.lab.records.lines import decode
+from selective_backprop.lab.records.lines import SUFFIX, decode, record_name
 from selective_backprop.lab.records.pack import pack, packed
 from selective_backprop.lab.records.provenance import code_version, hardware, versions
 
@@ -122,7 +121,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What messages call this run: its file, or its arm and seed where it has none."""
+        """What messages call this run: its file, or its strategy and seed where it has none."""
         return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
@@ -152,25 +151,26 @@ def read_run(path: str | Path) -> Run:
     if not lines:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
     header = _read_header(_parse(lines[0], f"{path}, line 1"), f"{path}, line 1")
-    kinds = {"point": Point, "observation": Observation}
-    seen: dict[str, list[Any]] = {kind: [] for kind in kinds}
-    end = None
+    points, observations, end = list[Point](), list[Observation](), None
     for number, line in enumerate(lines[1:], start=2):
         where = f"{path}, line {number}"
         entry = _parse(line, where)
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
-        kind = entry.get("kind")
-        if kind == "end":
-            end = {key: value for key, value in entry.items() if key != "kind"}
-        elif kind in kinds:
-            seen[kind].append(_read_entry(kinds[kind], entry, where))
-        else:
-            raise sb.RecordError(
-                f"{where}: kind is {kind!r}, expected 'point', 'observation' or 'end'."
-            )
-    points, observations = (tuple(found) for found in seen.values())
-    return Run(header=header, points=points, observations=observations, end=end, path=path)
+        match entry.pop("kind", None):
+            case "point":
+                points.append(_read_entry(Point, entry, where))
+            case "observation":
+                observations.append(_read_entry(Observation, entry, where))
+            case "end":
+                end = entry
+            case other:
+                raise sb.RecordError(
+                    f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
+                )
+    return Run(
+        header=header, points=tuple(points), observations=tuple(observations), end=end, path=path
+    )
 
 
 def is_recorded(path: Path) -> bool:
@@ -227,13 +227,10 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
                 "line says what ran, and one of another schema is for the version that wrote it."
             )
     header = _read_entry(Header, entry, where)
-    strategy, seed = header.identity.get("strategy"), header.identity.get("seed")
-    if not isinstance(strategy, dict) or not isinstance(strategy.get("name"), str):
-        raise sb.RecordError(
-            f"{where}: identity.strategy is {strategy!r}, expected one with a name."
-        )
-    if not isinstance(seed, int):
-        raise sb.RecordError(f"{where}: identity.seed is {seed!r}, expected int.")
+    strategy = header.identity.get("strategy")
+    name = strategy.get("name") if isinstance(strategy, dict) else None
+    if not isinstance(name, str) or not isinstance(header.identity.get("seed"), int):
+        raise sb.RecordError(f"{where}: identity names no strategy, or has no seed.")
     return header
 
 
@@ -244,33 +241,19 @@ def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
         value: Any = entry.get(field.name)
         if value is None and field.default is None:
             continue
-        words, fits = _TYPES[field.type]
-        if not fits(value):
-            raise sb.RecordError(f"{where}: {field.name} is {value!r:.400}, expected {words}.")
+        if not _fits(value, field.type):
+            wanted = getattr(field.type, "__name__", str(field.type))
+            raise sb.RecordError(f"{where}: {field.name} is {value!r:.400}, expected {wanted}.")
         values[field.name] = float(value) if field.type is float else value
     return kind(**values)
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) < 2**63  # larger ones are no counter and no float
-
-
-def _is_a(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind)
-
-
-_TYPES: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
-    float: ("a number", _is_number),
-    float | None: ("a number", _is_number),
-    int: ("a whole number", lambda value: isinstance(value, int) and _is_number(value)),
-    str: ("str", _is_a(str)),
-    str | None: ("str", _is_a(str)),
-    Mapping[str, Any]: ("dict", _is_a(dict)),
-    Mapping[str, str]: ("dict", _is_a(dict)),
-    Mapping[str, float]: (
-        "numbers by name",
-        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
-    ),
-}
+def _fits(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a field's type."""
+    if kind == Mapping[str, float]:
+        return isinstance(value, dict) and all(_fits(each, float) for each in value.values())
+    if kind in (int, float, float | None):
+        # A larger whole number is no counter and no float.
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+        return whole or (kind is not int and isinstance(value, float))
+    return isinstance(value, dict if get_origin(kind) is Mapping else str)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from io import FileIO
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,6 @@ from selective_backprop.lab.records.schema import (
     Header,
     Observation,
     Point,
-    is_recorded,
     read_run,
     record_path,
     utc_now,
@@ -58,17 +56,14 @@ class RunWriter:
             RecordError: if this run is recorded and finished, and `replace` is not set.
         """
         path = record_path(folder, header)
-        first = _line(header)
-        if is_recorded(path):
-            finished = is_finished(path)
-            if finished and not replace:
-                raise sb.RecordError(
-                    f"{path} already holds this run, finished. Read it instead of running again, "
-                    "choose another folder, or open it with replace=True."
-                )
-            for file in (path, examples_path(path)):
-                if file.exists():
-                    _set_aside(file, ".replaced" if finished else ".partial")
+        first, finished = _line(header), is_finished(path)
+        if finished and not replace:
+            raise sb.RecordError(
+                f"{path} already holds this run, finished. Read it instead of running again, "
+                "choose another folder, or open it with replace=True."
+            )
+        for file in filter(Path.exists, (path, examples_path(path))):
+            _set_aside(file, ".replaced" if finished else ".partial")
         return cls(path, [first])
 
     @classmethod
@@ -103,7 +98,7 @@ class RunWriter:
         """Record that the run is finished, and what was metered over all of it."""
         last = {"kind": "end", "status": "finished", "ended": utc_now(), **more}
         self._append(encode({**last, "meters": dict(meters)}))
-        self._file.close()
+        self.close()
 
     def close(self) -> None:
         """Stop recording; without `end` before it the run counts as unfinished."""
@@ -130,7 +125,7 @@ class RunWriter:
 
 
 def is_finished(path: Path) -> bool:
-    """Return whether a file is the record of a finished run."""
+    """Return whether a finished record is there, as a file or packed, and can be read."""
     try:
         return read_run(path).finished
     except sb.RecordError:
@@ -141,10 +136,11 @@ def _line(entry: Header | Point | Observation) -> bytes:
     if isinstance(entry, Header):
         known = {name: value for name, value in vars(entry).items() if value is not None}
         return encode({"kind": "run", "schema": SCHEMA, **known})
-    return encode({"kind": type(entry).__name__.lower(), **asdict(entry)})
+    return encode({"kind": type(entry).__name__.lower(), **vars(entry)})
 
 
 def _set_aside(path: Path, suffix: str) -> None:
-    numbers = ("" if number == 1 else str(number) for number in count(1))
-    places = (path.with_name(f"{path.name}{suffix}{number}") for number in numbers)
-    path.rename(next(place for place in places if not place.exists()))
+    place, numbers = path.with_name(f"{path.name}{suffix}"), count(2)
+    while place.exists():
+        place = path.with_name(f"{path.name}{suffix}{next(numbers)}")
+    path.rename(place)

@@ -9,15 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import selective_backprop as sb
-from selective_backprop.lab.records.schema import Point, Run
+from selective_backprop.lab.records.pack import PACK
+from selective_backprop.lab.records.schema import Point, Run, pack_finished
 from selective_backprop.lab.runner.run_store import RunStore
 from selective_backprop.lab.runner.worker_pool import run_jobs
 from selective_backprop.lab.training.failing import in_words
-from selective_backprop.lab.training.resumable_run import (
-    CheckpointPolicy,
-    ResumableRun,
-    identity_of,
-)
+from selective_backprop.lab.training.resumable_run import ResumableRun
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.run_config import RunConfig
 from selective_backprop.lab.training.stopping import asked_to_stop
@@ -30,10 +27,10 @@ _ADVICE = "Lower the learning rate: --lr of train and compare."
 
 
 def run_grid(
-    plans: Sequence[RunConfig],
+    configs: Sequence[RunConfig],
     store: RunStore,
     *,
-    watch: Watch = lambda plan, point: None,
+    watch: Watch = lambda config, point: None,
     jobs: int = 1,
     threads: int = 1,
     interleave: bool = True,
@@ -41,13 +38,13 @@ def run_grid(
     replace: bool = False,
     resume: bool = True,
 ) -> list[Run]:
-    """Run what is not recorded yet, and return the records of all plans.
+    """Run what is not recorded yet, and return the records of all runs.
 
     Whatever stops this, at any moment, costs at most what the runs under way have done since their
     last checkpoints: called again, it goes on from there.
 
     Args:
-        plans: what to run. Groups of runs that take turns are begun in the order of their first.
+        configs: what to run. Groups of runs that take turns are begun in the order of their first.
         store: where records go, and what data are read from.
         watch: told of each evaluation.
         jobs: how many groups at a time; from 2, each in a process of its own.
@@ -59,7 +56,7 @@ def run_grid(
         resume: whether interrupted runs go on from their checkpoints, or begin anew.
 
     Returns:
-        One finished record for each plan, in their order.
+        One finished record for each run, in their order.
 
     Raises:
         RecordError: if a record cannot be read or written, or a checkpoint is of another run, or
@@ -69,42 +66,31 @@ def run_grid(
         KeyboardInterrupt: after Ctrl-C, when everything is kept.
         SystemExit: after SIGTERM, likewise.
     """
-    missing: list[RunConfig] = []
-    for plan in plans:
-        if not replace and store.has_finished(plan):
-            watch(plan, None)
+    groups: dict[object, list[RunConfig]] = {}
+    for config in configs:
+        if not replace and store.has_finished(config):
+            watch(config, None)
         else:
-            missing.append(plan)
-    groups = [
-        _Group(tuple(group), store, log_examples, replace, resume)
-        for group in (_groups(missing) if interleave else [[plan] for plan in missing])
-    ]
+            key = config.recipe.data, config.limit, config.noise, config.seed, config.length
+            groups.setdefault(key if interleave else config, []).append(config)
     failed: list[str] = []
 
     def hear(group: _Group, news: _News | None) -> None:
         if isinstance(news, str):
             failed.append(news)
         elif news is not None:
-            number, point = news
-            watch(group.plans[number], point)
+            watch(*news)
 
-    run_jobs(groups, jobs=jobs, threads=threads, watch=hear)
-    store.keep_packed()
+    work = [_Group(group, store, log_examples, replace, resume) for group in groups.values()]
+    run_jobs(work, jobs=jobs, threads=threads, watch=hear)
+    if (store.folder / PACK).exists():
+        pack_finished(store.folder)
     if failed:
         raise sb.LossError("\n".join(failed))
-    return [store.read(plan) for plan in plans]
+    return [store.read(config) for config in configs]
 
 
-def _groups(plans: Iterable[RunConfig]) -> list[list[RunConfig]]:
-    """Return the plans that are to take turns: one data set, one seed, one length."""
-    found: dict[object, list[RunConfig]] = {}
-    for plan in plans:
-        key = plan.recipe.data, plan.limit, plan.noise, plan.seed, plan.length
-        found.setdefault(key, []).append(plan)
-    return list(found.values())
-
-
-_News = tuple[int, Point] | str
+_News = tuple[RunConfig, Point] | str
 """An evaluation of one of a group's runs, or what is to be said of one that failed."""
 
 
@@ -112,7 +98,7 @@ _News = tuple[int, Point] | str
 class _Group:
     """Runs that take turns in one process, each with a record of its own."""
 
-    plans: tuple[RunConfig, ...]
+    configs: Sequence[RunConfig]
     store: RunStore
     log_examples: bool
     replace: bool
@@ -120,55 +106,62 @@ class _Group:
 
     @property
     def words(self) -> str:
-        plan = self.plans[0]
-        alone = f"{plan.arm}, " if len(self.plans) == 1 else ""
-        return f"{alone}seed {plan.seed}, {plan.length.words}"
+        first = self.configs[0]
+        alone = f"{first.arm}, " if len(self.configs) == 1 else ""
+        return f"{alone}seed {first.seed}, {first.length.words}"
 
     def carry_out(self, tell: Callable[[_News], None]) -> None:
         """Run them, or the rest of them; a run whose losses are not finite ends alone."""
-        data = self.store.data(self.plans[0])
+        store, data = self.store, self.store.data(self.configs[0])
         # All are built before anything is written, so that what cannot be built leaves no record.
-        runs = [TrainingRun(plan, data, follows=self.log_examples) for plan in self.plans]
-        keeping = CheckpointPolicy(self.store.folder, self.store.every, self.resume, self.replace)
-        numbers = {plan: number for number, plan in enumerate(self.plans)}
+        runs = [
+            TrainingRun(config, data, log_examples=self.log_examples) for config in self.configs
+        ]
         with ExitStack() as stack, asked_to_stop() as stop:
             unfinished: list[ResumableRun] = []
             for run in runs:
-                identity = identity_of(run.plan, data)
-                unfinished.append(ResumableRun(run, self.store.header(run.plan), identity, keeping))
-                stack.callback(unfinished[-1].close)
+                resumable = ResumableRun(
+                    run,
+                    store.folder,
+                    command=store.command,
+                    every=store.every,
+                    resume=self.resume,
+                    replace=self.replace,
+                )
+                stack.callback(resumable.close)
+                unfinished.append(resumable)
                 for point in run.points:
-                    tell((numbers[run.plan], point))
+                    tell((run.config, point))
             while unfinished:
-                sitting = min(unfinished, key=lambda each: each.run.done)
-                plan = sitting.run.plan
+                current = min(unfinished, key=lambda each: each.run.done)
+                config = current.run.config
                 # Those that stand still are worth keeping; where this one stands is unknown.
-                with _saved_on_error([each for each in unfinished if each is not sitting]):
+                with _saved_on_error([each for each in unfinished if each is not current]):
                     try:
-                        point = sitting.advance(stop)
-                        over = sitting.run.finished
+                        point = current.advance(stop)
+                        over = current.run.finished
                     except sb.LossError as error:
                         point, over = None, True
-                        tell(in_words(f"{plan.arm}, seed {plan.seed}", error, _ADVICE))
+                        tell(in_words(f"{config.arm}, seed {config.seed}", error, _ADVICE))
                 if over:
-                    unfinished.remove(sitting)
+                    unfinished.remove(current)
                 if point is not None:
                     with _saved_on_error(unfinished):
-                        tell((numbers[plan], point))
+                        tell((config, point))
                 if stop.asked:
                     _save(unfinished)
                     stop.leave()
 
 
 @contextmanager
-def _saved_on_error(sittings: Sequence[ResumableRun]) -> Generator[None]:
+def _saved_on_error(runs: Sequence[ResumableRun]) -> Generator[None]:
     try:
         yield
     except Exception:
-        _save(sittings)
+        _save(runs)
         raise
 
 
-def _save(sittings: Iterable[ResumableRun]) -> None:
-    for sitting in sittings:
-        sitting.save()
+def _save(runs: Iterable[ResumableRun]) -> None:
+    for run in runs:
+        run.save()

@@ -23,8 +23,8 @@ class RunProgress:
 
     Args:
         console: where to.
-        plans: all that will run.
-        weight: returns how long a run takes, in any unit; None where all evaluations take alike.
+        configs: all that will run.
+        weight: returns how long a run takes, in any unit.
         name: returns what a run is called; None for its strategy and seed, and its length where
             there are several.
         clock: returns seconds, never going backwards.
@@ -33,24 +33,22 @@ class RunProgress:
     def __init__(
         self,
         console: Console,
-        plans: Sequence[RunConfig],
+        configs: Sequence[RunConfig],
         *,
-        weight: Callable[[RunConfig], float] | None = None,
+        weight: Callable[[RunConfig], float] = lambda config: config.evaluations,
         name: Callable[[RunConfig], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console, self._clock = console, clock
-        self._weight = weight or (lambda plan: float(plan.evaluations))
-        several = len({plan.length for plan in plans}) > 1
-        self._name = name or (lambda plan: _usual_name(plan, with_length=several))
-        self._runs, self._ended = len(plans), 0
+        self._console, self._clock, self._weight = console, clock, weight
+        several = len({config.length for config in configs}) > 1
+        self._name = name or (lambda config: _usual_name(config, with_length=several))
+        self._runs, self._ended = len(configs), 0
         self._evaluated: Counter[RunConfig] = Counter()
         self._under_way: dict[RunConfig, TaskID] = {}
         self._begun = self._printed = clock()
+        one_line = Column(no_wrap=True, overflow="ellipsis")
         self._bars = Progress(
-            TextColumn(
-                "{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")
-            ),
+            TextColumn("{task.description}", table_column=one_line),
             BarColumn(bar_width=24 if console.width >= 100 else 8),
             TextColumn("{task.fields[news]}", table_column=Column(no_wrap=True)),
             console=console,
@@ -58,25 +56,23 @@ class RunProgress:
             get_time=clock,
             speed_estimate_period=math.inf,
         )
-        total = sum(self._weight(plan) for plan in plans)
-        self._all = self._bars.add_task("all", total=total, news="")
+        self._all = self._bars.add_task("all", total=sum(map(weight, configs)), news="")
 
-    def __call__(self, plan: RunConfig, point: Point | None) -> None:
+    def __call__(self, config: RunConfig, point: Point | None) -> None:
         """Take in an evaluation, or None for a run that is recorded already."""
-        name = self._name(plan)
+        name, whole = self._name(config), self._bars.tasks[0]
+        share = self._weight(config) / (config.evaluations if point else 1)
+        # What was done before, in this run or another process, says nothing of the pace.
+        if point is None or point.seconds > self._clock() - self._begun:
+            self._bars.update(self._all, total=(whole.total or 0.0) - share)
+        else:
+            self._bars.update(self._all, advance=share)
         if point is None:
             self._ended += 1
-            self._leave_out(self._weight(plan))
             self._print(f"{name}: recorded already, not run again")
         else:
-            self._evaluated[plan] += 1
-            share = self._weight(plan) / plan.evaluations
-            # What an interrupted run had come to before says nothing of the pace.
-            if point.seconds > self._clock() - self._begun:
-                self._leave_out(share)
-            else:
-                self._bars.update(self._all, advance=share)
-            self._show(plan, name, point)
+            self._evaluated[config] += 1
+            self._show(config, name, point)
         self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._words_left}")
 
     @property
@@ -88,23 +84,19 @@ class RunProgress:
     def _words_left(self) -> str:
         return f", about {spell(self.left)} left" if self.left else ""
 
-    def _leave_out(self, weight: float) -> None:
-        total = self._bars.tasks[0].total or 0.0
-        self._bars.update(self._all, total=total - weight)
-
-    def _show(self, plan: RunConfig, name: str, point: Point) -> None:
-        words = _describe(plan, point)
-        if self._evaluated[plan] == plan.evaluations:
+    def _show(self, config: RunConfig, name: str, point: Point) -> None:
+        words = _describe(config, point)
+        if self._evaluated[config] == config.evaluations:
             self._ended += 1
-            if plan in self._under_way:
-                self._bars.remove_task(self._under_way.pop(plan))
-            took = f"{seconds_of(plan, point)}, {point.updates:,} updates"
+            if config in self._under_way:
+                self._bars.remove_task(self._under_way.pop(config))
+            took = f"{seconds_of(config, point)}, {point.updates:,} updates"
             self._print(f"{name}: {words}, {took}{self._words_left}")
             return
-        if plan not in self._under_way:
-            self._under_way[plan] = self._bars.add_task(name, total=plan.evaluations, news="")
+        if config not in self._under_way:
+            self._under_way[config] = self._bars.add_task(name, total=config.evaluations, news="")
         news = f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
-        self._bars.update(self._under_way[plan], completed=self._evaluated[plan], news=news)
+        self._bars.update(self._under_way[config], completed=self._evaluated[config], news=news)
         if not self._console.is_terminal and self._clock() - self._printed >= QUIET:
             self._print(f"{name}: {point.progress:.0%} done, {words}{self._words_left}")
 
@@ -120,9 +112,9 @@ class RunProgress:
         self._bars.stop()
 
 
-def seconds_of(plan: RunConfig, point: Point) -> str:
+def seconds_of(config: RunConfig, point: Point) -> str:
     """Return a run's seconds in words: of CPU time on a CPU, whose cores do other work as well."""
-    if plan.device == "cpu":
+    if config.device == "cpu":
         return f"{point.cpu_seconds:.1f} CPU s"
     return f"{point.seconds:.1f} s"
 
@@ -137,17 +129,17 @@ def spell(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
-def _usual_name(plan: RunConfig, *, with_length: bool) -> str:
-    return f"{plan.arm}, seed {plan.seed}" + (f", {plan.length.words}" if with_length else "")
+def _usual_name(config: RunConfig, *, with_length: bool) -> str:
+    return f"{config.arm}, seed {config.seed}" + (f", {config.length.words}" if with_length else "")
 
 
-def _describe(plan: RunConfig, point: Point) -> str:
+def _describe(config: RunConfig, point: Point) -> str:
     """Return the error and the cost of a run so far, and what it saves."""
     rate = point.trained / point.candidates if point.candidates else None
     # Held against training on every example for as many epochs; a run of a given cost has no such
     # number, and is held against training on the candidates that came up.
-    in_epochs = plan.length.unit == "epochs"
-    full = point.progress * plan.length.value if in_epochs else point.epoch
+    in_epochs = config.length.unit == "epochs"
+    full = point.progress * config.length.value if in_epochs else point.epoch
     saved = 1.0 - point.cost / full if full else None
     return (
         f"error {point.test_error:.2f} %, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "

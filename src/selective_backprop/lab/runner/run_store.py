@@ -8,55 +8,43 @@ import selective_backprop as sb
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.nets.fingerprint import fingerprint, refuse_changed
-from selective_backprop.lab.records.pack import PACK
-from selective_backprop.lab.records.schema import Header, Run, is_recorded, pack_finished, read_run
+from selective_backprop.lab.nets.models import fingerprint, refuse_changed
+from selective_backprop.lab.records.schema import Run, is_recorded, read_run
 from selective_backprop.lab.training.run_config import RunConfig
 
 
 @dataclass(frozen=True)
 class RunStore:
-    """Where runs are recorded, and what their data are read from.
+    """Where runs are recorded, and what their data are read from."""
 
-    Attributes:
-        folder: of the records.
-        root: of the data sets' files; None for those that need none.
-        command: what was typed, for the records.
-        every: seconds of training between two checkpoints; None for the default.
-    """
+    folder: Path  # of the records
+    root: Path | None = None  # of the data sets' files; None for those that need none
+    command: str = ""  # what was typed, for the records
+    every: float | None = None  # seconds of training between two checkpoints; None for the default
 
-    folder: Path
-    root: Path | None = None
-    command: str = ""
-    every: float | None = None
+    def data(self, config: RunConfig) -> ImageData:
+        """Return what a run trains on, its labels flipped as it says."""
+        return UniformFlip(config.noise)(load_data(config.recipe.data, self.root, config.limit))
 
-    def data(self, plan: RunConfig) -> ImageData:
-        """Return what a plan trains on, its labels flipped as it says."""
-        return UniformFlip(plan.noise)(load_data(plan.recipe.data, self.root, plan.limit))
+    def path(self, config: RunConfig) -> Path:
+        """Return the file of a run's record."""
+        return self.folder / config.record_name
 
-    def path(self, plan: RunConfig) -> Path:
-        """Return the file of a plan's record."""
-        return self.folder / plan.record_name
-
-    def header(self, plan: RunConfig) -> Header:
-        """Return what the record of a run that starts now begins with."""
-        return plan.header(self.command)
-
-    def read(self, plan: RunConfig) -> Run:
-        """Return a plan's record, finished or not.
+    def read(self, config: RunConfig) -> Run:
+        """Return a run's record, finished or not.
 
         Raises:
             RecordError: if it is missing or damaged.
         """
-        return read_run(self.path(plan))
+        return read_run(self.path(config))
 
-    def has_finished(self, plan: RunConfig) -> bool:
-        """Return whether a plan's record is finished, and holds what its probes saw.
+    def has_finished(self, config: RunConfig) -> bool:
+        """Return whether a run's record is finished, and holds what its probes saw.
 
         Raises:
             RecordError: if there is one that was damaged, or is of a model whose file has changed.
         """
-        path = self.path(plan)
+        path, model = self.path(config), config.recipe.model
         try:
             run = read_run(path) if is_recorded(path) else None
         except sb.RecordError as error:
@@ -64,17 +52,11 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        if any(probe.words not in seen for probe in plan.probes):
+        if any(probe.words not in seen for probe in config.probes):
             return False
-        model = plan.recipe.model
         if run.header.model_file is not None:
             refuse_changed(path, model, run.header.model_file, fingerprint(model))
         return True
-
-    def keep_packed(self) -> None:
-        """Move what is finished into the folder's pack, if it has one."""
-        if (self.folder / PACK).exists():
-            pack_finished(self.folder)
 
 
 @lru_cache(maxsize=2)

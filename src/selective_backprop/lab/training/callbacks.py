@@ -1,15 +1,7 @@
-"""Looking into a run while it trains, and writing down what is seen, without touching it.
+"""Probes: looking into a run while it trains, and writing down what is seen, without touching it.
 
-A plan may ask for probes. They are no part of what is trained: a run with probes and one without
-share a record, and train the same net. What a probe sees is written into the record as
-observations, under the probe's own words.
-
-    probe = LossQuantiles(examples=2000)                # what to look for: a frozen specification
-    running = probe.start(scene)                        # looks at one run
-    running.selected(indices)                           # told of each training batch
-    running.look(progress)                              # asked after each evaluation
-    running.state_dict()                                # and what it must remember, if anything
-
+Probes are no part of what is trained: a run with probes and one without share a record, and train
+the same net. What a probe sees is written into the record as observations, under the probe's words.
 A new probe is a frozen dataclass that starts a `RunningProbe`, in a module that imports this one.
 """
 
@@ -52,11 +44,7 @@ class RunningProbe(ABC):
 
     @abstractmethod
     def look(self, progress: float) -> Mapping[str, Any] | None:
-        """Return what is to be seen now, as a record holds it; None for nothing.
-
-        Args:
-            progress: share of the run that is done, 0 to 1.
-        """
+        """Return what is to be seen at this share of the run, as a record holds it; or None."""
 
 
 class Probe(ABC):
@@ -72,10 +60,7 @@ class Probe(ABC):
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Return how many examples it passes in a whole run, without gradients and with them.
 
-        Args:
-            trained: training examples there are.
-            tested: test examples there are.
-            looks: how often the probe is asked.
+        The run has so many training and test examples, and looks so often.
         """
         return 0, 0
 

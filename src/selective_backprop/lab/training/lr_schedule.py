@@ -10,11 +10,11 @@ class Follows(StrEnum):
     """What decides how far a run has come in its learning-rate schedule.
 
     A schedule ends where traditional training of the run's length ends; a budget of cost is as
-    long as the number of traditional epochs that it pays for. An arm that gets there early goes on
+    long as the number of traditional epochs that it pays for. A run that gets there early goes on
     at the schedule's last learning rate.
     """
 
-    # The share of the run that is done, so that every arm goes through the whole schedule:
+    # The share of the run that is done, so that every strategy goes through the whole schedule:
     # candidate batches where epochs end the run, what is spent where a budget does.
     RUN = "run"
     # Between epochs only: each trains at the learning rate of its middle, since at that of its
@@ -22,18 +22,13 @@ class Follows(StrEnum):
     EPOCHS = "epochs"
     # The examples that came up for training, trained on or not.
     CANDIDATES = "candidates"
-    # The optimiser's steps. An arm that takes fewer of them per epoch than traditional training
+    # The optimiser's steps. A strategy that takes fewer of them per epoch than traditional training
     # ends at a learning rate that has not come down; many published comparisons are run so.
     UPDATES = "updates"
     SECONDS = "seconds"  # of training, against a budget of seconds
 
 
-# In the words of a record; what follows the run has those of its length.
-_WORDS = {
-    Follows.EPOCHS: "share of traditional epochs",
-    Follows.CANDIDATES: "share of traditional candidates",
-    Follows.UPDATES: "share of traditional updates",
-}
+_COUNTS = (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
 _THE_RUN = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
 
 
@@ -45,15 +40,14 @@ def check_pace(follows: Follows, length: Budget) -> None:
             epochs, candidates or updates and the length is in seconds.
     """
     in_seconds = length.unit == "seconds"
-    if follows is Follows.RUN or (follows is Follows.SECONDS) == in_seconds:
+    if follows is Follows.SECONDS and not in_seconds:
+        wanted = "a budget in seconds, such as --budget 60s"
+    elif follows in _COUNTS and in_seconds:
+        wanted = "a length in epochs, or a budget in cost, such as --budget 10"
+    else:
         return
-    wanted = (
-        "needs a budget in seconds, such as --budget 60s"
-        if follows is Follows.SECONDS
-        else "needs a length in epochs, or a budget in cost, such as --budget 10"
-    )
     raise sb.ConfigurationError(
-        f"--lr-follows {follows} {wanted}, but the run's length is {length.words}. "
+        f"--lr-follows {follows} needs {wanted}, but the run's length is {length.words}. "
         f"--lr-follows {Follows.RUN} goes with every length."
     )
 
@@ -63,12 +57,12 @@ def followed(follows: Follows, length: Budget) -> str:
 
     Two choices that come to the same for this length have the same words.
     """
-    return _WORDS.get(follows, _THE_RUN[length.unit])
+    return f"share of traditional {follows}" if follows in _COUNTS else _THE_RUN[length.unit]
 
 
 def remark(words: str) -> str | None:
     """Return what a reader has to know where the learning rate follows `words`; None if nothing."""
-    if words not in _WORDS.values():
+    if not words.startswith("share of traditional "):
         return None
     return (
         f"The learning rate follows the {words}: an arm that makes fewer of them ends before its "

@@ -1,7 +1,8 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +20,6 @@ from selective_backprop.lab.strategies import find_strategy
 from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import ExampleLog
 from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.rng import Streams
 from selective_backprop.lab.training.run_config import RunConfig
 
 
@@ -27,48 +27,52 @@ class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them. Where it `follows`, it keeps what becomes
+    GPU too, and leaves the global ones as it found them. With `log_examples`, it keeps what becomes
     of each training example.
     """
 
-    def __init__(self, plan: RunConfig, data: ImageData, *, follows: bool = False) -> None:
-        self.plan = plan
-        self._device = torch.device(plan.device)
-        recipe = plan.recipe
+    def __init__(self, config: RunConfig, data: ImageData, *, log_examples: bool = False) -> None:
+        self.config, self.data = config, data
+        self._device = torch.device(config.device)
+        recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
         with self.meter.beside():
-            self.model = recipe.make_model(data, seed=plan.seed).to(self._device)
+            self.model = recipe.make_model(data, seed=config.seed).to(self._device)
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
-        self._data = data
-        self._follower = _follow(plan, data) if follows else None
-        self._arm = find_strategy(plan.arm)
-        self._outfit: Preparation | None = None
+        self._log = _start_log(config, data) if log_examples else None
+        self._spec = find_strategy(config.arm)
+        self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
-        if self._arm.outfit is None:  # refused here, before any arm of a comparison has trained
-            self._wrap(Preparation())
+        if self._spec.prepare is None:  # refused here, before any run of a comparison has trained
+            self._make_loader(Preparation())
         self._test = make_test_loader(data, batch_size=1000)
-        self._streams = Streams(plan.seed, self._device)
+        self._streams = _RandomStreams(config.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
         scene = Scene(self.model, data, self._device)
-        self._probes = {probe.words: probe.start(scene) for probe in plan.probes}
+        self._probes = {probe.words: probe.start(scene) for probe in config.probes}
 
     @property
     def progress(self) -> float:
         """Fraction of the run that is done, 0 to 1."""
-        if self.plan.length.unit != "epochs":
+        if self.config.length.unit != "epochs":
             return self._spent()
         return 0.0 if self._loader is None else self._loader.progress or 0.0
 
     @property
+    def done(self) -> float:
+        """The share of its evaluations that a run has come to, by which runs take turns."""
+        return len(self.points) / self.config.evaluations
+
+    @property
     def finished(self) -> bool:
         """Whether the last evaluation is done."""
-        return len(self.points) >= self.plan.evaluations
+        return len(self.points) >= self.config.evaluations
 
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return what is known then.
@@ -76,7 +80,7 @@ class TrainingRun:
         `pause` is called after each update, and may take the state. Where it says to stop, None is
         returned, and `advance` takes the run up again.
         """
-        due = (len(self.points) + 1) / self.plan.evaluations
+        due = (len(self.points) + 1) / self.config.evaluations
         with self._streams.own():
             self.model.train()
             self.meter.start()
@@ -85,18 +89,18 @@ class TrainingRun:
                 if pause():
                     self.meter.stop()
                     return None
-                if self._follower is not None and self._follower.is_full:
+                if self._log is not None and self._log.is_full:
                     with self.meter.paused():
-                        self._follower.settle()
+                        self._log.settle()
             self.meter.stop()
             point = self._evaluate()
-            if self._follower is not None:
-                self._follower.evaluate(point.progress)
+            if self._log is not None:
+                self._log.evaluate(point.progress)
         self.points.append(point)
         return point
 
     def look(self) -> list[Observation]:
-        """Ask the plan's probes what they see, after an evaluation."""
+        """Ask the run's probes what they see, after an evaluation."""
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
@@ -118,29 +122,18 @@ class TrainingRun:
         }
 
     def history(self) -> ExampleHistory | None:
-        """Return what became of each training example so far; None where none was followed."""
-        if self._follower is None:
+        """Return what became of each training example so far; None where none was logged."""
+        if self._log is None:
             return None
-        subset = self._outfit.subset if self._outfit else None
-        drawn_from = self._data.train_labels if subset is None else subset
-        passes = self.loader.stats.candidates / len(drawn_from)
-        return self._follower.history(self._data, passes=passes)
-
-    @property
-    def done(self) -> float:
-        """The share of its evaluations that a run has come to, by which runs take turns."""
-        return len(self.points) / self.plan.evaluations
-
-    @property
-    def begun(self) -> bool:
-        """Whether an update was taken, so that there is a state worth keeping."""
-        return self.meter.updates > 0
+        subset = self._preparation.subset if self._preparation else None
+        drawn_from = self.data.train_labels if subset is None else subset
+        return self._log.history(self.data, passes=self.loader.stats.candidates / len(drawn_from))
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on, between two updates or at rest."""
         loader = self.loader.state_dict()
         return {
-            "outfit": self._outfit.pack() if self._outfit else None,
+            "outfit": self._preparation.pack() if self._preparation else None,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "loader": loader,
@@ -150,38 +143,18 @@ class TrainingRun:
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
             "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
-            "examples": None if self._follower is None else self._follower.state_dict(),
+            "examples": None if self._log is None else self._log.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the `state_dict()` of a run of the same plan and data, before the first step.
+        """Go on from the `state_dict()` of the same run on the same data, before the first step.
 
-        What the arm needs is not prepared again where the state holds it.
-
-        Raises:
-            RecordError: if the weights are those of another model, or this is no such state; the
-                run is then of no more use.
+        What the strategy needs is not prepared again where the state holds it. Where this raises,
+        the run is of no more use.
         """
-        try:
-            self._go_on(state)
-        except sb.RecordError:
-            raise
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            raise sb.RecordError(
-                f"what was kept is no state of this run ({why}); begin the run anew"
-            ) from error
-
-    def _go_on(self, state: dict[str, Any]) -> None:
         if self._loader is None and state["outfit"] is not None:
-            self._wrap(Preparation.unpack(state["outfit"]))
-        try:
-            self.model.load_state_dict(state["model"])
-        except RuntimeError as error:
-            raise sb.RecordError(
-                f"the weights that were kept do not fit the model {self.plan.recipe.model!r} as it "
-                "is made now; make it as it was, or begin the run anew"
-            ) from error
+            self._make_loader(Preparation.unpack(state["outfit"]))
+        self.model.load_state_dict(state["model"])
         self.points = [Point(**point) for point in state["points"]]
         self.observations = [Observation(**each) for each in state["observations"]]
         self.loader.load_state_dict(state["loader"])
@@ -192,27 +165,27 @@ class TrainingRun:
         self._seen = self.loader.stats
         for words, probe in self._probes.items():
             probe.load_state_dict(state["probes"][words])
-        if self._follower is not None and state["examples"] is not None:
-            self._follower.load_state_dict(state["examples"])
+        if self._log is not None and state["examples"] is not None:
+            self._log.load_state_dict(state["examples"])
         else:
-            self._follower = None  # half a history would be a wrong one
+            self._log = None  # half a history would be a wrong one
 
     @property
     def loader(self) -> sb.SelectiveLoader:
-        """The loader; what the arm needs is prepared when it is first asked for."""
-        return self._wrap(self._prepare()) if self._loader is None else self._loader
+        """The loader; what the strategy needs is prepared when it is first asked for."""
+        return self._make_loader(self._prepare()) if self._loader is None else self._loader
 
-    def _wrap(self, outfit: Preparation) -> sb.SelectiveLoader:
-        plan, recipe = self.plan, self.plan.recipe
-        strategy = self._arm.make(plan.settings, outfit)
+    def _make_loader(self, preparation: Preparation) -> sb.SelectiveLoader:
+        config, recipe = self.config, self.config.recipe
+        strategy = self._spec.make(config.settings, preparation)
         needs = strategy.needs
         self._records = needs is not None and needs.recordings
-        budgeted = plan.length.unit != "epochs"
+        budgeted = config.length.unit != "epochs"
         loader = sb.SelectiveLoader(
             make_loader(
-                self._data,
+                self.data,
                 batch_size=recipe.batch_size,
-                seed=plan.seed,
+                seed=config.seed,
                 augmentation=recipe.augmentation,
                 with_indices=True,
             ),
@@ -220,16 +193,16 @@ class TrainingRun:
             self._loss_fn,
             strategy,
             outputs=self._outputs,
-            epochs=None if budgeted else plan.length.value,
+            epochs=None if budgeted else config.length.value,
             progress=self._spent if budgeted else None,
             with_selection=True,
-            generator=torch.Generator().manual_seed(plan.seed),
+            generator=torch.Generator().manual_seed(config.seed),
             stopwatch=self.meter.stopwatch,
             quiet=True,
         )
         if strategy.schedule.gate is not None:
             self._weighing = loader.loss_fn  # which shows the gate what training computes
-        self._outfit, self._loader = outfit, loader
+        self._preparation, self._loader = preparation, loader
         return loader
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -237,31 +210,32 @@ class TrainingRun:
         inputs, targets, indices = batch
         logits = model(inputs)
         # With gradients, a proxy learns from a batch that is trained on.
-        if self._follower is not None and not torch.is_grad_enabled():
-            self._follower.score(indices, logits if model is self.model else None)
+        if self._log is not None and not torch.is_grad_enabled():
+            self._log.score(indices, logits if model is self.model else None)
         return logits, targets
 
     def _prepare(self) -> Preparation:
-        """Prepare what the arm needs, on the arm's own bill."""
-        plan = self.plan
-        assert self._arm.outfit is not None
-        task = TrainingSetup(plan.recipe, self._data, plan.seed, plan.length.value, self._device)
+        """Prepare what the strategy needs, on its own bill."""
+        config = self.config
+        assert self._spec.prepare is not None
+        length = config.length
+        setup = TrainingSetup(config.recipe, self.data, config.seed, length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
-            outfit = self._arm.outfit(task, plan.settings)
-        self.meter.prepared, self.meter.price = outfit.cost, outfit.price
+            found = self._spec.prepare(setup, config.settings)
+        self.meter.prepared, self.meter.price = found.cost, found.price
         if self._exhausted:
             raise sb.ConfigurationError(
-                f"preparing {plan.arm} costs {outfit.cost:.2f} traditional epochs, all of "
-                f"{plan.length.words}; give it a larger one"
+                f"preparing {config.arm} costs {found.cost:.2f} traditional epochs, all of "
+                f"{length.words}; give it a larger one"
             )
-        return outfit
+        return found
 
     @property
     def _exhausted(self) -> bool:
-        return self.plan.length.unit != "epochs" and self._spent() >= 1.0
+        return self.config.length.unit != "epochs" and self._spent() >= 1.0
 
     def _spent(self) -> float:
-        length = self.plan.length
+        length = self.config.length
         used = self.meter.seconds if length.unit == "seconds" else self._cost(self._seen)
         return min(1.0, used / length.value)
 
@@ -270,11 +244,11 @@ class TrainingRun:
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
-        length, loader = self.plan.length, self.loader
+        length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
-            if self._follower is not None:
-                self._follower.begin(loader.next_epoch)
+            if self._log is not None:
+                self._log.begin(loader.next_epoch)
             loader.set_epoch(loader.next_epoch)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
@@ -283,7 +257,7 @@ class TrainingRun:
                 # Counted first: a learning rate belongs to the progress that its batch completes,
                 # as the loader counts it where epochs end the run.
                 self.meter.updated(len(targets))
-                learning_rate = self.plan.recipe.learning_rate_at(self._schedule_share())
+                learning_rate = self.config.recipe.learning_rate_at(self._schedule_share())
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
@@ -296,8 +270,8 @@ class TrainingRun:
         phase = self.meter.stopwatch.phase
         with phase("forward"):
             logits = self.model(inputs)
-            if self._follower is not None and selection.indices is not None:
-                self._follower.train(selection.indices, logits)
+            if self._log is not None and selection.indices is not None:
+                self._log.train(selection.indices, logits)
             if self._weighing is not None:
                 loss = self._weighing(logits, targets).mean()
             else:
@@ -317,9 +291,9 @@ class TrainingRun:
 
         The update that is being taken is counted already.
         """
-        plan, stats = self.plan, self.loader.stats
-        length, examples = plan.length.value, len(self._data.train_labels)
-        match plan.lr_follows:
+        config, stats = self.config, self.loader.stats
+        length, examples = config.length.value, len(self.data.train_labels)
+        match config.lr_follows:
             case Follows.EPOCHS:
                 ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
                 return (stats.epoch + ends) / 2 / length
@@ -327,7 +301,7 @@ class TrainingRun:
                 return stats.candidates / (length * examples)
             case Follows.UPDATES:
                 # The last update of an epoch is on what is left for it.
-                updates = math.ceil(examples / plan.recipe.batch_size)
+                updates = math.ceil(examples / config.recipe.batch_size)
                 return self.meter.updates / (length * updates)
             case Follows.SECONDS:
                 return self.meter.seconds / length
@@ -344,8 +318,8 @@ class TrainingRun:
             candidates -= self.points[-1].candidates
             rows -= self.points[-1].trained
         point = Point(
-            progress=1.0 if len(self.points) + 1 == self.plan.evaluations else self.progress,
-            epoch=stats.candidates / len(self._data.train_labels),
+            progress=1.0 if len(self.points) + 1 == self.config.evaluations else self.progress,
+            epoch=stats.candidates / len(self.data.train_labels),
             cost=self._cost(stats),
             seconds=meter.seconds,
             cpu_seconds=meter.cpu_seconds,
@@ -365,10 +339,52 @@ class TrainingRun:
         return point
 
 
-def _follow(plan: RunConfig, data: ImageData) -> ExampleLog:
+class _RandomStreams:
+    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._gpus = [device] if device.type == "cuda" else []
+        self._states = [
+            torch.Generator(place).manual_seed(seed).get_state()
+            for place in (torch.device("cpu"), *self._gpus)
+        ]
+        self._in_use = False
+
+    @contextmanager
+    def own(self) -> Generator[None]:
+        """Let the body draw from the run's streams; the global ones stay where they were."""
+        with self.apart():
+            torch.set_rng_state(self._states[0])
+            for gpu, state in zip(self._gpus, self._states[1:], strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            self._in_use = True
+            try:
+                yield
+            finally:
+                self._states, self._in_use = self._now(), False
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """Let the body draw what it wants, and put the global streams back."""
+        with torch.random.fork_rng(self._gpus):
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the run's streams stand, within `own` too."""
+        return {"states": self._now() if self._in_use else list(self._states)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`; not within `own`."""
+        self._states = [stream.cpu() for stream in state["states"]]
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
+
+
+def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
-    longest = {"epochs": 1.0, "cost": 1.0 / plan.settings.rate, "seconds": math.inf}
-    return ExampleLog(data.train_labels, epochs=plan.length.value * longest[plan.length.unit])
+    longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
+    return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])
 
 
 @torch.no_grad()

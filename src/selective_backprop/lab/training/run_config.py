@@ -1,20 +1,24 @@
-"""A plan: everything that decides how a run goes."""
+"""What decides how a run goes, how its record describes it, and what the record is known by."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.nets.fingerprint import fingerprint
+from selective_backprop.lab.nets.models import fingerprint
 from selective_backprop.lab.preparation import Preparation
 from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.identity import VERSION, differing, record_name
+from selective_backprop.lab.records.lines import record_name
 from selective_backprop.lab.records.schema import Header
-from selective_backprop.lab.strategies import StrategyOptions, find_strategy, options_of
+from selective_backprop.lab.strategies import StrategyOptions, find_strategy
 from selective_backprop.lab.training.callbacks import Probe
 from selective_backprop.lab.training.lr_schedule import Follows, check_pace, followed
+
+VERSION = 1
+"""Counts the changes of defaults: a run of other defaults is another run."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +35,36 @@ class RunConfig:
     device: str = "cpu"
     noise: float = 0.0  # share of the training labels that `UniformFlip` replaced by wrong ones
     lr_follows: Follows = Follows.RUN  # selection follows the run in any case
-    probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `config`
+    probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
 
     def __post_init__(self) -> None:
-        if not 0 < self.length.value < math.inf:
+        length = self.length
+        if not 0 < length.value < math.inf:
             raise sb.ConfigurationError(
-                f"{self.length.words}: the length of a run must be positive and finite"
+                f"{length.words}: the length of a run must be positive and finite"
             )
-        if self.length.unit == "epochs" and self.length.value != int(self.length.value):
-            raise sb.ConfigurationError(f"{self.length.words}: runs have whole epochs")
+        if length.unit == "epochs" and length.value != int(length.value):
+            raise sb.ConfigurationError(f"{length.words}: runs have whole epochs")
         if self.evaluations < 1:
             raise sb.ConfigurationError(
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
-        arm = find_strategy(self.arm)
-        if arm.outfit is None:  # refuses now what it would refuse when it trains
-            arm.make(self.settings, Preparation())
+        strategy = find_strategy(self.arm)
+        if strategy.prepare is None:  # refuses now what it would refuse when it trains
+            strategy.make(self.settings, Preparation())
         UniformFlip(self.noise)
-        check_pace(self.lr_follows, self.length)
-        if arm.young and self.length.unit == "seconds":
+        check_pace(self.lr_follows, length)
+        if strategy.young and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
                 "seconds has none; give it epochs or a budget of cost"
             )
 
-    def config(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the run as its record describes it, defaults and all."""
         recipe, length = self.recipe.config(), self.length
         options = {name: getattr(self.settings, name) for name in find_strategy(self.arm).options}
+        in_epochs = length.unit == "epochs"
         return {
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
@@ -69,7 +75,7 @@ class RunConfig:
             "strategy": {"name": self.arm, **options},
             **(
                 {"epochs": length.value}
-                if length.unit == "epochs"
+                if in_epochs
                 else {"budget": length.value, "budget_unit": length.unit}
             ),
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
@@ -78,9 +84,22 @@ class RunConfig:
         }
 
     def identity(self) -> dict[str, Any]:
-        """Return what the run is known by: what was chosen, without what is as by default."""
+        """Return what the run is known by: what was chosen, without what is as by default.
+
+        An option that is added later therefore leaves the records of before as they are. Threads,
+        device and versions are provenance: they do not tell runs apart.
+        """
         recipe, length = self.recipe, self.length
-        usual = Recipe(recipe.data, recipe.model, recipe.epochs)
+        usual = replace(
+            self,
+            recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
+            settings=StrategyOptions(),
+            limit=None,
+            noise=0.0,
+            lr_follows=Follows.RUN,
+        )
+        chosen = _differing(self.description(), usual.description())
+        options = chosen.pop("strategy", {})
         revision = find_strategy(self.arm).revision
         return {
             "version": VERSION,
@@ -88,16 +107,13 @@ class RunConfig:
             "model": recipe.model,
             "strategy": {
                 "name": self.arm,
-                **options_of(self.arm, self.settings),
+                **options,
                 **({"revision": revision} if revision > 1 else {}),
             },
             "seed": self.seed,
             "length": {length.unit: length.value},
             "evaluations": self.evaluations,
-            **differing(
-                _described(self.limit, self.noise, recipe, followed(self.lr_follows, length)),
-                _described(None, 0.0, usual, followed(Follows.RUN, length)),
-            ),
+            **chosen,
         }
 
     @property
@@ -109,12 +125,20 @@ class RunConfig:
         """Return the first line of the record of this run, were it to start now by `command`."""
         return Header.here(
             self.identity(),
-            self.config(),
+            self.description(),
             device=self.device,
             command=command,
             model_file=fingerprint(self.recipe.model),
         )
 
 
-def _described(limit: int | None, noise: float, recipe: Recipe, follows: str) -> dict[str, Any]:
-    return {"limit": limit, "noise": noise, "recipe": recipe.config(), "schedules_follow": follows}
+def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a description is not as usual; of a mapping in it, what differs there."""
+    found = {}
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            if inner := _differing(value, usual.get(name, {})):
+                found[name] = inner
+        elif name not in usual or usual[name] != value:
+            found[name] = value
+    return found
