@@ -3,10 +3,10 @@
     PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
-`<!-- agreement FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`, `<!-- audit FILE -->` or
-`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. A test fails where
-a page and its records disagree. The figures of each comparison, of each record of `bench`, of the
-papers redone and of the study are drawn when the documentation is built.
+`<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
+`<!-- audit FILE -->` or `<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. A
+test fails where a page and its records disagree. The figures of each comparison, of each record of
+`bench`, of the papers redone and of the study are drawn when the documentation is built.
 """
 
 import json
@@ -40,7 +40,8 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|ranks|advice|audit|study) (\S+) -->\n.*?<!-- end -->",
+    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|audit|study) (\S+) -->\n"
+    r".*?<!-- end -->",
     flags=re.DOTALL,
 )
 
@@ -129,6 +130,38 @@ def agreement(file: str) -> str:
     for each in record["scorers"]:
         values = [each["mean"], *each["epochs"], each["twentieth"], each["lowest"]]
         lines.append(f"| {each['scorer']} | {' | '.join(f'{value:.1%}' for value in values)} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def choice(file: str) -> str:
+    """Return the table of how often the loader keeps the losses of a stream, and what it should."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    what = (
+        f"{record['losses']:,} losses of {record['net']} on {record['examples']} examples of "
+        f"{record['data']}, batch {record['batch_size']}, the last {record['history']} losses "
+        f"remembered, {record['coin_seeds']} seeds"
+    )
+    heads = " | ".join(f"β = {each['beta']:g}: paper, code | kept" for each in record["betas"])
+    lines = [
+        _heading(record, what),
+        "",
+        f"| tenth of the losses | {heads} |",
+        "| :-- |" + " --: | --: |" * len(record["betas"]),
+    ]
+    for tenth, deciles in enumerate(
+        zip(*(each["deciles"] for each in record["betas"]), strict=True)
+    ):
+        cells = [
+            f"{each['odds']['paper']:.1%}, {each['odds']['authors']:.1%} | "
+            f"{each['kept']['loader']:.2%} ± {each['error']:.2%}"
+            for each in deciles
+        ]
+        lines.append(f"| {tenth + 1} | {' | '.join(cells)} |")
+    cells = [
+        f"{each['largest']['paper']:.2%}, {each['largest']['authors']:.2%} | "
+        for each in record["betas"]
+    ]
+    lines.append(f"| largest difference of what is kept | {'| '.join(cells)}|")
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
@@ -292,6 +325,7 @@ TABLES = {
     "gates": gates,
     "bench": bench,
     "agreement": agreement,
+    "choice": choice,
     "ranks": ranks,
     "advice": advice,
     "audit": audit,
