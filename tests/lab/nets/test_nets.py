@@ -115,7 +115,19 @@ def test_a_net_has_as_many_layers_as_its_name_says(name, convolutions, projectio
     assert len(convolutions_of(shapes_only(name))) == convolutions + projections
 
 
-@pytest.mark.parametrize("name", SMALL)
+KUANG = ("resnet18", "densenet_121", "densenet_narrow", "mobilenet", "googlenet")
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(KUANG)])
+def test_the_nets_of_pytorch_cifar_begin_as_torch_has_it(name):
+    net = small_net(name)
+    for part in convolutions_of(net):
+        inputs = part.weight[0].numel()
+        assert 0.5 < part.weight.abs().max() * math.sqrt(inputs) <= 1.0001  # evenly up to that
+    assert net.head.bias.any()
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if not name.startswith(KUANG)])
 def test_weights_begin_as_he_has_them_and_biases_at_0(name):
     net = small_net(name)
     for part in convolutions_of(net):

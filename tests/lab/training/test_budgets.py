@@ -120,7 +120,7 @@ def test_seconds_end_a_run_by_its_own_clock_and_evaluation_takes_none_of_them(mo
 
 def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(metering, "time", SimpleNamespace(process_time=clock))
+    monkeypatch.setattr(metering, "time", SimpleNamespace(process_time=clock, perf_counter=clock))
 
     def slow(*_):
         clock.now += 1000.0
@@ -129,6 +129,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]
     assert (last.seconds, last.cpu_seconds, sum(last.phases.values())) == (0.0, 0.0, 0.0)
+    assert last.overhead == 1000.0 * fixture_plan("selective-backprop").evaluations
     assert (last.test_error, last.test_loss) == (50.0, 1.0)
 
 

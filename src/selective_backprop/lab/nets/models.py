@@ -46,7 +46,7 @@ MODELS: Mapping[str, ModelFactory] = {
     "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
     "wide_resnet_10_2": partial(wide_resnet, depth=10, width=2),
     "densenet_121": densenet,
-    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12),
+    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12, he=True),
     "densenet_narrow": partial(densenet, depth=(2, 4, 4, 2), width=8),
     "mobilenet_v2": mobilenet_v2,
     "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),

@@ -16,22 +16,27 @@ Logits = Float[Tensor, "candidate logit"]
 
 
 class Classifier(nn.Module):
-    """Features, averaged over the image, and a linear layer; it begins with He's weights.
+    """Features, averaged over the image, and a linear layer.
 
     Args:
         features: from images to feature maps, in the order in which they are applied.
         channels: of the last feature maps.
         classes: logits to return.
+        he: whether it begins with He's weights, which keep the size of gradients from layer to
+            layer, and without biases. The nets of Kuang's pytorch-cifar begin as torch has it.
 
     Source:
-        He et al. 2015, arXiv:1502.01852, equation 14, which keeps the size of gradients from
-        layer to layer; the published code of most of these nets begins so.
+        He et al. 2015, arXiv:1502.01852, equation 14.
     """
 
-    def __init__(self, features: Iterable[nn.Module], channels: int, classes: int) -> None:
+    def __init__(
+        self, features: Iterable[nn.Module], channels: int, classes: int, *, he: bool = True
+    ) -> None:
         super().__init__()
         self.features = nn.Sequential(*features)
         self.head = nn.Linear(channels, classes)
+        if not he:
+            return
         for part in self.features.modules():
             if isinstance(part, nn.Conv2d):
                 # A channel that comes in goes to the channels of its own group alone.
@@ -89,7 +94,9 @@ def resnet18(channels_in: int, classes: int, image_size: int = 32, *, width: int
         as Kuang's pytorch-cifar has it, with which Jiang et al. 2019 trained.
     """
     groups = [(width, 2), (2 * width, 2), (4 * width, 2), (8 * width, 2)]
-    return Classifier(_residual_features(channels_in, groups, _projection), 8 * width, classes)
+    return Classifier(
+        _residual_features(channels_in, groups, _projection), 8 * width, classes, he=False
+    )
 
 
 def resnet20(
@@ -221,12 +228,14 @@ def densenet(
     *,
     width: int = 32,
     depth: Sequence[int] = (6, 12, 24, 16),
+    he: bool = False,
 ) -> nn.Module:
     """Make a DenseNet with bottlenecks and compression (BC), whose stem is one 3 x 3 convolution.
 
     Each layer adds `width` channels, called k, or growth, in the paper, and `depth` has the layers
     of each block. 6, 12, 24 and 16 of width 32 are DenseNet-121, with 7.0 million parameters for 10
-    classes; three times 16 of width 12 are the DenseNet-BC of 100 layers, with 0.8.
+    classes; three times 16 of width 12 are the DenseNet-BC of 100 layers, with 0.8, which begins
+    with weights as He has them (`he`).
 
     Source:
         Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained the DenseNet-121 of Kuang's
@@ -242,7 +251,7 @@ def densenet(
         for _ in range(layers):
             features.append(_DenseLayer(channels, width))
             channels += width
-    return Classifier([*features, *activated(channels)], channels, classes)
+    return Classifier([*features, *activated(channels)], channels, classes, he=he)
 
 
 class _DenseLayer(nn.Module):
@@ -293,7 +302,7 @@ def googlenet(
         the biases of its convolutions, which BatchNorm takes away again.
     """
     last = sum(round(part * width) for part in (384, 384, 128, 128))
-    return Classifier(_googlenet_features(channels_in, width), last, classes)
+    return Classifier(_googlenet_features(channels_in, width), last, classes, he=False)
 
 
 def _googlenet_features(channels_in: int, width: float) -> Iterator[nn.Module]:
@@ -357,7 +366,7 @@ def mobilenet_v2(
         expansion of the first group by 1, have 60,240 parameters.
     """
     last = round(1280 * width)
-    return Classifier(_mobilenet_features(channels_in, width, last), last, classes)
+    return Classifier(_mobilenet_features(channels_in, width, last), last, classes, he=False)
 
 
 def _mobilenet_features(channels_in: int, width: float, last: int) -> Iterator[nn.Module]:
