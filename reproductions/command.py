@@ -98,6 +98,17 @@ Selectivities = Annotated[
     ),
 ]
 
+Hours = Annotated[
+    float | None,
+    typer.Option(
+        "--hours",
+        metavar="H",
+        min=0.0,
+        help="End every run of figures after so many hours of training, as the paper did after 12, "
+        "and 96 on SVHN; what prunes a data set keeps its epochs.",
+    ),
+]
+
 
 @app.callback()
 def main(
@@ -107,6 +118,7 @@ def main(
     model: Model = None,
     batch_size: BatchSize = None,
     selectivities: Selectivities = None,
+    hours: Hours = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
@@ -150,6 +162,7 @@ def main(
             model=model,
             batch_size=batch_size,
             selectivities=_shares(selectivities or ""),
+            hours=hours,
         )
         order = PaperOrder(scale=changed, seeds=seeds or 3, out=papers, **told)
         figures = find_figures(named, order.scale)

@@ -20,6 +20,7 @@ from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import Style, strategy_colours
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.callbacks import Probe
+from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run_config import RunConfig
 
 _CLASSES = {"cifar100": 100}  # of data sets that have more than ten
@@ -74,6 +75,7 @@ class Setting:
     static: Recipe | None = None  # with a learning rate that stays where it begins
     # The learning rate of a strategy that was tuned, by the strategy's key.
     learning_rates: Mapping[str, float] = field(default_factory=dict)
+    hours: float | None = None  # after which training ends; None: after the recipe's epochs
 
     @property
     def paper_data(self) -> str:
@@ -93,6 +95,8 @@ class Setting:
     @property
     def length(self) -> Budget:
         """Of every run."""
+        if self.hours is not None:
+            return Budget("seconds", 3600 * self.hours)
         return Budget("epochs", float(self.recipe.epochs))
 
     @property
@@ -318,6 +322,7 @@ def plan(
         ),
         seed=0,
         length=setting.length,
+        lr_follows=Follows.RUN if setting.hours is None else Follows.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
         noise=noise,

@@ -157,6 +157,8 @@ def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
 def passes(plan: RunConfig) -> tuple[float, float]:
     """Return how many passes over the data a run scores, and how many it trains on."""
     settings, length = plan.settings, plan.length.value
+    if plan.length.unit == "seconds":
+        length = float(plan.recipe.epochs)  # as far as the clock lets it come
     if plan.arm in _PRUNED:
         scored, trained = passes(replace(plan, arm=_PRUNED[plan.arm]))
         keep, models = settings.keep, settings.models
@@ -189,6 +191,8 @@ def seconds(plan: RunConfig) -> float | None:
     Returns:
         None where nothing is known of the net.
     """
+    if plan.length.unit == "seconds":
+        return plan.length.value
     data = plan.recipe.data
     speed = _SPEEDS.get((plan.recipe.model, data in _COLOUR))
     if speed is None or data not in EXAMPLES or plan.device != "cpu":
@@ -223,7 +227,8 @@ class Pace:
     def seconds(self, plan: RunConfig) -> float | None:
         """Return how long a run takes, or None where nothing is known of its kind."""
         pace = self._paces.get(_kind(plan))
-        return seconds(plan) if pace is None else pace * work(plan)
+        timed = plan.length.unit == "seconds"
+        return seconds(plan) if pace is None or timed else pace * work(plan)
 
     def left(self, waiting: Iterable[Job], jobs: int) -> float | None:
         """Return the seconds of all, so many at a time; None where that of one is unknown."""

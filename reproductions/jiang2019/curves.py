@@ -116,7 +116,7 @@ def present_poster(found: Found) -> Presentation:
 
 def _as_loss(run: Run) -> Run:
     """Return a run whose test errors are its test losses."""
-    points = [replace(point, test_error=point.test_loss) for point in run.points]
+    points = tuple(replace(point, test_error=point.test_loss) for point in run.points)
     return replace(run, points=points)
 
 

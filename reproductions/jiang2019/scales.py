@@ -353,10 +353,13 @@ def adapted(
     model: str | None = None,
     batch_size: int | None = None,
     selectivities: tuple[float, ...] = (),
+    hours: float | None = None,
 ) -> Scale:
-    """Return a scale with another net or batch size everywhere, or other selectivities.
+    """Return a scale with another net, batch size or end everywhere, or other selectivities.
 
-    Selectivities are those that figures 13 and 14 compare.
+    Selectivities are those that figures 13 and 14 compare. Runs that end after so many hours go
+    through the schedule of the recipe's epochs, as far as they come. Runs that others are trained
+    for, those of pruning, keep their epochs.
     """
     changes = {"model": model, "batch_size": batch_size}
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -367,7 +370,8 @@ def adapted(
                 return replace(found, **changes)
             case Setting():
                 recipes = ("recipe", "accelerated", "static")
-                return replace(found, **{name: changed(getattr(found, name)) for name in recipes})
+                new = {name: changed(getattr(found, name)) for name in recipes}
+                return replace(found, hours=hours, **new)
             case tuple():
                 each = [changed(one) for one in found]
                 return tuple(one for i, one in enumerate(each) if one not in each[:i])
@@ -375,6 +379,9 @@ def adapted(
                 return found
 
     new = {field.name: changed(getattr(scale, field.name)) for field in fields(scale)}
+    for name in ("pruned", "scored", "remarked"):
+        if hours is not None:
+            new[name] = getattr(scale, name)
     if batch_size is not None:
         new["batches"] = scale.batches
     if selectivities:

@@ -51,6 +51,9 @@ def names(figures):
     return [figure.name for figure in figures]
 
 
+EVERY = [name for name in FIGURES if name != "tuning"]  # which these scales do not need
+
+
 def test_what_is_named_is_redone_at_the_small_scale_with_three_seeds(typed, tmp_path):
     ((what, figures, order),) = typed(f"fig-7 table-1 --out {tmp_path}")
     assert (what, names(figures)) == ("reproduce", ["fig-7", "table-1"])
@@ -61,7 +64,7 @@ def test_what_is_named_is_redone_at_the_small_scale_with_three_seeds(typed, tmp_
 
 
 def test_the_list_is_of_all_or_of_what_is_named_with_it(typed):
-    for line, expected in (("list", list(FIGURES)), ("list fig-1", ["fig-1"])):
+    for line, expected in (("list", EVERY), ("list fig-1", ["fig-1"])):
         ((what, figures, _),) = typed(line)
         assert (what, names(figures)) == ("list_figures", expected)
 
@@ -70,11 +73,25 @@ def test_every_option_reaches_the_order_wherever_it_stands(typed):
     options = "--seeds 1 --jobs 3 --threads 2 --device cpu --root here --checkpoint-every 12.5"
     for line in (f"all --scale full {options}", f"--scale full {options} all"):
         ((_, figures, order),) = typed(line)
-        assert names(figures) == list(FIGURES)
+        assert names(figures) == EVERY
         assert order.scale.name == ScaleName.FULL
         assert (order.seeds, order.jobs, order.threads, order.device) == (1, 3, 2, "cpu")
         assert (str(order.root), order.every, order.trains) == ("here", 12.5, True)
     assert typed("all --checkpoint-every never")[0][2].every == math.inf
+
+
+def test_options_change_the_scale(typed):
+    line = "fig-13 --model tiny_cnn --batch-size 32 --selectivities 0.65,0.2 --hours 2"
+    ((_, _, order),) = typed(line)
+    (setting, *_) = order.scale.main
+    assert (setting.recipe.model, setting.recipe.batch_size) == ("tiny_cnn", 32)
+    assert (order.scale.selectivities, setting.hours) == ((0.2, 0.65), 2.0)
+
+
+def test_selectivities_that_are_no_numbers_are_refused(tmp_path):
+    status, said = reproduce("fig-13 --selectivities third", tmp_path)
+    assert status == 2
+    assert "--selectivities third" in said
 
 
 def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_path):

@@ -1,6 +1,7 @@
 """What the learning rate follows: each rule's rates against those worked out by hand."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -115,6 +116,18 @@ def test_twelve_seconds(monkeypatch, learning_rates, follows, arm, shares):
     assert learning_rates == along_the_cosine(shares)
 
 
+@pytest.mark.parametrize("epochs", [2, 8])
+def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
+    monkeypatch, learning_rates, epochs
+):
+    clock = Clock(monkeypatch)
+    model = name_watched(monkeypatch, clock.tick)
+    timed = paced("traditional", Follows.CANDIDATES, seconds=6.0, model=model)
+    carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))
+    shares = [batch / (4 * epochs) for batch in range(1, 7)]  # of four an epoch, one a second
+    assert learning_rates == along_the_cosine(shares)
+
+
 def test_selection_follows_the_run_whatever_the_learning_rate_does():
     counts = set()
     for follows in (Follows.RUN, Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES):
@@ -129,7 +142,6 @@ def test_selection_follows_the_run_whatever_the_learning_rate_does():
         (Follows.SECONDS, {"epochs": 3}),
         (Follows.SECONDS, {"cost": 3.0}),
         (Follows.EPOCHS, {"seconds": 3.0}),
-        (Follows.CANDIDATES, {"seconds": 3.0}),
         (Follows.UPDATES, {"seconds": 3.0}),
     ],
 )
@@ -148,9 +160,10 @@ def test_a_record_says_what_the_learning_rate_followed():
         assert len(set(words)) == 4
     # to follow seconds is to follow a run of seconds, so both are one record
     assert said(Follows.RUN, seconds=3.0) == said(Follows.SECONDS, seconds=3.0) == "seconds spent"
+    assert re.search(r"candidates of \d+ epochs", said(Follows.CANDIDATES, seconds=3.0))
 
 
 def test_only_what_may_leave_a_schedule_unfinished_is_remarked_on():
     length = Budget("cost", 2.0)
-    remarked = {follows for follows in Follows if remark(followed(follows, length))}
+    remarked = {follows for follows in Follows if remark(followed(follows, length, 3))}
     assert remarked == {Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES}

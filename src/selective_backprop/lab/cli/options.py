@@ -266,7 +266,8 @@ class TrainingOptions:
             "candidates or updates: the share of those that traditional training of the same "
             "length takes; with updates, a strategy that takes fewer per epoch ends before its "
             "schedule does, as in many published comparisons. seconds: the share of a budget in "
-            "seconds. Selection follows the run.",
+            "seconds; candidates with such a budget: the share of those of the recipe's epochs. "
+            "Selection follows the run.",
         ),
     ] = Follows.RUN
     evaluations: Annotated[

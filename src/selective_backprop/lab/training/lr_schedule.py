@@ -20,7 +20,8 @@ class Follows(StrEnum):
     # Between epochs only: each trains at the learning rate of its middle, since at that of its
     # beginning or end a schedule that begins or ends at 0 would waste an epoch.
     EPOCHS = "epochs"
-    # The examples that came up for training, trained on or not.
+    # The examples that came up for training, trained on or not. Where a run ends by the clock, the
+    # schedule is as long as the recipe's epochs, and the run may end before it or after.
     CANDIDATES = "candidates"
     # The optimiser's steps. A strategy that takes fewer of them per epoch than traditional training
     # ends at a learning rate that has not come down; many published comparisons are run so.
@@ -37,12 +38,12 @@ def check_pace(follows: Follows, length: Budget) -> None:
 
     Raises:
         ConfigurationError: if `follows` is `SECONDS` and the length is not in seconds, or counts
-            epochs, candidates or updates and the length is in seconds.
+            epochs or updates and the length is in seconds.
     """
     in_seconds = length.unit == "seconds"
     if follows is Follows.SECONDS and not in_seconds:
         wanted = "a budget in seconds, such as --budget 60s"
-    elif follows in _COUNTS and in_seconds:
+    elif follows in (Follows.EPOCHS, Follows.UPDATES) and in_seconds:
         wanted = "a length in epochs, or a budget in cost, such as --budget 10"
     else:
         return
@@ -52,12 +53,17 @@ def check_pace(follows: Follows, length: Budget) -> None:
     )
 
 
-def followed(follows: Follows, length: Budget) -> str:
+def followed(follows: Follows, length: Budget, epochs: int) -> str:
     """Return what the learning rate follows, in the words of a record.
 
-    Two choices that come to the same for this length have the same words.
+    Two choices that come to the same for this length, and for the recipe's `epochs`, have the same
+    words.
     """
-    return f"share of traditional {follows}" if follows in _COUNTS else _THE_RUN[length.unit]
+    if follows not in _COUNTS:
+        return _THE_RUN[length.unit]
+    if length.unit == "seconds":
+        return f"share of traditional {follows} of {epochs} epochs"
+    return f"share of traditional {follows}"
 
 
 def remark(words: str) -> str | None:

@@ -298,7 +298,8 @@ class TrainingRun:
                 ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
                 return (stats.epoch + ends) / 2 / length
             case Follows.CANDIDATES:
-                return stats.candidates / (length * examples)
+                timed = config.length.unit == "seconds"
+                return stats.candidates / ((config.recipe.epochs if timed else length) * examples)
             case Follows.UPDATES:
                 # The last update of an epoch is on what is left for it.
                 updates = math.ceil(examples / config.recipe.batch_size)

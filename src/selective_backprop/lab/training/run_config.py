@@ -79,7 +79,7 @@ class RunConfig:
                 else {"budget": length.value, "budget_unit": length.unit}
             ),
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": followed(self.lr_follows, length),
+            "schedules_follow": followed(self.lr_follows, length, self.recipe.epochs),
             "evaluations": self.evaluations,
         }
 
