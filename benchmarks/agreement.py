@@ -25,7 +25,7 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 RATE = 1 / 3
 
@@ -154,9 +154,7 @@ def main() -> int:
             "epochs": recipe.epochs,
             "rate": RATE,
             "seed": 0,
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
+            **provenance(),
             "scorers": entries,
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)

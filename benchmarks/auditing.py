@@ -29,7 +29,7 @@ from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.files import forced_to_disk
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 ARMS: dict[str, Callable[[], sb.Strategy]] = {
@@ -237,9 +237,7 @@ def main() -> int:
         "epochs": recipe.epochs,
         "noise": options.noise,
         "shares": SHARES,
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         "runs": [],
     }
     if options.out.exists():

@@ -28,7 +28,7 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 BATCH = 128
 RECENT = 1024  # the paper's R
@@ -263,9 +263,7 @@ def main() -> int:
             "losses": len(losses),
             "seed": 0,
             "coin_seeds": options.seeds,
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
+            **provenance(),
             "betas": tables,
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)

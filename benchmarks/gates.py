@@ -25,7 +25,7 @@ from saving_gates import cycle_gates, int8_gates, reuse_gates
 from selection_gates import selection_gates
 from step_gates import auto_gates, size_gates, stale_gates, step_gates, traditional_gates
 
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 PARTS = {
     "selection": selection_gates,
@@ -98,9 +98,7 @@ def write(file: Path, width: int, entries: list[dict[str, Any]]) -> None:
         "net": f"resnet9, width {width}",
         "batch_size": BATCH,
         "clock": "process CPU time, one thread, interleaved rounds",
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         "gates": entries,
     }
     file.parent.mkdir(parents=True, exist_ok=True)

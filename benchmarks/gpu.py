@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
@@ -190,9 +190,7 @@ def write(path: Path, outcomes: Sequence[Outcome], parts: Sequence[Part]) -> Non
     record = {
         "command": shlex.join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
         "written": utc_now(),
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         "demands": [demand for each in measured for demand in demands(each)],
         "parts": [asdict(found) for found in outcomes],
     }

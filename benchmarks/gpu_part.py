@@ -19,7 +19,7 @@ from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import bench_recipe, make_workload
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 
 RATE = 1 / 3
@@ -52,9 +52,7 @@ def main() -> None:
     record = {
         "command": shlex.join(["python", "benchmarks/gpu_part.py", *sys.argv[1:]]),
         "written": utc_now(),
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         **asdict(findings),
     }
     with replacing(options.json) as file:

@@ -20,7 +20,7 @@ from statistics import median, quantiles
 
 from rich.console import Console
 
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 LIMIT = 1.1
 ARMS = {
@@ -44,9 +44,7 @@ def main() -> int:
     ratios = [each["package"] / each["torch"] for each in taken]
     entry = {
         "command": "python benchmarks/importing.py",
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         "unit": "CPU seconds of a process, and their ratio in one round",
         "limit": LIMIT,
         "rounds": options.rounds,

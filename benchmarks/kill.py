@@ -29,7 +29,7 @@ from torch import Tensor
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.recipe import find_recipe
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.resumable_run import SECONDS, SHARE, ResumableRun
@@ -180,9 +180,7 @@ def write(file: Path, found: list[dict[str, Any]]) -> None:
         "command": "benchmarks/kill.py " + " ".join(sys.argv[1:]),
         "data": f"digits, {EPOCHS} epochs, small_cnn, one thread",
         "every": EVERY,
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         "kills": sum(each["kills"] for each in found),
         "runs": found,
         "checkpoints": [price(model) for model in ("small_cnn", "resnet9", "resnet18")],

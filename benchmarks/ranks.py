@@ -31,7 +31,7 @@ from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status
 from selective_backprop._memory.history import SharedHistory
 from selective_backprop.lab.nets.small import resnet9
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 RANKS = 2
 FOUND = "found.json"
@@ -159,9 +159,7 @@ def main() -> int:
             "window": WINDOW,
             "rounds": options.rounds,
             "clock": "wall clock of the slower rank, interleaved rounds",
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
+            **provenance(),
             "nets": entries,
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 BATCH = 16
 LOOKS = 20
@@ -65,9 +65,7 @@ def main() -> int:
     if options.out:
         record = {
             "command": "benchmarks/size.py " + " ".join(sys.argv[1:]),
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
+            **provenance(),
             "stream": stream,
             "ledger": ledger,
         }

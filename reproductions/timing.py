@@ -16,7 +16,8 @@ from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.lab.bench.harness import time_steps
 from selective_backprop.lab.bench.workload import make_workload
 from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.files import replacing
+from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 
 ROUNDS = 15
@@ -71,18 +72,15 @@ class StepTiming:
             "config": self.config(),
             "command": command,
             "written": utc_now(),
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
+            **provenance(),
             "phases": {
                 name: scale * statistics.median(each.phases[name] for each in rounds)
                 for name in PHASES
             },
             "backward": asdict(summarise(ratios)),
         }
-        fresh = self.file(folder).with_suffix(".new")
-        fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(self.file(folder))
+        with replacing(self.file(folder)) as file:
+            file.write((json.dumps(record, indent=1) + "\n").encode())
 
 
 def read_step_times(path: Path) -> StepTimes:

@@ -13,6 +13,7 @@ import selective_backprop as sb
 from reproductions.timing import StepTiming, read_step_times
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.folders import make_folder
+from selective_backprop.lab.meter import cost_of
 from selective_backprop.lab.records.provenance import hardware
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.runner.grid import run_grid
@@ -176,8 +177,7 @@ def passes(plan: RunConfig) -> tuple[float, float]:
 
 def cost(plan: RunConfig) -> float:
     """Return what a run of so many epochs costs, in passes of traditional training."""
-    scored, trained = passes(plan)
-    return scored / 3 + trained
+    return cost_of(*passes(plan))
 
 
 def work(plan: RunConfig) -> float:

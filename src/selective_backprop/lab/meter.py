@@ -22,6 +22,11 @@ class Price:
     learn: float = 0.0  # of what a scorer learns from an example that is trained on
 
 
+def cost_of(scored: float, trained: float, checked: float = 0.0, price: Price = Price()) -> float:
+    """Return what so many examples cost, where one of traditional training costs 1."""
+    return (price.score * scored + checked + (3 + price.learn) * trained) / 3
+
+
 class Meter:
     """Count what one run costs, evaluations left out.
 
@@ -117,8 +122,7 @@ class Meter:
         Examples that were `checked`, scored a second time, cost a whole forward. What was prepared
         before training, and a scorer that is not the model itself, are charged at what they cost.
         """
-        passes = self.price.score * scored + checked + (3 + self.price.learn) * self.trained
-        return self.prepared + passes / (3 * self._examples)
+        return self.prepared + cost_of(scored, self.trained, checked, self.price) / self._examples
 
     @property
     def seconds(self) -> float:

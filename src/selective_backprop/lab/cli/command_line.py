@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 import selective_backprop as sb
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 from selective_backprop.lab.training.stopping import sigterm_leaves
 
@@ -91,9 +91,7 @@ def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
     record = {
         "command": command_line(),
         "written": utc_now(),
-        "code_version": code_version(),
-        "versions": versions(),
-        "hardware": hardware(),
+        **provenance(),
         **_finite(found),
     }
     with writing_out(path, "--json"), replacing(path) as file:

@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -16,6 +17,11 @@ import selective_backprop as sb
 DISTRIBUTION = "selective-backprop"
 _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
+
+
+def provenance() -> dict[str, Any]:
+    """Return what every record of a measurement says: code, versions and hardware."""
+    return {"code_version": code_version(), "versions": versions(), "hardware": hardware()}
 
 
 def hardware() -> dict[str, str | int | float | None]:

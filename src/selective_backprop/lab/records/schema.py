@@ -25,7 +25,7 @@ from typing import Any, get_origin
 import selective_backprop as sb
 from selective_backprop.lab.records.lines import SUFFIX, decode, record_name
 from selective_backprop.lab.records.pack import pack, packed
-from selective_backprop.lab.records.provenance import code_version, hardware, versions
+from selective_backprop.lab.records.provenance import provenance
 
 SCHEMA = 2
 
@@ -86,13 +86,8 @@ class Header:
         cls, identity: Mapping[str, Any], config: Mapping[str, Any], **more: str | None
     ) -> "Header":
         """Describe a run that starts now, on this machine, with this code."""
-        found: dict[str, Any] = {
-            "code_version": code_version(),
-            "versions": versions(),
-            "hardware": hardware(),
-            "started": utc_now(),
-        }
-        return cls(identity=identity, config=config, **found, **more)
+        found: dict[str, Any] = {**provenance(), "started": utc_now(), **more}
+        return cls(identity=identity, config=config, **found)
 
 
 @dataclass(frozen=True, kw_only=True)
