@@ -287,7 +287,7 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
     rows = [_overview(name, sections[name]) for name in there]
     head = ("item", *(Column(name, left=True) for name in ("shows", "measured", "verdict")))
     overview = Table(head, rows).to_markdown()
-    page.write_text(f"{_HEAD}{overview}\n\n{_START}\n\n{text}", encoding="utf-8")
+    page.write_text(f"{_HEAD}{_START}\n\n{overview}\n{text}", encoding="utf-8")
     return page
 
 
