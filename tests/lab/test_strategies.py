@@ -154,6 +154,7 @@ def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [
+        ("random_warmup", 1.0, r"^random_warmup=1.*\[0, 1\)"),
         ("keep", 0.0, r"^keep=0.*\(0, 1\]"),
         ("keep", 1.5, r"^keep=1\.5.*\(0, 1\]"),
         ("keep", math.nan, r"^keep=nan.*\(0, 1\]"),
@@ -203,6 +204,7 @@ RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
         ("rate", 1 / 3 + 1e-12, RATED),
         ("draw", sb.selectors.Draw.BERNOULLI, DRAWN),
         ("warmup", 0.1 + 1e-12, BY_LOSS),
+        ("random_warmup", 0.1, {"random-backprop", "random-scored", "el2n-random"}),
         ("history", 1025, RANKED),
         ("stale", 4, STALE),
         ("keep", 0.7 + 1e-12, PRUNED),
@@ -227,8 +229,8 @@ def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
 
 
 def test_every_setting_is_looked_at_above():
-    looked_at = {"rate", "draw", "warmup", "history", "stale", "keep", "models", "young"}
-    assert {each.name for each in fields(StrategyOptions)} == looked_at
+    looked_at = {"rate", "draw", "warmup", "random_warmup", "history", "stale", "keep", "models"}
+    assert {each.name for each in fields(StrategyOptions)} == looked_at | {"young"}
 
 
 def test_an_unknown_arm_is_refused_with_the_names_of_those_there_are():
