@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from reproductions.figures import (
@@ -176,8 +177,19 @@ FIGURES = figures_of(
         "fig-7": (curves.present_time, _everyone),
         "table-1": (times.present_speedups, _everyone),
         "tuning": (times.present_tuning, _tuning),
-        "fig-8": (inside.present_confidence, _on(_main, _snapshots)),
-        "fig-9": (inside.present_accuracy, _on(_main, _snapshots)),
+        "fig-8": (
+            partial(
+                inside.present_percentiles,
+                "confidence",
+                "target confidence",
+                inside.judge_confidence,
+            ),
+            _on(_main, _snapshots),
+        ),
+        "fig-9": (
+            partial(inside.present_percentiles, "accuracy", "accuracy", inside.judge_accuracy),
+            _on(_main, _snapshots),
+        ),
         "fig-10": (times.present_until(1.4, times.judge_parts), _on(_main, _of(*_THREE))),
         "fig-11": (curves.presenter(("forwards",), curves.little_lost), _on(_main, _staleness)),
         "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
