@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
 from reproductions.figures import Entry, Judged, PanelData
@@ -31,6 +32,7 @@ from selective_backprop.lab.records.schema import Point, Run
 Measure = Callable[[Run], float]
 Comparison = Callable[[str, RunGroup, RunGroup], Finding]
 """Judges a claim of one arm against another."""
+Cell = Callable[[Entry, RunGroup], str]
 SAME = 0.1  # a final error at most this much higher, as a share, is called comparable
 
 
@@ -44,11 +46,15 @@ def compared(
         yield quote, judge(f"{shown.title}: {claim}", arm, other)
 
 
+def sooner(
+    shown: PanelData, quote: str, claim: str, keys: tuple[str, str], axis: Axis
+) -> Iterator[Judged]:
+    """Judge the claim that one arm learns sooner along an axis than another."""
+    yield from compared(shown, quote, claim, keys, partial(learns_sooner, axis=axis))
+
+
 def by_entry(
-    shown: PanelData,
-    columns: Mapping[str, Callable[[Entry, RunGroup], str]],
-    title: str = "",
-    head: str = "strategy",
+    shown: PanelData, columns: Mapping[str, Cell], title: str = "", head: str = "strategy"
 ) -> Table:
     """Return a table with a row for each entry that has runs."""
     rows = [
@@ -58,7 +64,7 @@ def by_entry(
     return Table((head, *columns), rows, title or shown.title)
 
 
-def each_mean(value: Measure) -> Callable[[Entry, RunGroup], str]:
+def each_mean(value: Measure) -> Cell:
     """Return the cell of a column that holds the mean over seeds of what is measured of a run."""
     return lambda entry, arm: with_interval(mean_of(arm, value))
 

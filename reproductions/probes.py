@@ -344,13 +344,13 @@ class GradientAgreement(Probe):
 
         def agreement(odds: Tensor, whole: Tensor) -> tuple[float, float]:
             """Return the mean cosine with the gradient of all, and the share of equal signs."""
-            rows, parts = min(self.batch_size, int((odds > 0).sum())), []
+            rows, found = min(self.batch_size, int((odds > 0).sum())), []
             for _ in range(self.batches):
                 drawn = draws.draw(lambda by: odds.multinomial(rows, generator=by))
-                parts.append(_gradient(scene, *images.__getitems__(drawn.tolist()))[1])
-            angle = torch.stack([cosine(part, whole) for part in parts]).mean()
-            signs = torch.stack([equal_signs(part, whole) for part in parts])
-            return round(float(angle), 5), _percent(signs)
+                _, part = _gradient(scene, *images.__getitems__(drawn.tolist()))
+                found.append(torch.stack([cosine(part, whole), equal_signs(part, whole)]))
+            cosines, signs = torch.stack(found).T
+            return round(float(cosines.mean()), 5), _percent(signs)
 
         def see(progress: float) -> Seen:
             parts = [_gradient(scene, inputs, targets) for inputs, targets in loader]
