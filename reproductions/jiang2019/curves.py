@@ -31,7 +31,7 @@ from selective_backprop.lab.analysis.statistics import (
     final_error,
 )
 from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop.lab.analysis.verdict import above_zero
+from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import scale_error
 from selective_backprop.lab.report.styles import span, strategy_colours
@@ -261,7 +261,7 @@ def selective_is_fast(shown: PanelData) -> Iterator[Judged]:
 
 def by_images(shown: PanelData) -> Iterator[Judged]:
     """Judge the poster: fewer images to the same error, a lower loss sooner, and most filtered."""
-    base, ours = shown.find("traditional"), shown.find("sb")
+    ours = shown.find("sb")
     if ours is None:
         return
     share = claims.mean_of(
@@ -269,16 +269,18 @@ def by_images(shown: PanelData) -> Iterator[Judged]:
     )
     claim = f"{shown.title}: SB leaves more than 85 % of the images out of backpropagation"
     yield "filters", above(claim, share, 85.0, "% of the images")
-    if base is None:
-        return
-    claim = f"{shown.title}: SB ends about where Traditional does"
-    yield "comparable", claims.ends_comparably(claim, ours, base)
-    claim = f"{shown.title}: SB has a lower test error after as many images"
-    yield "comparable", claims.learns_sooner(claim, ours, base, "trained")
-    claim = f"{shown.title}: SB has a lower test loss after as many images"
-    mine, theirs = (replace(arm, runs=tuple(map(_as_loss, arm.runs))) for arm in (ours, base))
-    lower = claims.earlier(mine, theirs, "trained")
-    yield "loss", below(claim, lower, 0.0, "of mean test loss over the same images")
+    claim, keys = "SB ends about where Traditional does", ("sb", "traditional")
+    yield from claims.compared(shown, "comparable", claim, keys, claims.ends_comparably)
+    claim = "SB has a lower test error after as many images"
+    yield from claims.sooner(shown, "comparable", claim, keys, "trained")
+
+    def lower(claim: str, *arms: RunGroup) -> Finding:
+        mine, theirs = (replace(arm, runs=tuple(map(_as_loss, arm.runs))) for arm in arms)
+        found = claims.earlier(mine, theirs, "trained")
+        return below(claim, found, 0.0, "of mean test loss over the same images")
+
+    claim = "SB has a lower test loss after as many images"
+    yield from claims.compared(shown, "loss", claim, keys, lower)
 
 
 # Figure 14: which strategies make up the front of time against error

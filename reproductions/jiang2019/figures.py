@@ -80,10 +80,6 @@ def _tuning(scale: Scale) -> Sequence[PanelSpec]:
     return _on(_main, tried)(scale)
 
 
-def _noisy(scale: Scale) -> Sequence[Setting]:
-    return (scale.noisy,)
-
-
 def _of(*keys: str, probe: Probe | None = None) -> Lineup:
     """Return a lineup of strategies, looked into by a probe where there is one."""
 
