@@ -32,14 +32,8 @@ from selective_backprop.lab.records.schema import Observation, Run
 from selective_backprop.lab.report.panels import draw_curve
 from selective_backprop.lab.report.styles import Style
 
-_RANKS, _QUANTILES, _PARTS, _GRADIENTS, _CONFIDENCES, _BANDS = (
-    "LossRanks(",
-    "LossQuantiles(",
-    "BatchGradients(",
-    "GradientAgreement(",
-    "TargetConfidences(",
-    "LossBands(",
-)
+_RANKS, _QUANTILES, _BANDS = "LossRanks(", "LossQuantiles(", "LossBands("
+_PARTS, _GRADIENTS, _CONFIDENCES = "BatchGradients(", "GradientAgreement(", "TargetConfidences("
 
 # Figure 2: the easiest and the hardest images
 
