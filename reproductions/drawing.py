@@ -84,12 +84,6 @@ def entitled(panel: Axes, title: str) -> None:
     panel.set_title(title, loc="left", fontsize=9)
 
 
-def ruled(panel: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
-    """Draw faint lines behind what a panel shows."""
-    panel.grid(True, axis=axis, color=FAINT, linewidth=0.6)
-    panel.set_axisbelow(True)
-
-
 def framed(
     panel: Axes,
     title: str,
