@@ -1,9 +1,11 @@
 """What papers claim of strategies, judged by records: who learns sooner, and who ends where."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
+from reproductions.figures import Entry, Judged, PanelData
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
@@ -15,7 +17,7 @@ from selective_backprop.lab.analysis.statistics import (
     mean_error,
     time_to,
 )
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, with_interval
 from selective_backprop.lab.analysis.verdict import (
     Finding,
     Verdict,
@@ -27,7 +29,44 @@ from selective_backprop.lab.analysis.verdict import (
 )
 from selective_backprop.lab.records.schema import Point, Run
 
+Measure = Callable[[Run], float]
+Comparison = Callable[[str, RunGroup, RunGroup], Finding]
+"""Judges a claim of one arm against another."""
+Cell = Callable[[Entry, RunGroup], str]
 SAME = 0.1  # a final error at most this much higher, as a share, is called comparable
+
+
+def compared(
+    shown: PanelData, quote: str, claim: str, keys: tuple[str, str], judge: Comparison
+) -> Iterator[Judged]:
+    """Judge what a quote claims of one arm against another, where both have runs."""
+    arm, other = map(shown.find, keys)
+    if arm is not None and other is not None:
+        claim = claim.format(arm.label, other.label)
+        yield quote, judge(f"{shown.title}: {claim}", arm, other)
+
+
+def sooner(
+    shown: PanelData, quote: str, claim: str, keys: tuple[str, str], axis: Axis
+) -> Iterator[Judged]:
+    """Judge the claim that one arm learns sooner along an axis than another."""
+    yield from compared(shown, quote, claim, keys, partial(learns_sooner, axis=axis))
+
+
+def by_entry(
+    shown: PanelData, columns: Mapping[str, Cell], title: str = "", head: str = "strategy"
+) -> Table:
+    """Return a table with a row for each entry that has runs."""
+    rows = [
+        (entry.label, *(cell(entry, arm) for cell in columns.values()))
+        for entry, arm in shown.pairs
+    ]
+    return Table((head, *columns), rows, title or shown.title)
+
+
+def each_mean(value: Measure) -> Cell:
+    """Return the cell of a column that holds the mean over seeds of what is measured of a run."""
+    return lambda entry, arm: with_interval(mean_of(arm, value))
 
 
 def learns_sooner(claim: str, arm: RunGroup, other: RunGroup, axis: Axis) -> Finding:
@@ -127,7 +166,7 @@ def paired(arm: RunGroup, other: RunGroup, difference: Callable[[Run, Run], floa
     return estimate([value for value in values if math.isfinite(value)])
 
 
-def mean_of(arm: RunGroup, value: Callable[[Run], float]) -> Estimate:
+def mean_of(arm: RunGroup, value: Measure) -> Estimate:
     """Return the mean over seeds of what is measured of a run."""
     return estimate([value(run) for run in arm.runs])
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
+from matplotlib.typing import LegendLocType
 
 from reproductions.figures import Found, Judge, PanelData, PanelSpec, Presentation, presented
 from reproductions.timing import StepTimes
@@ -83,10 +84,26 @@ def entitled(panel: Axes, title: str) -> None:
     panel.set_title(title, loc="left", fontsize=9)
 
 
-def ruled(panel: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
-    """Draw faint lines behind what a panel shows."""
-    panel.grid(True, axis=axis, color=FAINT, linewidth=0.6)
+def framed(
+    panel: Axes,
+    title: str,
+    *,
+    grid: Literal["both", "x", "y"] = "both",
+    legend: LegendLocType | None = None,
+) -> None:
+    """Finish a panel: faint lines, a title, and a legend where its place is given."""
+    panel.grid(True, axis=grid, color=FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
+    if legend:
+        panel.legend(frameon=False, fontsize=8, loc=legend, handlelength=2.4)
+    entitled(panel, title)
+
+
+def draw_named(panel: Axes, title: str, lines: Sequence[Line], *, most: int = FEW) -> None:
+    """Draw curves, each named where it ends, and finish the panel; its limits are set before."""
+    draw_lines(panel, lines, most=most)
+    framed(panel, title)
+    name_lines(panel, lines)
 
 
 def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW) -> None:

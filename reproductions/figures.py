@@ -201,6 +201,11 @@ class PanelData:
         return [(entry, arm) for entry, arm in both if arm.runs]
 
     @property
+    def runs(self) -> list[Run]:
+        """All finished runs."""
+        return [run for arm in self.arms for run in arm.runs]
+
+    @property
     def only(self) -> RunGroup:
         """The arm of a panel with one entry."""
         ((_, arm),) = self.pairs

@@ -1,8 +1,7 @@
 """What the papers' figures look for inside a run: losses, ranks, selections, gradients."""
 
 import base64
-from abc import ABC
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from selective_backprop.guide._gradients import cosine, equal_signs, flat_gradient, trained
 from selective_backprop.lab.data.datasets import ImageData
@@ -22,6 +22,62 @@ KEPT = (0.1, 1 / 3, 0.5, 0.75)  # shares of a batch that its gradient is estimat
 Seen = Mapping[str, Any] | None
 
 
+class _Running(RunningProbe):
+    """Looks with a function of the progress, and goes on from what that remembers."""
+
+    def __init__(self, see: Callable[[float], Seen], memory: dict[str, Any] | None = None) -> None:
+        self._see, self._memory = see, {} if memory is None else memory
+
+    def look(self, progress: float) -> Seen:
+        return self._see(progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self._memory)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._memory.update(state)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """What a net says of examples."""
+
+    logits: Float[Tensor, "example logit"]
+    labels: Int64[Tensor, " example"]
+
+    @property
+    def losses(self) -> Float[Tensor, " example"]:
+        return nn.functional.cross_entropy(self.logits, self.labels, reduction="none")
+
+    def by_part(self, parts: Iterable[Tensor]) -> list[float]:
+        """Return the accuracy of parts of the examples, in per cent."""
+        correct = (self.logits.argmax(1) == self.labels).float()
+        return [_percent(correct[part]) for part in parts]
+
+
+@torch.no_grad()
+def _passed(scene: Scene, loader: DataLoader[Any]) -> _Outputs:
+    """Return what the net says of the examples of a loader, which come in order."""
+    batches = [
+        (scene.model(inputs.to(scene.device)).float().cpu(), labels) for inputs, labels in loader
+    ]
+    logits, labels = zip(*batches, strict=True)
+    return _Outputs(torch.cat(logits), torch.cat(labels))
+
+
+def _training(scene: Scene, count: int, batch_size: int = 500) -> DataLoader[Any]:
+    """Return a loader of the first so many training examples, in order, without augmentation."""
+    images, labels = scene.data.train_images[:count], scene.data.train_labels[:count]
+    part = replace(scene.data, train_images=images, train_labels=labels, train_clean_labels=None)
+    return make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
+
+
+def _test(data: ImageData, count: int | None = None) -> DataLoader[Any]:
+    """Return a loader of the first so many test examples."""
+    images, labels = data.test_images[:count], data.test_labels[:count]
+    return make_test_loader(replace(data, test_images=images, test_labels=labels), batch_size=500)
+
+
 @final
 @dataclass(frozen=True)
 class LossQuantiles(Probe):
@@ -32,17 +88,14 @@ class LossQuantiles(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        data = first_examples(scene.data, self.examples)
-        shares = torch.linspace(0, 1, self.steps + 1)
+        loader, shares = _training(scene, self.examples), torch.linspace(0, 1, self.steps + 1)
 
         def see(progress: float) -> Seen:
-            logits, labels = passed(scene, data)
-            quantiles = nn.functional.cross_entropy(logits, labels, reduction="none")
+            quantiles = _passed(scene, loader).losses.quantile(shares)
             # Six digits are enough for a curve, and keep records small.
-            values = [float(f"{value:.6g}") for value in quantiles.quantile(shares).tolist()]
-            return {"quantiles": values}
+            return {"quantiles": [float(f"{value:.6g}") for value in quantiles.tolist()]}
 
-        return _Stateless(see)
+        return _Running(see)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each example at each look, forward."""
@@ -59,41 +112,27 @@ class LossRanks(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        return _RunningLossRanks(self, scene)
+        loader = _training(scene, self.examples)
+        memory: dict[str, Any] = {"sum": 0, "last": None, "looks": 0}
+
+        def see(progress: float) -> Seen:
+            found = ranks(_passed(scene, loader).losses)
+            shares, last = found.double() / max(1, len(found) - 1), memory["last"]
+            memory.update(sum=memory["sum"] + shares, last=shares, looks=memory["looks"] + 1)
+            followed = [round(share, 4) for share in shares[: self.followed].tolist()]
+            seen: dict[str, Any] = {"followed": followed}
+            if last is not None:
+                seen["moved"] = round(float((shares - last).abs().mean()), 5)
+            if progress == 1.0:
+                mean = memory["sum"] / memory["looks"]
+                seen["ranks"] = pack(((MOST - 1) * mean).round().long())
+            return seen
+
+        return _Running(see, memory)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each example at each look, forward."""
         return looks * min(self.examples, trained), 0
-
-
-class _RunningLossRanks(RunningProbe):
-    def __init__(self, spec: LossRanks, scene: Scene) -> None:
-        self._spec, self._scene = spec, scene
-        self._part = first_examples(scene.data, spec.examples)
-        self._sum = torch.zeros(len(self._part.train_labels), dtype=torch.float64)
-        self._last: Tensor | None = None
-        self._looks = 0
-
-    def look(self, progress: float) -> Seen:
-        logits, labels = passed(self._scene, self._part)
-        found = ranks(nn.functional.cross_entropy(logits, labels, reduction="none"))
-        shares = found.double() / max(1, len(found) - 1)
-        self._sum += shares
-        self._looks += 1
-        followed = shares[: self._spec.followed].tolist()
-        seen: dict[str, Any] = {"followed": [round(share, 4) for share in followed]}
-        if self._last is not None:
-            seen["moved"] = round(float((shares - self._last).abs().mean()), 5)
-        self._last = shares
-        if progress == 1.0:
-            seen["ranks"] = pack(((MOST - 1) * self._sum / self._looks).round().long())
-        return seen
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sum": self._sum, "last": self._last, "looks": self._looks}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._sum, self._last, self._looks = state["sum"], state["last"], state["looks"]
 
 
 @final
@@ -112,16 +151,16 @@ class El2nRanks(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        part = first_examples(scene.data, self.examples)
+        loader = _training(scene, self.examples)
 
         def see(progress: float) -> Seen:
             if progress < 1.0:
                 return None
-            logits, labels = passed(scene, part)
-            errors = logits.softmax(1) - nn.functional.one_hot(labels, logits.shape[1])
-            return {"ranks": pack(ranks(errors.norm(dim=1)))}
+            said = _passed(scene, loader)
+            right = nn.functional.one_hot(said.labels, said.logits.shape[1])
+            return {"ranks": pack(ranks((said.logits.softmax(1) - right).norm(dim=1)))}
 
-        return _Stateless(see)
+        return _Running(see)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each example once, forward."""
@@ -138,21 +177,16 @@ class Selections(Probe):
         return _RunningSelections(scene)
 
 
-class _RunningSelections(RunningProbe):
+class _RunningSelections(_Running):
     def __init__(self, scene: Scene) -> None:
-        self._counts = torch.zeros(len(scene.data.train_labels), dtype=torch.int64)
+        counts = torch.zeros(len(scene.data.train_labels), dtype=torch.int64)
+        super().__init__(self._counted, {"counts": counts})
 
     def selected(self, indices: Tensor) -> None:
-        self._counts.index_add_(0, indices, torch.ones_like(indices))
+        self._memory["counts"].index_add_(0, indices, torch.ones_like(indices))
 
-    def look(self, progress: float) -> Seen:
-        return {"counts": pack(self._counts)} if progress == 1.0 else None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"counts": self._counts}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._counts = state["counts"]
+    def _counted(self, progress: float) -> Seen:
+        return {"counts": pack(self._memory["counts"])} if progress == 1.0 else None
 
 
 @final
@@ -165,22 +199,16 @@ class LossBands(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        data, count = scene.data, self.examples
-        labels = data.test_labels[:count]
-        part = replace(data, test_images=data.test_images[:count], test_labels=labels)
-        loader = make_test_loader(part, batch_size=500)
+        loader = _test(scene.data, self.examples)
 
         def see(progress: float) -> Seen:
-            logits = _logits(scene, loader)
-            losses = nn.functional.cross_entropy(logits, labels, reduction="none")
-            correct = (logits.argmax(1) == labels).float()
+            said = _passed(scene, loader)
+            losses = said.losses
             bands = losses.argsort(stable=True).tensor_split(self.bands)
-            return {
-                "confidence": [_percent((-losses[band]).exp()) for band in bands],
-                "accuracy": [_percent(correct[band]) for band in bands],
-            }
+            confidence = [_percent((-losses[band]).exp()) for band in bands]
+            return {"confidence": confidence, "accuracy": said.by_part(bands)}
 
-        return _Stateless(see)
+        return _Running(see)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each test example at each look, forward."""
@@ -201,41 +229,41 @@ class TargetConfidences(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        return _RunningTargetConfidences(self, scene)
+        loader, memory = _test(scene.data), {"done": False}
+
+        def see(progress: float) -> Seen:
+            if memory["done"] or progress < self.moment:
+                return None
+            memory["done"] = True
+            said = _passed(scene, loader)
+            losses, shares = said.losses, torch.linspace(0, 1, self.bins + 1)
+            # By loss, which still tells confidences apart that round to 1.
+            order = losses.argsort(descending=True, stable=True)
+            return {
+                "confidence": [_percent(each) for each in (-losses).exp().quantile(shares)],
+                "accuracy": said.by_part(order.tensor_split(min(self.bins, len(order)))),
+            }
+
+        return _Running(see, memory)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each test example once, forward."""
         return tested, 0
 
 
-class _RunningTargetConfidences(RunningProbe):
-    def __init__(self, spec: TargetConfidences, scene: Scene) -> None:
-        self._spec, self._scene = spec, scene
-        self._labels = scene.data.test_labels
-        self._loader = make_test_loader(scene.data, batch_size=500)
-        self._done = False
+class _Draws:
+    """Random numbers that go on where they were."""
 
-    def look(self, progress: float) -> Seen:
-        if self._done or progress < self._spec.moment:
-            return None
-        self._done = True
-        logits = _logits(self._scene, self._loader)
-        losses = nn.functional.cross_entropy(logits, self._labels, reduction="none")
-        # By loss, which still tells confidences apart that round to 1.
-        order = losses.argsort(descending=True, stable=True)
-        correct = (logits.argmax(1) == self._labels).float()
-        shares = torch.linspace(0, 1, self._spec.bins + 1)
-        bins = order.tensor_split(min(self._spec.bins, len(order)))
-        return {
-            "confidence": [_percent(each) for each in (-losses).exp().quantile(shares)],
-            "accuracy": [_percent(correct[each]) for each in bins],
-        }
+    def __init__(self) -> None:
+        self.memory: dict[str, Any] = {"generator": torch.Generator().manual_seed(0).get_state()}
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"done": self._done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._done = state["done"]
+    def draw(self, sample: Callable[[torch.Generator], Tensor]) -> Tensor:
+        """Return what a function draws."""
+        generator = torch.Generator()
+        generator.set_state(self.memory["generator"].cpu())
+        drawn = sample(generator)
+        self.memory["generator"] = generator.get_state()
+        return drawn
 
 
 @final
@@ -255,7 +283,35 @@ class BatchGradients(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        return _RunningBatchGradients(self, scene)
+        loader = _training(scene, self.batches * self.batch_size, self.batch_size)
+        draws = _Draws()
+
+        def compared(
+            inputs: Tensor, targets: Int64[Tensor, " candidate"]
+        ) -> Float[Tensor, "measure kind share"]:
+            """Return cosines with the batch's gradient, and the percentages of equal signs."""
+            losses, whole = _gradient(scene, inputs, targets)
+            highest, found = losses.argsort(descending=True, stable=True), []
+            for share in self.shares:
+                rows = _rows(len(targets), share)
+                mixed = draws.draw(lambda by: torch.randperm(len(targets), generator=by))
+                for kept in (highest[:rows], mixed[:rows]):
+                    _, part = _gradient(scene, inputs[kept], targets[kept])
+                    found += [cosine(part, whole), 100 * equal_signs(part, whole)]
+            values = torch.stack(found).double().cpu()
+            return values.reshape(len(self.shares), 2, 2).permute(2, 1, 0)
+
+        def see(progress: float) -> Seen:
+            means = torch.stack([compared(*batch) for batch in loader]).mean(0)
+            return {
+                measure: {
+                    kind: [round(float(value), 5) for value in values]
+                    for kind, values in zip(("high-loss", "random"), kinds, strict=True)
+                }
+                for measure, kinds in zip(("cosine", "sign"), means, strict=True)
+            }
+
+        return _Running(see, draws.memory)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """Each batch and its parts at each look, forward and backward."""
@@ -264,69 +320,6 @@ class BatchGradients(Probe):
         sizes = [min(self.batch_size, count - start) for start in starts]
         parts = [2 * _rows(size, share) for size in sizes for share in self.shares]
         return 0, looks * (count + sum(parts))
-
-
-def _rows(size: int, share: float) -> int:
-    """Return how many examples a share of a batch is: at least one."""
-    return max(1, round(share * size))
-
-
-class _RunningGradients(RunningProbe, ABC):
-    """Compares gradients of examples that are drawn."""
-
-    def __init__(self, scene: Scene, examples: int, batch_size: int) -> None:
-        self._scene = scene
-        part = first_examples(scene.data, examples)
-        self._loader = make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
-        self._generator = torch.Generator().manual_seed(0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self._generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._generator.set_state(state["generator"].cpu())
-
-    def _gradient(
-        self, inputs: Tensor, targets: Int64[Tensor, " candidate"]
-    ) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
-        """Return each loss, on the CPU, and the gradient of their sum."""
-        model, device = self._scene.model, self._scene.device
-        outputs = model(inputs.to(device))
-        losses = nn.functional.cross_entropy(outputs, targets.to(device), reduction="none")
-        return losses.detach().cpu(), flat_gradient(losses.sum(), trained(model))
-
-
-class _RunningBatchGradients(_RunningGradients):
-    def __init__(self, spec: BatchGradients, scene: Scene) -> None:
-        super().__init__(scene, spec.batches * spec.batch_size, spec.batch_size)
-        self._spec = spec
-
-    def look(self, progress: float) -> Seen:
-        found = [self._compared(inputs, targets) for inputs, targets in self._loader]
-        means = torch.stack(found).mean(0)  # measure, kind, share
-        return {
-            measure: {
-                kind: [round(float(value), 5) for value in values]
-                for kind, values in zip(("high-loss", "random"), kinds, strict=True)
-            }
-            for measure, kinds in zip(("cosine", "sign"), means, strict=True)
-        }
-
-    def _compared(
-        self, inputs: Tensor, targets: Int64[Tensor, " candidate"]
-    ) -> Float[Tensor, "measure kind share"]:
-        """Return cosines with the batch's gradient, and the percentages of equal signs."""
-        losses, whole = self._gradient(inputs, targets)
-        highest = losses.argsort(descending=True, stable=True)
-        found = []
-        for share in self._spec.shares:
-            rows = _rows(len(targets), share)
-            mixed = torch.randperm(len(targets), generator=self._generator)
-            for kept in (highest[:rows], mixed[:rows]):
-                _, part = self._gradient(inputs[kept], targets[kept])
-                found += [cosine(part, whole), 100 * equal_signs(part, whole)]
-        values = torch.stack(found).double().cpu()
-        return values.reshape(len(self._spec.shares), 2, 2).permute(2, 1, 0)
 
 
 @final
@@ -345,7 +338,33 @@ class GradientAgreement(Probe):
 
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
-        return _RunningGradientAgreement(self, scene)
+        loader, draws = _training(scene, self.examples), _Draws()
+        images = loader.dataset
+        assert isinstance(images, ImageDataset)
+
+        def agreement(odds: Tensor, whole: Tensor) -> tuple[float, float]:
+            """Return the mean cosine with the gradient of all, and the share of equal signs."""
+            rows, found = min(self.batch_size, int((odds > 0).sum())), []
+            for _ in range(self.batches):
+                drawn = draws.draw(lambda by: odds.multinomial(rows, generator=by))
+                _, part = _gradient(scene, *images.__getitems__(drawn.tolist()))
+                found.append(torch.stack([cosine(part, whole), equal_signs(part, whole)]))
+            cosines, signs = torch.stack(found).T
+            return round(float(cosines.mean()), 5), _percent(signs)
+
+        def see(progress: float) -> Seen:
+            parts = [_gradient(scene, inputs, targets) for inputs, targets in loader]
+            losses = torch.cat([losses for losses, _ in parts])
+            whole = torch.stack([gradient for _, gradient in parts]).sum(0)
+            odds = (ranks(losses) / len(losses)) ** self.beta
+            kinds = {"high-loss": odds, "random": torch.ones_like(odds)}
+            found = {name: agreement(each, whole) for name, each in kinds.items()}
+            return {
+                measure: {name: each[place] for name, each in found.items()}
+                for place, measure in enumerate(("cosine", "sign"))
+            }
+
+        return _Running(see, draws.memory)
 
     def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
         """All examples and every batch at each look, forward and backward."""
@@ -353,59 +372,18 @@ class GradientAgreement(Probe):
         return 0, looks * rows
 
 
-class _RunningGradientAgreement(_RunningGradients):
-    def __init__(self, spec: GradientAgreement, scene: Scene) -> None:
-        super().__init__(scene, spec.examples, batch_size=500)
-        self._spec = spec
-        assert isinstance(self._loader.dataset, ImageDataset)
-        self._images = self._loader.dataset
-
-    def look(self, progress: float) -> Seen:
-        parts = [self._gradient(inputs, targets) for inputs, targets in self._loader]
-        losses = torch.cat([losses for losses, _ in parts])
-        whole = torch.stack([gradient for _, gradient in parts]).sum(0)
-        odds = (ranks(losses) / len(losses)) ** self._spec.beta
-        kinds = {"high-loss": odds, "random": torch.ones_like(odds)}
-        found = {name: self._agreement(each, whole) for name, each in kinds.items()}
-        return {
-            "cosine": {name: angle for name, (angle, _) in found.items()},
-            "sign": {name: sign for name, (_, sign) in found.items()},
-        }
-
-    def _agreement(self, odds: Tensor, whole: Tensor) -> tuple[float, float]:
-        """Return the mean cosine with the gradient of all, and the share of equal signs."""
-        rows = min(self._spec.batch_size, int((odds > 0).sum()))
-        cosines, signs = [], []
-        for _ in range(self._spec.batches):
-            drawn = odds.multinomial(rows, generator=self._generator)
-            _, gradient = self._gradient(*self._images.__getitems__(drawn.tolist()))
-            cosines.append(cosine(gradient, whole))
-            signs.append(equal_signs(gradient, whole))
-        return round(float(torch.stack(cosines).mean()), 5), _percent(torch.stack(signs))
+def _rows(size: int, share: float) -> int:
+    """Return how many examples a share of a batch is: at least one."""
+    return max(1, round(share * size))
 
 
-class _Stateless(RunningProbe):
-    """A look that remembers nothing of the looks before."""
-
-    def __init__(self, see: Callable[[float], Seen]) -> None:
-        self._see = see
-
-    def look(self, progress: float) -> Seen:
-        return self._see(progress)
-
-
-def first_examples(data: ImageData, count: int) -> ImageData:
-    """Return a data set with the first so many of its training examples."""
-    images, labels = data.train_images[:count], data.train_labels[:count]
-    return replace(data, train_images=images, train_labels=labels, train_clean_labels=None)
-
-
-def passed(
-    scene: Scene, data: ImageData
-) -> tuple[Float[Tensor, "example logit"], Int64[Tensor, " example"]]:
-    """Return the model's logits for each training example, without augmentation, and the labels."""
-    loader = make_loader(data, batch_size=500, seed=0, shuffle=False)
-    return _logits(scene, loader), data.train_labels
+def _gradient(
+    scene: Scene, inputs: Tensor, targets: Int64[Tensor, " candidate"]
+) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
+    """Return each loss, on the CPU, and the gradient of their sum."""
+    outputs = scene.model(inputs.to(scene.device))
+    losses = nn.functional.cross_entropy(outputs, targets.to(scene.device), reduction="none")
+    return losses.detach().cpu(), flat_gradient(losses.sum(), trained(scene.model))
 
 
 def ranks(values: Shaped[Tensor, " example"]) -> Int64[Tensor, " example"]:
@@ -421,12 +399,6 @@ def pack(numbers: Int64[Tensor, " example"]) -> str:
 def unpack(text: str) -> Int64[Tensor, " example"]:
     """Return what was packed."""
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<u2").astype(np.int64))
-
-
-@torch.no_grad()
-def _logits(scene: Scene, loader: Any) -> Float[Tensor, "example logit"]:
-    batches = [scene.model(inputs.to(scene.device)).float().cpu() for inputs, _ in loader]
-    return torch.cat(batches)
 
 
 def _percent(shares: Tensor) -> float:

@@ -170,31 +170,28 @@ def overview(sections: Sequence[Section]) -> Table:
             name = f"{section.benchmark.title} at {budget:g}"
             base = with_interval(section.curves.mean(BASELINE, budget))
             rows.append((name, base, *(_against(section.curves, arm, budget) for arm in shown)))
-    return Table(
-        ("", BASELINE, *shown),
-        tuple(rows),
+    title = (
         f"Final error of {BASELINE} training in %, and how many points higher the others ended, "
-        "seed by seed, at the same cost in passes",
+        "seed by seed, at the same cost in passes"
     )
+    return Table(("", BASELINE, *shown), rows, title)
 
 
 def errors_table(section: Section) -> Table:
     """Return where each strategy ended at each budget, and the CPU time that it took."""
-    curves = section.curves
-    rows = []
+    curves, rows = section.curves, []
     for arm in sorted(curves.arms, key=lambda arm: curves.mean(arm, curves.budgets[-1]).mean):
-        cells = [with_interval(curves.mean(arm, budget)) for budget in curves.budgets]
-        for budget in curves.budgets:
-            cells.append("" if arm == BASELINE else _against(curves, arm, budget))
+        errors = [with_interval(curves.mean(arm, budget)) for budget in curves.budgets]
+        more = ["" if arm == BASELINE else _against(curves, arm, b) for b in curves.budgets]
         time = _seconds_per_cost(section.runs, arm) / _seconds_per_cost(section.runs, BASELINE)
-        rows.append((arm, *cells, f"{time:.2f}×"))
+        rows.append((arm, *errors, *more, f"{time:.2f}×"))
     head = (
         "strategy",
         *(f"error % at {budget:g}" for budget in curves.budgets),
         *(f"against {BASELINE} at {budget:g}" for budget in curves.budgets),
         "CPU time for the same cost",
     )
-    return Table(head, tuple(rows), "Final errors, and differences seed by seed")
+    return Table(head, rows, "Final errors, and differences seed by seed")
 
 
 def _against(curves: BudgetCurves, arm: str, budget: float) -> str:
@@ -234,15 +231,10 @@ def draw_benchmark(benchmark: Benchmark, curves: BudgetCurves, caption: str) -> 
         key=lambda arm: curves.mean(arm, curves.budgets[-1]).mean,
         reverse=True,
     )
-    cells: list[drawing.Cell | None] = [
-        partial(_draw_curves, curves=curves, title=benchmark.title),
-        *(
-            partial(_draw_differences, curves=curves, order=order, budget=budget)
-            for budget in curves.budgets
-        ),
-    ]
-    if len(cells) % 2:
-        cells.append(None)
+    cells: list[drawing.Cell | None] = [partial(_draw_curves, curves=curves, title=benchmark.title)]
+    for budget in curves.budgets:
+        cells.append(partial(_draw_differences, curves=curves, order=order, budget=budget))
+    cells += [None] * (len(cells) % 2)
     return drawing.sheet([cells[i : i + 2] for i in range(0, len(cells), 2)], caption, height=3.2)
 
 
@@ -260,8 +252,7 @@ def _draw_curves(panel: Axes, curves: BudgetCurves, title: str) -> None:
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_locator(NullLocator())
     panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.set_xlabel("cost of the whole run, in traditional epochs")
-    panel.set_ylabel("final test error (%)")
+    panel.set(xlabel="cost of the whole run, in traditional epochs", ylabel="final test error (%)")
     ends = [end for *_, line in lines for end in (*line.low, *line.high) if math.isfinite(end)]
     scale_error(panel, span([error for *_, line in lines for error in line.drawn], ends))
     drawing.name_lines(panel, lines)
@@ -287,13 +278,11 @@ def _draw_differences(
         half = drawing.spread_of(each)
         panel.errorbar(each.mean, height, xerr=half, color=colour, marker="o", capsize=2, **sizes)
     panel.axvline(0.0, color=INK, linewidth=0.8)
-    panel.set_xlim(-1.08 * reach, 1.08 * reach)
-    panel.set_ylim(-0.6, len(order) - 0.4)
+    panel.set(xlim=(-1.08 * reach, 1.08 * reach), ylim=(-0.6, len(order) - 0.4))
     panel.set_yticks(range(len(order)), order)
     panel.tick_params(axis="y", length=0)
-    drawing.ruled(panel, "x")
     panel.set_xlabel(f"points above {BASELINE}")
-    drawing.entitled(panel, f"at a cost of {budget:g}")
+    drawing.framed(panel, f"at a cost of {budget:g}", grid="x")
 
 
 def _reach(found: Sequence[Estimate]) -> float:

@@ -1,6 +1,6 @@
 """The Diet-SB poster's figures and table, redone; `methods` says what each method trains on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -117,41 +117,39 @@ def _reported(key: str) -> float:
 
 
 def _times(shown: figures.PanelData) -> Table:
-    epochs, ratios, rows = _epochs(shown), _ratios(shown), []
-    for entry, arm in shown.pairs:
-        settings, key = entry.plan.settings, entry.key
-        prunes = key.startswith(("el2n", "diet"))
-        trained = "all" if key.startswith((BASELINE, "el2n")) else percent(settings.rate)
-        each = claims.mean_of(arm, lambda run: judging.per_epoch(run, epochs))
-        prepared = claims.mean_of(arm, judging.preparing).mean
-        rows.append(
-            (
-                entry.label,
-                percent(1 - settings.keep) if prunes else "–",
-                trained,
-                with_interval(each),
-                with_interval(ratios[key]) if key in ratios else "–",
-                f"{prepared:.2f}" if prunes else "–",
-                f"{TABLE[key][1]:.2f}",
-                f"{_reported(key):.2f}",
-            )
+    seconds, ratios, per_epoch = _per_epoch(shown)
+
+    def prunes(entry: figures.Entry, cell: str) -> str:
+        return cell if entry.key.startswith(("el2n", "diet")) else "–"
+
+    def trained(entry: figures.Entry, arm: RunGroup) -> str:
+        return (
+            "all" if entry.key.startswith((BASELINE, "el2n")) else percent(entry.plan.settings.rate)
         )
-    seconds = "CPU s" if claims.clock(_runs(shown)) == "cpu_seconds" else "s"
-    head = (
-        "method, total dropped",
-        "pruned first",
-        "of the rest, trained on",
-        f"{seconds} per epoch",
-        "ratio to Baseline",
-        f"preparing once, {seconds}",
-        "the poster: s per epoch",
-        "its ratio",
-    )
-    return Table(head, rows, shown.title)
+
+    columns: dict[str, claims.Cell] = {
+        "pruned first": lambda e, arm: prunes(e, percent(1 - e.plan.settings.keep)),
+        "of the rest, trained on": trained,
+        f"{seconds} per epoch": per_epoch,
+        "ratio to Baseline": ratios,
+        f"preparing once, {seconds}": lambda e, arm: prunes(
+            e, f"{claims.mean_of(arm, judging.preparing).mean:.2f}"
+        ),
+        "the poster: s per epoch": lambda e, arm: f"{TABLE[e.key][1]:.2f}",
+        "its ratio": lambda e, arm: f"{_reported(e.key):.2f}",
+    }
+    return claims.by_entry(shown, columns, head="method, total dropped")
 
 
-def _runs(shown: figures.PanelData) -> list[Run]:
-    return [run for _, arm in shown.pairs for run in arm.runs]
+def _per_epoch(shown: figures.PanelData) -> tuple[str, claims.Cell, claims.Cell]:
+    """Return the unit of time, and the columns of ratios to the baseline and of epochs' times."""
+    ratios, epochs = _ratios(shown), _epochs(shown)
+    unit = "CPU s" if claims.clock(shown.runs) == "cpu_seconds" else "s"
+
+    def ratio(entry: figures.Entry, arm: RunGroup) -> str:
+        return with_interval(ratios[entry.key]) if entry.key in ratios else "–"
+
+    return unit, ratio, claims.each_mean(lambda run: judging.per_epoch(run, epochs))
 
 
 def _rows_agree(shown: figures.PanelData) -> Iterator[figures.Judged]:
@@ -186,24 +184,15 @@ def _draw_times(panel: Axes, shown: figures.PanelData) -> None:
     entitle(panel, shown.title, [name for name, *_ in looks], room=3.2)
 
 
-def present_backprop(found: figures.Found) -> figures.Presentation:
-    """Draw and list the accuracy of Random-Backprop and SB, by the share dropped."""
-    return _present_accuracy(found, judging.backprop)
-
-
-def present_pruning(found: figures.Found) -> figures.Presentation:
-    """Draw and list the accuracy of EL2N, SB and Diet-SB, by the share dropped."""
-    return _present_accuracy(found, judging.pruning)
-
-
-def present_remarked(found: figures.Found) -> figures.Presentation:
-    """Draw and list the accuracy of all four on the other data set."""
-    return _present_accuracy(found, judging.trends)
-
-
-def _present_accuracy(found: figures.Found, judge: figures.Judge) -> figures.Presentation:
+def _accuracy(judge: figures.Judge) -> Callable[[figures.Found], figures.Presentation]:
+    """Return what draws and lists the accuracy of methods by the share dropped, and judges it."""
     words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
-    return drawing.present_panels(found, _draw, words, _accuracies, judge, height=3.2)
+    return lambda found: drawing.present_panels(found, _draw, words, _accuracies, judge, height=3.2)
+
+
+present_backprop = _accuracy(judging.backprop)
+present_pruning = _accuracy(judging.pruning)
+present_remarked = _accuracy(judging.trends)
 
 
 def _draw(panel: Axes, shown: figures.PanelData) -> None:
@@ -230,32 +219,21 @@ def _draw(panel: Axes, shown: figures.PanelData) -> None:
     panel.set_ylim(*panel.get_ylim())  # as it is now, for the names
     panel.set_xlabel("dropped (% of the training examples)")
     panel.set_ylabel("accuracy at the end (%)")
-    drawing.ruled(panel, "y")
+    drawing.framed(panel, shown.title, grid="y")
     drawing.name_lines(panel, lines)
-    drawing.entitled(panel, shown.title)
 
 
 def _accuracies(shown: figures.PanelData) -> Table:
-    epochs, ratios = _epochs(shown), _ratios(shown)
-    rows = [
-        (
-            entry.label,
-            with_interval(judging.accuracy(arm)),
-            with_interval(claims.mean_of(arm, lambda run: judging.per_epoch(run, epochs))),
-            with_interval(ratios[entry.key]) if entry.key in ratios else "–",
-            f"{claims.mean_of(arm, lambda run: run.points[-1].cost).mean:.2f}",
-        )
-        for entry, arm in shown.pairs
-    ]
-    seconds = "CPU s" if claims.clock(_runs(shown)) == "cpu_seconds" else "s"
-    head = (
-        "method, dropped",
-        "accuracy, %",
-        f"{seconds} per epoch",
-        "ratio to Baseline",
-        "cost of the run, passes",
-    )
-    return Table(head, rows, shown.title)
+    seconds, ratios, per_epoch = _per_epoch(shown)
+    columns: dict[str, claims.Cell] = {
+        "accuracy, %": lambda entry, arm: with_interval(judging.accuracy(arm)),
+        f"{seconds} per epoch": per_epoch,
+        "ratio to Baseline": ratios,
+        "cost of the run, passes": lambda entry, arm: (
+            f"{claims.mean_of(arm, lambda run: run.points[-1].cost).mean:.2f}"
+        ),
+    }
+    return claims.by_entry(shown, columns, head="method, dropped")
 
 
 def present_nets(found: figures.Found) -> figures.Presentation:
@@ -263,12 +241,9 @@ def present_nets(found: figures.Found) -> figures.Presentation:
     one, other = (shown.only for shown in found.panels)
     first, second = (str(shown.panel.setting.recipe.model) for shown in found.panels)
     ranks = [observations.seen_last(run, *_EL2N) for run in other.runs]
-    overlaps = {
-        f"{first} and {second}": _paired(one, _EL2N, other),
-        f"{second}, two seeds": _overlaps(pairwise(ranks)),
-    }
-    claim = f"{first} and {second} prune the same"
-    findings = [*_beyond_chance("transferable", claim, one, _EL2N, other)]
+    both = _paired(one, _EL2N, other)
+    overlaps = {f"{first} and {second}": both, f"{second}, two seeds": _overlaps(pairwise(ranks))}
+    findings = _beyond_chance("transferable", f"{first} and {second} prune the same", both)
     label = "pruned by EL2N, % of the examples"
     return _shown(overlaps, label, f"{_YOUNG} {drawing.caption(found)}", findings)
 
@@ -276,11 +251,11 @@ def present_nets(found: figures.Found) -> figures.Presentation:
 def present_selections(found: figures.Found) -> figures.Presentation:
     """Draw how many of SB's least used examples have the lowest scores."""
     ours, scored = (shown.only for shown in found.panels)
-    overlaps = {"SB's least used": _paired(ours, _SELECTIONS, scored)}
+    both = _paired(ours, _SELECTIONS, scored)
     claim = "SB uses least, and EL2N scores lowest, the same"
-    findings = [*_beyond_chance("often", claim, ours, _SELECTIONS, scored)]
     label = "N: SB's least used and lowest EL2N, % of the examples each"
-    return _shown(overlaps, label, f"{_COUNTED} {_YOUNG} {drawing.caption(found)}", findings)
+    words = f"{_COUNTED} {_YOUNG} {drawing.caption(found)}"
+    return _shown({"SB's least used": both}, label, words, _beyond_chance("often", claim, both))
 
 
 def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> Curve:
@@ -298,35 +273,37 @@ def _paired(one: RunGroup, mine: tuple[str, str], other: RunGroup) -> Curve:
     )
 
 
-def _beyond_chance(
-    quote: str, words: str, one: RunGroup, mine: tuple[str, str], other: RunGroup
-) -> Iterator[figures.Judged]:
-    found = _paired(one, mine, other)
-    for share in OVERLAPS:
-        place = _SHARES.index(share)
-        more = estimate([values[place] - 100 * share for _, values in found.seeds])
-        claim = f"{words} {percent(share)}, more than chance would"
-        yield quote, above_zero(claim, more, "points of overlap beyond chance")
+def _beyond_chance(quote: str, words: str, found: Curve) -> list[figures.Judged]:
+    return [
+        (
+            quote,
+            above_zero(
+                f"{words} {percent(share)}, more than chance would",
+                _overlap_at(found, share, 100 * share),
+                "points of overlap beyond chance",
+            ),
+        )
+        for share in OVERLAPS
+    ]
 
 
 def _shown(
     overlaps: Overlaps, label: str, words: str, findings: Sequence[figures.Judged]
 ) -> figures.Presentation:
     rows = [
-        (name, *(with_interval(_estimate_at(curve, share)) for share in OVERLAPS))
+        (name, *(with_interval(_overlap_at(curve, share)) for share in OVERLAPS))
         for name, curve in overlaps.items()
     ]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
-    figure = drawing.sheet(
-        [[partial(_draw_overlaps, overlaps=overlaps, label=label)]], words, height=3.2
-    )
-    return figures.Presentation(figure, [Table(head, tuple(rows), "Overlap")], findings)
+    cell = partial(_draw_overlaps, overlaps=overlaps, label=label)
+    figure = drawing.sheet([[cell]], words, height=3.2)
+    return figures.Presentation(figure, [Table(head, rows, "Overlap")], findings)
 
 
-def _estimate_at(curve: Curve, share: float) -> Estimate:
+def _overlap_at(curve: Curve, share: float, chance: float = 0.0) -> Estimate:
     place = _SHARES.index(share)
-    return estimate([values[place] for _, values in curve.seeds])
+    return estimate([values[place] - chance for _, values in curve.seeds])
 
 
 def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
@@ -334,13 +311,8 @@ def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
     lines: list[drawing.Line] = [("chance", _CHANCE, drawing.curve_at(x, [x]))]
     both = zip(overlaps.items(), _LOOKS, strict=False)
     lines += [(name, style, curve) for (name, curve), style in both if curve.x]
-    drawing.draw_lines(panel, lines)
-    panel.set_xlim(0, 100)
-    panel.set_ylim(0, 100)
-    panel.set_xlabel(label)
-    panel.set_ylabel("of these, in both (%)")
-    drawing.ruled(panel)
-    drawing.name_lines(panel, lines)
+    panel.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="of these, in both (%)")
+    drawing.draw_named(panel, "", lines)
 
 
 def present_images(found: figures.Found) -> figures.Presentation:
@@ -447,8 +419,7 @@ def _draw_classes(
         )
     panel.set_xlabel("of the class among the half of lowest EL2N (%)")
     panel.set_ylabel("of the class not used by SB (%)")
-    drawing.ruled(panel)
-    drawing.entitled(panel, "Classes, those at both ends named")
+    drawing.framed(panel, "Classes, those at both ends named")
 
 
 FIGURES = figures.figures_of(

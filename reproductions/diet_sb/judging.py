@@ -1,9 +1,9 @@
 """What the poster claims of its methods, judged by records of runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from reproductions import claims, figures
-from reproductions.diet_sb.methods import BASELINE, NAMES, PRUNED_FIRST, percents
+from reproductions.diet_sb.methods import BASELINE, NAMES, PRUNED_FIRST, key_of, percents
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.statistics import Estimate, at, final_error
 from selective_backprop.lab.analysis.tables import with_interval
@@ -19,6 +19,8 @@ from selective_backprop.lab.records.schema import Run
 
 MARGIN = 2.0  # points of accuracy within which the poster's "on par" is read
 KEPT_UP = 0.75  # the share that Random-Backprop is said to drop without impact
+_AS_ACCURATE, _LESS_TIME = "is as accurate as Baseline", "takes less time per epoch than Baseline"
+_POINTS = "points of accuracy"
 Judged = Iterator[figures.Judged]
 
 
@@ -58,53 +60,35 @@ def ratio(arm: RunGroup, base: RunGroup, epochs: int) -> Estimate:
 
 def backprop(shown: figures.PanelData) -> Judged:
     """Judge what is said of Random-Backprop and SB."""
-    random, sb = (dropped(shown, method) for method in ("random", "sb"))
-    if 0.5 in random and 0.5 in sb:
-        gain = _gain(random[0.5], sb[0.5])
-        words = f"{in_words(gain, 'points of accuracy')}; on par is within ±{MARGIN:g}"
-        claim = _claim(shown, "random", 0.5, "is on par with SB")
-        yield "on-par", Finding(claim, _within(gain, MARGIN), words)
-    for share, arm in random.items():
+    sb_half, quicker = key_of("sb", 0.5), _quicker(shown)
+    yield from _held(shown, "on-par", "random", 0.5, "is on par with SB", _on_par, sb_half)
+    for share in dropped(shown, "random"):
         if share <= KEPT_UP:
-            claim = _claim(shown, "random", share, "is as accurate as Baseline")
-            yield from _against(shown, "up-to-75", claim, arm, _no_worse)
-        elif share in sb:
-            claim = _claim(shown, "sb", share, "is more accurate than Random-Backprop")
-            yield "higher-rates", above_zero(claim, _gain(sb[share], arm), "points of accuracy")
-    for method, arms in (("random", random), ("sb", sb)):
-        if 0.5 in arms:
-            arm, quote = arms[0.5], "little-impact"
-            claim = _claim(shown, method, 0.5, "is as accurate as Baseline")
-            yield from _against(shown, quote, claim, arm, _no_worse)
-            claim = _claim(shown, method, 0.5, "takes less time per epoch than Baseline")
-            yield from _against(shown, quote, claim, arm, _quicker(shown))
-    if KEPT_UP in random:
-        claim = _claim(shown, "random", KEPT_UP, "takes less time per epoch than Baseline")
-        yield from _against(shown, "speeds-up", claim, random[KEPT_UP], _quicker(shown))
+            yield from _held(shown, "up-to-75", "random", share, _AS_ACCURATE, _no_worse)
+        else:
+            other, words = key_of("random", share), "is more accurate than Random-Backprop"
+            yield from _held(shown, "higher-rates", "sb", share, words, _better, other)
+    for method in ("random", "sb"):
+        yield from _held(shown, "little-impact", method, 0.5, _AS_ACCURATE, _no_worse)
+        yield from _held(shown, "little-impact", method, 0.5, _LESS_TIME, quicker)
+    yield from _held(shown, "speeds-up", "random", KEPT_UP, _LESS_TIME, quicker)
 
 
 def pruning(shown: figures.PanelData) -> Judged:
     """Judge what is said of EL2N and Diet-SB."""
-    sb, el2n, diet = (dropped(shown, method) for method in ("sb", "el2n", "diet"))
-    first = el2n.get(PRUNED_FIRST)
-    for share, arm in diet.items():
-        if first is None:
-            continue
-        gain, other = _gain(arm, first), f"EL2N at {percents(PRUNED_FIRST)}"
-        words = f"{in_words(gain, 'points of accuracy')}; limited is up to {MARGIN:+g}"
-        claim = _claim(shown, "diet", share, f"is no more accurate than {other}")
-        yield "limited", Finding(claim, is_below(gain, MARGIN), words)
-        claim = _claim(shown, "diet", share, f"takes less time per epoch than {other}")
-        yield "on-top", _quicker(shown)(claim, arm, first)
-    for share, arm in el2n.items():
-        if share in sb:
-            claim = _claim(shown, "el2n", share, "costs more accuracy than SB")
-            yield "stronger", above_zero(claim, _gain(sb[share], arm), "points of accuracy")
-    for share, arm in diet.items():
-        claim = _claim(shown, "diet", share, "is as accurate as Baseline")
-        yield from _against(shown, "no-sacrifice", claim, arm, _no_worse)
-        claim = _claim(shown, "diet", share, "takes less time per epoch than Baseline")
-        yield from _against(shown, "no-sacrifice", claim, arm, _quicker(shown))
+    first, name = key_of("el2n", PRUNED_FIRST), f"EL2N at {percents(PRUNED_FIRST)}"
+    diet, quicker = dropped(shown, "diet"), _quicker(shown)
+    for share in diet:
+        words = f"is no more accurate than {name}"
+        yield from _held(shown, "limited", "diet", share, words, _no_better, first)
+        words = f"takes less time per epoch than {name}"
+        yield from _held(shown, "on-top", "diet", share, words, quicker, first)
+    for share in dropped(shown, "el2n"):
+        words, other = "costs more accuracy than SB", key_of("sb", share)
+        yield from _held(shown, "stronger", "el2n", share, words, _worse, other)
+    for share in diet:
+        yield from _held(shown, "no-sacrifice", "diet", share, _AS_ACCURATE, _no_worse)
+        yield from _held(shown, "no-sacrifice", "diet", share, _LESS_TIME, quicker)
 
 
 def trends(shown: figures.PanelData) -> Judged:
@@ -123,8 +107,18 @@ def dropped(shown: figures.PanelData, method: str) -> dict[float, RunGroup]:
     }
 
 
-def _claim(shown: figures.PanelData, method: str, share: float, words: str) -> str:
-    return f"{shown.title}: {NAMES[method]} {words}, {percents(share)} dropped"
+def _held(
+    shown: figures.PanelData,
+    quote: str,
+    method: str,
+    share: float,
+    words: str,
+    judge: claims.Comparison,
+    other: str = BASELINE,
+) -> Judged:
+    """Judge a method at a share against another entry."""
+    claim = f"{NAMES[method]} {words}, {percents(share)} dropped"
+    yield from claims.compared(shown, quote, claim, (key_of(method, share), other), judge)
 
 
 def _gain(arm: RunGroup, other: RunGroup) -> Estimate:
@@ -140,25 +134,33 @@ def _within(found: Estimate, margin: float) -> Verdict:
     return Verdict.HOLDS if sides == {Verdict.HOLDS} else Verdict.OPEN
 
 
-Comparison = Callable[[str, RunGroup, RunGroup], Finding]
+def _on_par(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
+    gain = _gain(arm, other)
+    words = f"{in_words(gain, _POINTS)}; on par is within ±{MARGIN:g}"
+    return Finding(claim, _within(gain, MARGIN), words)
 
 
-def _against(
-    shown: figures.PanelData, quote: str, claim: str, arm: RunGroup, compare: Comparison
-) -> Judged:
-    """Judge an arm against the baseline, where that has runs."""
-    base = shown.find(BASELINE)
-    if base is not None:
-        yield quote, compare(claim, arm, base)
-
-
-def _no_worse(claim: str, arm: RunGroup, base: RunGroup) -> Finding:
-    gain = _gain(arm, base)
-    words = f"{in_words(gain, 'points of accuracy')}; allowed is down to {-MARGIN:+g}"
+def _no_worse(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
+    gain = _gain(arm, other)
+    words = f"{in_words(gain, _POINTS)}; allowed is down to {-MARGIN:+g}"
     return Finding(claim, is_above(gain, -MARGIN), words)
 
 
-def _quicker(shown: figures.PanelData) -> Comparison:
+def _no_better(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
+    gain = _gain(arm, other)
+    words = f"{in_words(gain, _POINTS)}; limited is up to {MARGIN:+g}"
+    return Finding(claim, is_below(gain, MARGIN), words)
+
+
+def _better(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
+    return above_zero(claim, _gain(arm, other), _POINTS)
+
+
+def _worse(claim: str, arm: RunGroup, other: RunGroup) -> Finding:
+    return above_zero(claim, _gain(other, arm), _POINTS)
+
+
+def _quicker(shown: figures.PanelData) -> claims.Comparison:
     epochs = shown.panel.setting.recipe.epochs
 
     def compare(claim: str, arm: RunGroup, base: RunGroup) -> Finding:

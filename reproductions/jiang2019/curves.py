@@ -28,9 +28,10 @@ from selective_backprop.lab.analysis.statistics import (
     at,
     curve,
     estimate,
+    final_error,
 )
 from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop.lab.analysis.verdict import above_zero
+from selective_backprop.lab.analysis.verdict import Finding, above_zero
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.panels import scale_error
 from selective_backprop.lab.report.styles import span, strategy_colours
@@ -110,8 +111,8 @@ def present_poster(found: Found) -> Presentation:
 
     rows = by_axis(found, ("trained",), _draw)
     rows.append([partial(draw_loss, shown=shown) for shown in found.panels])
-    words = drawing.caption(found, curves=True)
-    return presented(found, drawing.sheet(rows, words), _ends, by_images)
+    drawn = drawing.sheet(rows, drawing.caption(found, curves=True))
+    return presented(found, drawn, _ends, by_images)
 
 
 def _as_loss(run: Run) -> Run:
@@ -128,25 +129,23 @@ def _filtered(arm: RunGroup) -> float:
 
 def _ends(shown: PanelData) -> Table:
     """Return where each entry ended, and what it took."""
-    columns: dict[str, tuple[str, Callable[[float], str]]] = {
-        "updates": ("updates", count),
-        "backpropagated": ("trained", count),
-        "forwards": ("forwards", count),
-        "cost": ("cost", duration),
-        "wall s": ("seconds", duration),
-        "CPU s": ("cpu_seconds", duration),
-    }
-    rows = []
-    for entry, arm in shown.pairs:
-        last = [run.points[-1] for run in arm.runs]
-        means = [
-            write(sum(getattr(point, field) for point in last) / len(last))
-            for field, write in columns.values()
-        ]
-        rows.append(
-            (entry.label, with_interval(claims.final(arm)), percent(_filtered(arm)), *means)
+
+    def mean(field: str, write: Callable[[float], str] = count) -> claims.Cell:
+        return lambda entry, arm: write(
+            sum(getattr(run.points[-1], field) for run in arm.runs) / len(arm.runs)
         )
-    return Table(("strategy", "final error %", "filtered", *columns), tuple(rows), shown.title)
+
+    columns = {
+        "final error %": claims.each_mean(final_error),
+        "filtered": lambda entry, arm: percent(_filtered(arm)),
+        "updates": mean("updates"),
+        "backpropagated": mean("trained"),
+        "forwards": mean("forwards"),
+        "cost": mean("cost", duration),
+        "wall s": mean("seconds", duration),
+        "CPU s": mean("cpu_seconds", duration),
+    }
+    return claims.by_entry(shown, columns)
 
 
 def sooner(axes: tuple[Axis, ...], quotes: Mapping[str, str]) -> Judge:
@@ -158,13 +157,10 @@ def sooner(axes: tuple[Axis, ...], quotes: Mapping[str, str]) -> Judge:
     """
 
     def judge(shown: PanelData) -> Iterator[Judged]:
-        base = shown.find("traditional")
-        for entry, arm in shown.pairs:
-            if base is None or entry.key not in quotes:
-                continue
-            for axis in claims.timed(axes, base.runs):
-                claim = f"{shown.title}: {entry.label} learns sooner than Traditional"
-                yield quotes[entry.key], claims.learns_sooner(claim, arm, base, axis)
+        for entry, quote in ((e, quotes[e.key]) for e, _ in shown.pairs if e.key in quotes):
+            for axis in claims.timed(axes, shown.runs):
+                keys, claim = (entry.key, "traditional"), "{} learns sooner than Traditional"
+                yield from claims.sooner(shown, quote, claim, keys, axis)
 
     return judge
 
@@ -172,13 +168,11 @@ def sooner(axes: tuple[Axis, ...], quotes: Mapping[str, str]) -> Judge:
 def by_time(shown: PanelData) -> Iterator[Judged]:
     """Judge figure 7."""
     yield from sooner(TIME, {"sb": "caption", "kath18": "kath18"})(shown)
-    base, ours, stale = (shown.find(key) for key in ("traditional", "sb", "stale"))
-    if ours is not None and stale is not None:
-        for axis in claims.timed(TIME, ours.runs):
-            claim = f"{shown.title}: {stale.label} learns sooner than SB"
-            yield "stale", claims.learns_sooner(claim, stale, ours, axis)
-    if shown.panel.setting.paper_data == "CIFAR-100" and ours is not None and base is not None:
-        yield "accuracy", claims.ends_higher(f"{shown.title}: SB ends higher", ours, base)
+    for axis in claims.timed(TIME, shown.runs):
+        yield from claims.sooner(shown, "stale", "{} learns sooner than SB", ("stale", "sb"), axis)
+    if shown.panel.setting.paper_data == "CIFAR-100":
+        judge, keys = claims.ends_higher, ("sb", "traditional")
+        yield from claims.compared(shown, "accuracy", "SB ends higher", keys, judge)
 
 
 def present_time(found: Found) -> Presentation:
@@ -221,19 +215,19 @@ def _forwards_saved(one: Run, two: Run) -> float:
 
 def robust(shown: PanelData) -> Iterator[Judged]:
     """Judge figure 12: SB is faster throughout, and ends higher only at a fifth flipped."""
-    base, ours, title = shown.find("traditional"), shown.find("sb"), shown.title
-    if base is None or ours is None:
-        return
-    for axis in claims.timed(TIME, base.runs):
-        claim = f"{title}: SB learns sooner than Traditional"
-        yield "faster", claims.learns_sooner(claim, ours, base, axis)
+    keys = ("sb", "traditional")
+    for axis in claims.timed(TIME, shown.runs):
+        yield from claims.sooner(shown, "faster", "SB learns sooner than Traditional", keys, axis)
+    quotes, claim, judge = (
+        ("fifth", "review"),
+        "SB ends higher than Traditional",
+        claims.ends_higher,
+    )
     if shown.panel.entries[0].plan.noise < 0.2:
-        claim = f"{title}: SB ends about where Traditional does"
-        yield "comparable", claims.ends_comparably(claim, ours, base)
-    else:
-        for quote in ("fifth", "review"):
-            claim = f"{title}: SB ends higher than Traditional"
-            yield quote, claims.ends_higher(claim, ours, base)
+        quotes, judge = ("comparable",), claims.ends_comparably
+        claim = "SB ends about where Traditional does"
+    for quote in quotes:
+        yield from claims.compared(shown, quote, claim, keys, judge)
 
 
 # Within how many points of Traditional the paper says that SB ends, at a selectivity of so much.
@@ -267,7 +261,7 @@ def selective_is_fast(shown: PanelData) -> Iterator[Judged]:
 
 def by_images(shown: PanelData) -> Iterator[Judged]:
     """Judge the poster: fewer images to the same error, a lower loss sooner, and most filtered."""
-    base, ours = shown.find("traditional"), shown.find("sb")
+    ours = shown.find("sb")
     if ours is None:
         return
     warmup = shown.panel.setting.warmup
@@ -280,16 +274,18 @@ def by_images(shown: PanelData) -> Iterator[Judged]:
     share = claims.mean_of(ours, filtered)
     claim = f"{shown.title}: after the first epoch SB filters more than 85 % of the images"
     yield "filters", above(claim, share, 85.0, "% of the images")
-    if base is None:
-        return
-    claim = f"{shown.title}: SB ends about where Traditional does"
-    yield "comparable", claims.ends_comparably(claim, ours, base)
-    claim = f"{shown.title}: SB has a lower test error after as many images"
-    yield "comparable", claims.learns_sooner(claim, ours, base, "trained")
-    claim = f"{shown.title}: SB has a lower test loss after as many images"
-    mine, theirs = (replace(arm, runs=tuple(map(_as_loss, arm.runs))) for arm in (ours, base))
-    lower = claims.earlier(mine, theirs, "trained")
-    yield "loss", below(claim, lower, 0.0, "of mean test loss over the same images")
+    claim, keys = "SB ends about where Traditional does", ("sb", "traditional")
+    yield from claims.compared(shown, "comparable", claim, keys, claims.ends_comparably)
+    claim = "SB has a lower test error after as many images"
+    yield from claims.sooner(shown, "comparable", claim, keys, "trained")
+
+    def lower(claim: str, *arms: RunGroup) -> Finding:
+        mine, theirs = (replace(arm, runs=tuple(map(_as_loss, arm.runs))) for arm in arms)
+        found = claims.earlier(mine, theirs, "trained")
+        return below(claim, found, 0.0, "of mean test loss over the same images")
+
+    claim = "SB has a lower test loss after as many images"
+    yield from claims.compared(shown, "loss", claim, keys, lower)
 
 
 # Figure 14: which strategies make up the front of time against error
@@ -389,12 +385,8 @@ def _xy(places: Sequence[Place]) -> tuple[list[float], list[float]]:
     return [place.time for place in places], [place.error for place in places]
 
 
-def _axes(shown: PanelData) -> tuple[Axis, ...]:
-    return claims.timed(TIME, [run for _, arm in shown.pairs for run in arm.runs])
-
-
 def _front_table(shown: PanelData) -> Table:
-    rows, axes = [], _axes(shown)
+    rows, axes = [], claims.timed(TIME, shown.runs)
     for key, (name, *_) in FAMILIES.items():
         found = [_shares(shown, axis, partial(share, families=[key])) for axis in axes]
         configurations = sum(_family(entry.key) == key for entry, _ in shown.pairs)
@@ -405,7 +397,7 @@ def _front_table(shown: PanelData) -> Table:
 
 def _judge_front(shown: PanelData) -> Iterator[Judged]:
     ours = ("sb", "stale")
-    for axis in _axes(shown):
+    for axis in claims.timed(TIME, shown.runs):
         where = f"of the front in {AXIS_WORDS[axis]}"
         claim = f"{shown.title}: SB and Stale-SB make up the majority {where}"
         found = _shares(shown, axis, partial(share, families=ours))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from reproductions.figures import (
@@ -51,12 +52,14 @@ def _on(settings: Callable[[Scale], Sequence[Setting]], lineup: Lineup, title: s
     return panels
 
 
-def _main(scale: Scale) -> Sequence[Setting]:
-    return scale.main
+def _at(field: str) -> Callable[[Scale], Sequence[Setting]]:
+    """Return what takes the settings, or the one, of a scale's field."""
 
+    def settings(scale: Scale) -> Sequence[Setting]:
+        found = getattr(scale, field)
+        return found if isinstance(found, tuple) else (found,)
 
-def _first(scale: Scale) -> Sequence[Setting]:
-    return scale.main[:1]
+    return settings
 
 
 def _inside(scale: Scale) -> Sequence[Setting]:
@@ -64,7 +67,7 @@ def _inside(scale: Scale) -> Sequence[Setting]:
 
 
 def _everyone(scale: Scale) -> Sequence[PanelSpec]:
-    return _on(_main, _of(*scale.lineup))(scale)
+    return _on(_at("main"), _of(*scale.lineup))(scale)
 
 
 def _tuning(scale: Scale) -> Sequence[PanelSpec]:
@@ -76,11 +79,7 @@ def _tuning(scale: Scale) -> Sequence[PanelSpec]:
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(entry(key, one), seeds=TUNING_SEEDS)
 
-    return _on(_main, tried)(scale)
-
-
-def _noisy(scale: Scale) -> Sequence[Setting]:
-    return (scale.noisy,)
+    return _on(_at("main"), tried)(scale)
 
 
 def _of(*keys: str, probe: Probe | None = None) -> Lineup:
@@ -124,7 +123,7 @@ def _selectivities(scale: Scale) -> Sequence[PanelSpec]:
         ]
         return entry("traditional", setting), *variants(found)
 
-    return _on(_main, compared)(scale)
+    return _on(_at("main"), compared)(scale)
 
 
 def _swept(scale: Scale) -> Sequence[PanelSpec]:
@@ -138,31 +137,28 @@ def _swept(scale: Scale) -> Sequence[PanelSpec]:
                     found.append((name, entry(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
 
-    return _on(lambda scale: scale.swept, sweep)(scale)
+    return _on(_at("swept"), sweep)(scale)
 
 
-def _accelerated(setting: Setting) -> Iterable[Entry]:
-    recipe = setting.accelerated
-    return [entry(key, setting, recipe=recipe) for key in ("traditional", *_OTHERS)]
-
-
-def _static(setting: Setting) -> Iterable[Entry]:
-    return [entry(key, setting, recipe=setting.static) for key in ("traditional", *_OTHERS)]
+def _scheduled(recipe: str) -> Lineup:
+    """Return a lineup that trains by another recipe of its setting."""
+    keys = ("traditional", *_OTHERS)
+    return lambda setting: [entry(key, setting, recipe=getattr(setting, recipe)) for key in keys]
 
 
 _OTHERS = ("sb", "stale", "kath18")
-_TRENDS = dict.fromkeys(_OTHERS, "trends")
+_TRENDS = curves.presenter(TIME, curves.sooner(TIME, dict.fromkeys(_OTHERS, "trends")))
 _THREE = ("traditional", "sb", "stale")
 _QUANTILES = _on(_inside, _of("sb", probe=LossQuantiles()))
-_BANDS = _on(_main, _of("traditional", "sb", probe=LossBands()))
+_BANDS = _on(_at("main"), _of("traditional", "sb", probe=LossBands()))
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
-        "fig-1": (
-            times.present_until(1.2, times.judge_time),
-            _on(lambda scale: (scale.redundant,), _of(*_THREE)),
+        "fig-1": (times.present_until(1.2, times.judge_time), _on(_at("redundant"), _of(*_THREE))),
+        "fig-2": (
+            inside.present_easiest,
+            _on(lambda scale: scale.main[:1], _of("traditional", probe=LossRanks())),
         ),
-        "fig-2": (inside.present_easiest, _on(_first, _of("traditional", probe=LossRanks()))),
         "fig-3": (inside.present_losses, _QUANTILES),
         "fig-4": (inside.present_odds_by_loss, _QUANTILES),
         "fig-5": (
@@ -176,34 +172,42 @@ FIGURES = figures_of(
         "fig-7": (curves.present_time, _everyone),
         "table-1": (times.present_speedups, _everyone),
         "tuning": (times.present_tuning, _tuning),
-        "fig-8": (inside.present_confidence, _on(_main, _snapshots)),
-        "fig-9": (inside.present_accuracy, _on(_main, _snapshots)),
-        "fig-10": (times.present_until(1.4, times.judge_parts), _on(_main, _of(*_THREE))),
-        "fig-11": (curves.presenter(("forwards",), curves.little_lost), _on(_main, _staleness)),
+        "fig-8": (
+            partial(
+                inside.present_percentiles,
+                "confidence",
+                "target confidence",
+                inside.judge_confidence,
+            ),
+            _on(_at("main"), _snapshots),
+        ),
+        "fig-9": (
+            partial(inside.present_percentiles, "accuracy", "accuracy", inside.judge_accuracy),
+            _on(_at("main"), _snapshots),
+        ),
+        "fig-10": (times.present_until(1.4, times.judge_parts), _on(_at("main"), _of(*_THREE))),
+        "fig-11": (
+            curves.presenter(("forwards",), curves.little_lost),
+            _on(_at("main"), _staleness),
+        ),
         "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
         "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _selectivities),
         "fig-14": (curves.present_front, _swept),
         "fig-15": (inside.present_odds, _on(_inside, _of("traditional", "sb", probe=LossRanks()))),
         "fig-16": (
-            curves.presenter(TIME, curves.sooner(TIME, _TRENDS)),
+            _TRENDS,
             _on(
-                lambda scale: scale.nets,
+                _at("nets"),
                 _of("traditional", "random", *_OTHERS),
                 "{0.recipe.model}, {0.paper_data}",
             ),
         ),
         "fig-17": (
-            curves.presenter(TIME, curves.sooner(TIME, _TRENDS)),
-            _on(_main, _accelerated, "{0.title}, accelerated schedule"),
+            _TRENDS,
+            _on(_at("main"), _scheduled("accelerated"), "{0.title}, accelerated schedule"),
         ),
-        "static": (
-            curves.presenter(TIME, curves.sooner(TIME, _TRENDS)),
-            _on(_main, _static, "{0.title}, static"),
-        ),
-        "batch-size": (
-            curves.presenter(TIME, curves.sooner(TIME, _TRENDS)),
-            _on(lambda scale: scale.batches, _of("traditional", *_OTHERS)),
-        ),
+        "static": (_TRENDS, _on(_at("main"), _scheduled("static"), "{0.title}, static")),
+        "batch-size": (_TRENDS, _on(_at("batches"), _of("traditional", *_OTHERS))),
         "ours-gradients": (
             inside.present_drawn_batches,
             _on(_inside, _of("sb", probe=GradientAgreement())),
@@ -214,9 +218,6 @@ FIGURES = figures_of(
             lambda scale: (),
             lambda scale: [StepTiming(recipe) for recipe in scale.timed],
         ),
-        "poster": (
-            curves.present_poster,
-            _on(lambda scale: scale.poster, _of("traditional", "random", "sb")),
-        ),
+        "poster": (curves.present_poster, _on(_at("poster"), _of("traditional", "random", "sb"))),
     },
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import fmean
 
 import torch
@@ -11,8 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions import drawing, observations
-from reproductions.claims import above, below, mean_of, paired
-from reproductions.figures import Found, Judged, PanelData, Presentation, presented
+from reproductions.claims import (
+    Measure,
+    above,
+    below,
+    by_entry,
+    compared,
+    each_mean,
+    mean_of,
+    paired,
+)
+from reproductions.figures import Found, Judge, Judged, PanelData, Presentation, presented
 from reproductions.probes import KEPT, MOST
 from selective_backprop.lab.analysis.grouping import RunGroup
 from selective_backprop.lab.analysis.run_summary import listed
@@ -23,14 +32,8 @@ from selective_backprop.lab.records.schema import Observation, Run
 from selective_backprop.lab.report.panels import draw_curve
 from selective_backprop.lab.report.styles import Style
 
-_RANKS, _QUANTILES, _PARTS, _GRADIENTS, _CONFIDENCES, _BANDS = (
-    "LossRanks(",
-    "LossQuantiles(",
-    "BatchGradients(",
-    "GradientAgreement(",
-    "TargetConfidences(",
-    "LossBands(",
-)
+_RANKS, _QUANTILES, _BANDS = "LossRanks(", "LossQuantiles(", "LossBands("
+_PARTS, _GRADIENTS, _CONFIDENCES = "BatchGradients(", "GradientAgreement(", "TargetConfidences("
 
 # Figure 2: the easiest and the hardest images
 
@@ -105,13 +108,17 @@ def judge_easiest(shown: PanelData) -> Iterator[Judged]:
 
 # Figures 3 and 4: how losses are distributed, and what that makes of their odds
 
-BETAS = (1, 2, 3)
-_MOMENTS = {"a quarter through": 0.25, "halfway": 0.5, "at the end": 1.0}
 _DOT, _DASH, _SOLID = (
     Style("#56b4e9", "dot", 2.4),
     Style("#0072b2", "dash", 2.4),
     Style("#d55e00", "solid", 2.9),
 )
+_BETAS = {1: _DOT, 2: _SOLID, 3: _DASH}
+_MOMENTS = {
+    "a quarter through": (0.25, _DOT),
+    "halfway": (0.5, _DASH),
+    "at the end": (1.0, _SOLID),
+}
 _FLOOR = 1e-4  # lower losses are drawn here
 _LOSSES = "Losses in eval mode, without augmentation; mean quantiles over seeds."
 
@@ -120,16 +127,14 @@ def present_losses(found: Found) -> Presentation:
     """Draw the share of the examples whose loss is at most so high, at several moments."""
 
     def draw(panel: Axes, shown: PanelData) -> None:
-        for (name, moment), style in zip(_MOMENTS.items(), (_DOT, _DASH, _SOLID), strict=True):
+        for name, (moment, style) in _MOMENTS.items():
             _draw_odds(panel, quantiles_at(shown.only, moment), 1, style, name)
         _finish_odds(panel, shown.title, "share of the examples (%)")
 
     def table(shown: PanelData) -> Table:
+        seen = {name: quantiles_at(shown.only, moment) for name, (moment, _) in _MOMENTS.items()}
         shares = (10, 25, 50, 75, 90)
-        rows = []
-        for name, moment in _MOMENTS.items():
-            losses = quantiles_at(shown.only, moment)
-            rows.append((name, *(_at_share(losses, share) for share in shares)))
+        rows = [(name, *(_at_share(each, s) for s in shares)) for name, each in seen.items()]
         return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
 
     return drawing.present_panels(found, draw, _LOSSES, table)
@@ -139,19 +144,17 @@ def present_odds_by_loss(found: Found) -> Presentation:
     """Draw the odds of selection of a loss, for several selectivities, halfway through."""
 
     def draw(panel: Axes, shown: PanelData) -> None:
-        losses = quantiles_at(shown.only, 0.5)
-        for beta, style in zip(BETAS, (_DOT, _SOLID, _DASH), strict=True):
+        for beta, style in _BETAS.items():
             name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
-            _draw_odds(panel, losses, beta, style, name)
+            _draw_odds(panel, quantiles_at(shown.only, 0.5), beta, style, name)
         _finish_odds(panel, shown.title, "probability of selection (%)")
 
     def table(shown: PanelData) -> Table:
-        losses = quantiles_at(shown.only, 0.5)
-        rows = []
+        losses, rows = quantiles_at(shown.only, 0.5), []
         for share in (10, 50, 90):
-            odds = [percent((share / 100) ** beta) for beta in BETAS]
+            odds = [percent((share / 100) ** beta) for beta in _BETAS]
             rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
-        return Table(("example", "loss", *(f"β = {beta}" for beta in BETAS)), rows, shown.title)
+        return Table(("example", "loss", *(f"β = {beta}" for beta in _BETAS)), rows, shown.title)
 
     return drawing.present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
 
@@ -183,12 +186,8 @@ def _finish_odds(panel: Axes, title: str, label: str) -> None:
     panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.set_ylim(0, 103)
-    panel.set_xlabel("cross-entropy loss")
-    panel.set_ylabel(label)
-    drawing.ruled(panel)
-    panel.legend(frameon=False, fontsize=8, loc="upper left", handlelength=2.4)
-    drawing.entitled(panel, title)
+    panel.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
+    drawing.framed(panel, title, legend="upper left")
 
 
 # Figure 5: how near the gradient of a part of a batch comes to that of the batch
@@ -212,7 +211,6 @@ def present_gradients(found: Found) -> Presentation:
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        label, most, _ = _MEASURES[key]
         epochs = shown.panel.setting.recipe.epochs
         lines: list[drawing.Line] = [
             (
@@ -223,39 +221,25 @@ def present_gradients(found: Found) -> Presentation:
             for place, share in enumerate(KEPT)
             for kind, dash in _KINDS.items()
         ]
-        _draw_over_training(panel, lines, _room(lines, most), epochs)
-        panel.set_ylabel(label)
-        drawing.entitled(panel, shown.title)
+        label, most, _ = _MEASURES[key]
+        _draw_over_training(panel, shown.title, label, lines, _room(lines, most), epochs)
 
     return presented(found, _measured(found, draw, words), _first_looks, judge_gradients)
 
 
 def _first_looks(shown: PanelData) -> Table:
     """Return the numbers of the first three looks and of the last one."""
-    there = observations.looks(shown.only.runs[0], _PARTS)
-    moments = dict.fromkeys([*range(len(there))[:3], len(there) - 1])
-    epochs = shown.panel.setting.recipe.epochs
+    looks = [observations.looks(run, _PARTS) for run in shown.only.runs]
+    moments = dict.fromkeys([*range(len(looks[0]))[:3], len(looks[0]) - 1])
     rows = []
     for key, (label, _, _) in _MEASURES.items():
-        for place, share in enumerate(KEPT):
-            for kind in _KINDS:
-                pick = _part(key, kind, place)
-                seen = [
-                    estimate(
-                        [
-                            pick(observations.looks(run, _PARTS)[look].seen)
-                            for run in shown.only.runs
-                        ]
-                    )
-                    for look in moments
-                ]
-                name = f"{label}: {percent(share)}, {kind}"
-                rows.append((name, *(with_interval(each) for each in seen)))
-    head = (
-        "part of the batch",
-        *(f"epoch {epochs * there[look].progress:.1f}" for look in moments),
-    )
-    return Table(head, tuple(rows), shown.title)
+        for (place, share), kind in product(enumerate(KEPT), _KINDS):
+            pick = _part(key, kind, place)
+            seen = [estimate([pick(each[moment].seen) for each in looks]) for moment in moments]
+            rows.append((f"{label}: {percent(share)}, {kind}", *map(with_interval, seen)))
+    epochs = [shown.panel.setting.recipe.epochs * looks[0][moment].progress for moment in moments]
+    head = ("part of the batch", *(f"epoch {epoch:.1f}" for epoch in epochs))
+    return Table(head, rows, shown.title)
 
 
 def judge_gradients(shown: PanelData) -> Iterator[Judged]:
@@ -307,20 +291,17 @@ def present_drawn_batches(found: Found) -> Presentation:
             (kind, style, observations.follow(shown.only, _GRADIENTS, _drawn(key, kind)))
             for kind, style in _DRAWN.items()
         ]
-        _draw_over_training(panel, lines, _room(lines, most))
-        panel.set_ylabel(f"{label}, with the gradient of all")
-        drawing.entitled(panel, shown.title)
+        label = f"{label}, with the gradient of all"
+        _draw_over_training(panel, shown.title, label, lines, _room(lines, most))
 
     def table(shown: PanelData) -> Table:
-        rows = []
-        for kind in _DRAWN:
-            means = [
-                mean_of(shown.only, observations.over_training(_GRADIENTS, _drawn(key, kind)))
-                for key in _MEASURES
-            ]
-            rows.append((f"{kind} batches", *map(with_interval, means)))
+        def mean(key: str, kind: str) -> str:
+            over = observations.over_training(_GRADIENTS, _drawn(key, kind))
+            return with_interval(mean_of(shown.only, over))
+
+        rows = [(f"{kind} batches", *(mean(key, kind) for key in _MEASURES)) for kind in _DRAWN]
         head = ("", *(label for label, *_ in _MEASURES.values()))
-        return Table(head, tuple(rows), f"{shown.title}, over training")
+        return Table(head, rows, f"{shown.title}, over training")
 
     return presented(found, _measured(found, draw, words), table)
 
@@ -345,17 +326,16 @@ def _room(lines: Sequence[drawing.Line], most: float) -> tuple[float, float]:
 
 def _draw_over_training(
     panel: Axes,
+    title: str,
+    label: str,
     lines: Sequence[drawing.Line],
     limits: tuple[float, float],
     epochs: int | None = None,
 ) -> None:
     """Draw numbers over training, in per cent or in epochs, each named where it ends."""
-    drawing.draw_lines(panel, lines)
-    panel.set_ylim(*limits)
-    panel.set_xlim(0, epochs or 100)
-    panel.set_xlabel("epoch" if epochs else "% of the run")
-    drawing.ruled(panel)
-    drawing.name_lines(panel, lines)
+    panel.set(xlabel="epoch" if epochs else "% of the run", ylabel=label)
+    panel.set(xlim=(0, epochs or 100), ylim=limits)
+    drawing.draw_named(panel, title, lines)
 
 
 def _drawn(key: str, kind: str) -> observations.Pick:
@@ -371,19 +351,8 @@ SACRIFICED = 1.0  # points of accuracy: more is a sacrifice, by our limit
 _PAPER = {"confidence": {"sb": "55"}, "accuracy": {"sb": "29", "traditional": "3"}}
 
 
-def present_confidence(found: Found) -> Presentation:
-    """Draw figure 8."""
-    return _present_percentiles(found, "confidence", "target confidence", judge_confidence)
-
-
-def present_accuracy(found: Found) -> Presentation:
-    """Draw figure 9."""
-    return _present_percentiles(found, "accuracy", "accuracy", judge_accuracy)
-
-
-def _present_percentiles(
-    found: Found, key: str, what: str, judge: Callable[[PanelData], Iterator[Judged]]
-) -> Presentation:
+def present_percentiles(key: str, what: str, judge: Judge, found: Found) -> Presentation:
+    """Draw figure 8, of the confidence, or 9, of the accuracy."""
     epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in found.panels))
     words = (
         "All test examples in the order of their target confidence, the softmax probability of "
@@ -400,32 +369,19 @@ def _present_percentiles(
             curve = drawing.curve_at([place + middle for place in range(len(rows[0]))], rows)
             draw_curve(panel, curve, entry.style, width=0.75, label=entry.label, spread=True)
         panel.axvline(TWENTIETH, color="#777777", linewidth=0.9, linestyle=":")
-        panel.set_xlim(0, 100)
-        panel.set_ylim(-2, 103)
-        panel.set_xlabel("percentile of target confidence")
-        panel.set_ylabel(f"{what} (%)")
-        drawing.ruled(panel)
-        panel.legend(frameon=False, fontsize=8, loc="lower right", handlelength=2.4)
-        drawing.entitled(panel, f"{shown.title}, epoch {_epoch(shown):.1f}")
+        panel.set(xlabel="percentile of target confidence", ylabel=f"{what} (%)")
+        panel.set(xlim=(0, 100), ylim=(-2, 103))
+        drawing.framed(panel, f"{shown.title}, epoch {_epoch(shown):.1f}", legend="lower right")
 
     def table(shown: PanelData) -> Table:
-        rows = []
-        for entry, arm in shown.pairs:
-            numbers = [_of_percentiles(key, part) for part in (TWENTIETH, HARDER, EASIER)]
-            twentieth, harder, easier = (with_interval(mean_of(arm, each)) for each in numbers)
-            paper = _PAPER[key].get(entry.key, "—")
-            right = with_interval(mean_of(arm, _right))
-            rows.append((entry.label, twentieth, paper, harder, easier, right))
-        head = (
-            "strategy",
-            "20th percentile",
-            "in the paper",
-            "mean below the 50th",
-            "mean from the 50th on",
-            "accuracy of all",
-        )
-        title = f"{shown.title}: {what} in % at epoch {_epoch(shown):.1f}"
-        return Table(head, tuple(rows), title)
+        columns = {
+            "20th percentile": each_mean(_of_percentiles(key, TWENTIETH)),
+            "in the paper": lambda entry, arm: _PAPER[key].get(entry.key, "—"),
+            "mean below the 50th": each_mean(_of_percentiles(key, HARDER)),
+            "mean from the 50th on": each_mean(_of_percentiles(key, EASIER)),
+            "accuracy of all": each_mean(_right),
+        }
+        return by_entry(shown, columns, f"{shown.title}: {what} in % at epoch {_epoch(shown):.1f}")
 
     return drawing.present_panels(found, draw, words, table, judge)
 
@@ -435,9 +391,9 @@ def judge_confidence(shown: PanelData) -> Iterator[Judged]:
     unit = "points of mean target confidence"
     harder, easier = (_of_percentiles("confidence", part) for part in (HARDER, EASIER))
     claim = "SB has higher confidence than Traditional below the 50th percentile"
-    yield from _against_traditional(shown, "caption", claim, harder, unit)
+    yield from _more(shown, "caption", claim, harder, unit)
     claim = f"from the 50th percentile on it costs SB at most {COST:g} points (our limit)"
-    yield from _against_traditional(shown, "caption", claim, easier, unit, -COST)
+    yield from _more(shown, "caption", claim, easier, unit, -COST)
 
 
 def judge_accuracy(shown: PanelData) -> Iterator[Judged]:
@@ -447,29 +403,25 @@ def judge_accuracy(shown: PanelData) -> Iterator[Judged]:
         _of_percentiles("accuracy", part) for part in (HARDER, EASIER, TWENTIETH)
     )
     claim = "SB is more accurate than Traditional below the 50th percentile"
-    yield from _against_traditional(shown, "caption", claim, harder, unit)
+    yield from _more(shown, "caption", claim, harder, unit)
     claim = f"from the 50th percentile on SB is less accurate by {limit}"
-    yield from _against_traditional(shown, "caption", claim, easier, unit, -SACRIFICED)
+    yield from _more(shown, "caption", claim, easier, unit, -SACRIFICED)
     claim = "at the 20th percentile SB classifies more correctly than Traditional"
-    unit_there = f"{unit}, +26 in the paper"
-    yield from _against_traditional(shown, "twentieth", claim, twentieth, unit_there)
+    yield from _more(shown, "twentieth", claim, twentieth, f"{unit}, +26 in the paper")
     claim = f"of the whole test set SB is less accurate by {limit}"
-    yield from _against_traditional(shown, "all", claim, _right, unit, -SACRIFICED)
+    yield from _more(shown, "all", claim, _right, unit, -SACRIFICED)
 
 
-def _against_traditional(
-    shown: PanelData,
-    quote: str,
-    claim: str,
-    value: Callable[[Run], float],
-    unit: str,
-    limit: float = 0.0,
+def _more(
+    shown: PanelData, quote: str, claim: str, value: Measure, unit: str, limit: float = 0.0
 ) -> Iterator[Judged]:
     """Judge the claim that SB's value exceeds Traditional's by more than a limit."""
-    ours, base = shown.find("sb"), shown.find("traditional")
-    if ours is not None and base is not None:
+
+    def judge(claim: str, ours: RunGroup, base: RunGroup) -> Finding:
         more = paired(ours, base, lambda one, two: value(one) - value(two))
-        yield quote, Finding(f"{shown.title}: {claim}", is_above(more, limit), in_words(more, unit))
+        return Finding(claim, is_above(more, limit), in_words(more, unit))
+
+    yield from compared(shown, quote, claim, ("sb", "traditional"), judge)
 
 
 def _snapshot(run: Run) -> Observation:
@@ -521,11 +473,10 @@ def present_bands(found: Found) -> Presentation:
                 style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
                 label = name if dash == "solid" else ""
                 lines.append((label, style, observations.follow(arm, _BANDS, _band(key, band))))
-        top = max(value for *_, line in lines for value in line.mean)
-        _draw_over_training(panel, lines, (-0.02 * top, min(102.0, 1.1 * top)))
-        drawing.entitled(panel, f"{shown.title}: SB solid, Traditional dashed")
-        if shown is found.panels[0]:
-            panel.set_ylabel(f"{_SEEN[key]} (%)")
+        top, title = max(max(line.mean) for *_, line in lines), "SB solid, Traditional dashed"
+        label = f"{_SEEN[key]} (%)" if shown is found.panels[0] else ""
+        limits = -0.02 * top, min(102.0, 1.1 * top)
+        _draw_over_training(panel, f"{shown.title}: {title}", label, lines, limits)
 
     def table(shown: PanelData) -> Table:
         names, rows = _band_names(shown.pairs[0][1]), []
@@ -573,25 +524,26 @@ def present_odds(found: Found) -> Presentation:
     )
 
     def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        drawing.entitled(panel, f"{shown.title}, {_TITLES[key]}")
+        title = f"{shown.title}, {_TITLES[key]}"
         arm, data = shown.find(key), drawing.images_of(found, shown)
         if arm is None:
-            return
+            return drawing.entitled(panel, title)
         one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
         lines: list[drawing.Line] = []
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
             lines.append((name, style, observations.follow(one, _RANKS, _odds(place, beta))))
-        _draw_over_training(panel, lines, (-2, 102))
-        panel.set_ylabel(f"odds of selection at β = {beta:g} (%)")
+        label = f"odds of selection at β = {beta:g} (%)"
+        _draw_over_training(panel, title, label, lines, (-2, 102))
 
     def table(shown: PanelData) -> Table:
+        moved = "places in a hundred that a loss's rank moves from look to look"
         rows = [
             (_TITLES[entry.key], with_interval(mean_of(arm, _moved))) for entry, arm in shown.pairs
         ]
-        head = ("", "places in a hundred that a loss's rank moves from look to look")
         selectivity = percent(shown.panel.setting.rate)
-        return Table(head, tuple(rows), f"{shown.title}, {selectivity} selectivity, all examples")
+        title = f"{shown.title}, {selectivity} selectivity, all examples"
+        return Table(("", moved), rows, title)
 
     cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
     return presented(found, drawing.sheet([cells], words), table, judge_odds)
@@ -601,7 +553,7 @@ def judge_odds(shown: PanelData) -> Iterator[Judged]:
     """Judge figure 15: ranks move more where SB selects."""
     claim = "odds change more with selection than without"
     unit = "places in a hundred, from look to look"
-    yield from _against_traditional(shown, "fluctuates", claim, _moved, unit)
+    yield from _more(shown, "fluctuates", claim, _moved, unit)
 
 
 def _odds(place: int, beta: float) -> observations.Pick:

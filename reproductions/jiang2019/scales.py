@@ -151,9 +151,7 @@ _MNIST = _small(
     evaluations=10,
 )
 _TINY = replace(
-    _CIFAR10,
-    title="CIFAR-10, tiny_cnn",
-    recipe=replace(_CIFAR10.recipe, model="tiny_cnn"),
+    _CIFAR10, title="CIFAR-10, tiny_cnn", recipe=replace(_CIFAR10.recipe, model="tiny_cnn")
 )
 _RESIDUAL = replace(
     _CIFAR10,
@@ -278,15 +276,11 @@ _BF16: dict[str, Any] = {"epochs": 15, "precision": Precision.BF16}
 
 def _kuang(title: str, data: str) -> Setting:
     """Return ResNet-18 as the paper trained it on CIFAR-10: Kuang's setup, static at 0.1."""
-    recipe = replace(OTHER_NETS["resnet18"], data=data, **_BF16)
-    published = Published(title, "resnet18", batch_size=128, examples=50_000)
-    return replace(
-        _NETS["resnet18"],
-        title=f"{title}, resnet18",
-        recipe=recipe,
-        published=published,
-        evaluations=20,
-    )
+    setting = _NETS["resnet18"]
+    recipe = replace(setting.recipe, data=data, **_BF16)
+    said = replace(setting.published, data=title)
+    title = f"{title}, resnet18"
+    return replace(setting, title=title, recipe=recipe, published=said, evaluations=20)
 
 
 # Trained until less than one per cent of the training examples are wrong, each strategy at the
@@ -303,10 +297,7 @@ _SATURATED = tuple(
         paper_data="CIFAR-10",
         learning_rates=TUNED.get(data),
     )
-    for title, data, epochs in (
-        ("MNIST", "mnist", 8),
-        ("Fashion-MNIST", "fashion-mnist", 30),
-    )
+    for title, data, epochs in (("MNIST", "mnist", 8), ("Fashion-MNIST", "fashion-mnist", 30))
 )
 
 
@@ -334,14 +325,9 @@ SCALES: Mapping[ScaleName, Scale] = {
         tuned=(0.05, 0.1, 0.2),
         figures=("fig-6", "fig-7", "table-1", "tuning"),
     ),
-    ScaleName.GPU: _few(
-        "gpu",
-        _kuang("CIFAR-10", "cifar10"),
-        _kuang("CIFAR-100", "cifar100"),
-    ),
+    ScaleName.GPU: _few("gpu", _kuang("CIFAR-10", "cifar10"), _kuang("CIFAR-100", "cifar100")),
     ScaleName.GPU_WIDE: _few(
-        "gpu-wide",
-        _setting("CIFAR-10", EXPERIMENTS["cifar10"], evaluations=20, **_BF16),
+        "gpu-wide", _setting("CIFAR-10", EXPERIMENTS["cifar10"], evaluations=20, **_BF16)
     ),
     ScaleName.FULL: FULL,
 }

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from reproductions import claims
+from reproductions.claims import compared
 from reproductions.drawing import caption, sheet
 from reproductions.figures import Found, Judged, PanelData, Presentation, presented
 from reproductions.quotes import read_reported
@@ -45,6 +46,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 _KEYS = ("traditional", "sb", "stale")
+_SB, _STALE = ("sb", "traditional"), ("stale", "sb")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _ROOM = 3.4  # inches for a line of a legend
 
@@ -146,64 +148,65 @@ def bars_table(shown: PanelData, factor: float) -> Table:
     """Return the seconds of each part."""
     rows = []
     for label, arm, reached in _bars(shown, factor):
-        columns = [[parts[part] for parts in reached] for part in PARTS]
-        columns.append([sum(parts.values()) for parts in reached])
-        cells = [duration(fmean(column)) if reached else "–" for column in columns]
+        seconds = [[*parts.values(), sum(parts.values())] for parts in reached]
+        cells = [duration(fmean(column)) for column in zip(*seconds, strict=True)]
+        cells = cells or ["–"] * (len(PARTS) + 1)
         rows.append((label, *cells, f"{len(reached)} of {len(arm.runs)}"))
     title = _until(shown, factor, target_of(shown, factor), ", to {:.2f} %")
     head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds there")
-    return Table(head, tuple(rows), title)
+    return Table(head, rows, title)
 
 
 def judge_time(shown: PanelData, factor: float) -> Iterator[Judged]:
     """Judge figure 1: fewer backpropagations, less time, and less again with older losses."""
-    target = target_of(shown, factor)
-    base, ours, stale = (shown.find(key) for key in _KEYS)
-    if target is None or base is None or ours is None:
+    target, ours = target_of(shown, factor), shown.find("sb")
+    if target is None or ours is None:
         return
-    title = shown.title
-    fewer = _spent(ours, base, target, lambda run, point: point.trained)
-    claim = f"{title}: SB backpropagates fewer examples than Traditional (paper: by 70 %)"
-    yield "backpropagations", below_zero(claim, fewer, "% of the examples backpropagated")
-    claim = f"{title}: {{}} gets there sooner than {{}} ({{}})".format
-    axis = claims.clock(base.runs)
-    sooner = claim("SB", "Traditional", "paper: twice as fast")
-    yield "half", claims.reaches_sooner(sooner, ours, base, target, axis)
-    if stale is not None:
-        sooner = claim("Stale-SB", "SB", "paper: by 26 %")
-        yield "stale", claims.reaches_sooner(sooner, stale, ours, target, axis)
-        passes = _spent(stale, ours, target, lambda run, point: point.forwards)
-        claim = f"{title}: Stale-SB makes fewer forward passes than SB (paper: half)"
-        yield "stale", below_zero(claim, passes, "% of the forward passes")
+    claim = "SB backpropagates fewer examples than Traditional (paper: by 70 %)"
+    less = _less(target, lambda run, point: point.trained, "% of the examples backpropagated")
+    yield from compared(shown, "backpropagations", claim, _SB, less)
+    claim, sooner = "{} gets there sooner than {} (paper: twice as fast)", _sooner(shown, target)
+    yield from compared(shown, "half", claim, _SB, sooner)
+    claim = "{} gets there sooner than {} (paper: by 26 %)"
+    yield from compared(shown, "stale", claim, _STALE, sooner)
+    claim = "Stale-SB makes fewer forward passes than SB (paper: half)"
+    less = _less(target, lambda run, point: point.forwards, "% of the forward passes")
+    yield from compared(shown, "stale", claim, _STALE, less)
     share = claims.mean_of(ours, lambda run: 100 * _phases(run)["select"] / run.points[-1].seconds)
-    claim = f"{title}: selecting takes at most 3 % of SB's time"
+    claim = f"{shown.title}: selecting takes at most 3 % of SB's time"
     yield "selection", claims.below(claim, share, 3.0, "% of the time")
 
 
 def judge_parts(shown: PanelData, factor: float) -> Iterator[Judged]:
     """Judge figure 10: which parts are shorter, and so the whole."""
-    target = target_of(shown, factor)
-    base, ours, stale = (shown.find(key) for key in _KEYS)
-    if target is None or base is None or ours is None:
+    target, ours = target_of(shown, factor), shown.find("sb")
+    if target is None or ours is None:
         return
 
-    def saved(arm: RunGroup, other: RunGroup, part: str) -> Estimate:
-        return _spent(arm, other, target, lambda run, point: _parts(run, point)[part])
+    def less(part: str, unit: str) -> claims.Comparison:
+        return _less(target, lambda run, point: _parts(run, point)[part], unit)
 
-    title, axis = shown.title, claims.clock(base.runs)
-    claim = f"{title}: SB spends less time in backward passes than Traditional"
-    yield "caption", below_zero(claim, saved(ours, base, "backward"), "% of backward passes")
-    claim = f"{title}: SB gets there sooner than Traditional"
-    yield "caption", claims.reaches_sooner(claim, ours, base, target, axis)
-    claim = f"{title}: more than half of SB's time is spent on forward passes"
-    forward = claims.mean_of(ours, _forward_share)
-    yield "forward", claims.above(claim, forward, 50.0, "% of the time of a whole run")
-    if stale is not None:
-        claim = f"{title}: Stale-SB gets there sooner than SB"
-        yield "stale", claims.reaches_sooner(claim, stale, ours, target, axis)
-        claim = f"{title}: Stale-SB spends less time in selection passes (paper: two thirds less)"
-        less = saved(stale, ours, "selection passes")
-        yield "thirds", below_zero(claim, less, "% of the time in selection passes")
+    claim = "SB spends less time in backward passes than Traditional"
+    yield from compared(shown, "caption", claim, _SB, less("backward", "% of backward passes"))
+    claim, sooner = "{} gets there sooner than {}", _sooner(shown, target)
+    yield from compared(shown, "caption", claim, _SB, sooner)
+    share = claims.mean_of(ours, _forward_share)
+    half = f"{shown.title}: more than half of SB's time is spent on forward passes"
+    yield "forward", claims.above(half, share, 50.0, "% of the time of a whole run")
+    yield from compared(shown, "stale", claim, _STALE, sooner)
+    claim = "Stale-SB spends less time in selection passes (paper: two thirds less)"
+    fewer = less("selection passes", "% of the time in selection passes")
+    yield from compared(shown, "thirds", claim, _STALE, fewer)
+
+
+def _sooner(shown: PanelData, target: float) -> claims.Comparison:
+    """Return the judge of who reaches an error sooner."""
+    return partial(claims.reaches_sooner, target=target, axis=claims.clock(shown.runs))
+
+
+def _less(target: float, of: Callable[[Run, Point], float], unit: str) -> claims.Comparison:
+    """Return the judge of who spends less of something until an error is reached."""
+    return lambda claim, arm, other: below_zero(claim, _spent(arm, other, target, of), unit)
 
 
 def _spent(
@@ -294,15 +297,16 @@ def judge_speedups(shown: PanelData) -> Iterator[Judged]:
                 claim = f"{where} is {'not reached' if said is None else f'{said:.1f}× as fast'}"
                 yield quote, Finding(claim, Verdict.OPEN, f"guessing reaches {target:.2f} %")
     targets = [target for target in targets if target < setting.guessing]
-    for quote, one, two, words in (
-        ("sb-kath18", "sb", "kath18", "1.02–1.8×"),
-        ("stale-sb", "stale", "sb", "26 % on average"),
-        ("stale-kath18", "stale", "kath18", "1.3–2.3×"),
+    if not targets:
+        return
+    judge = partial(claims.faster, targets=targets, axis=claims.clock(shown.runs))
+    for quote, keys, words in (
+        ("sb-kath18", ("sb", "kath18"), "1.02–1.8×"),
+        ("stale-sb", _STALE, "26 % on average"),
+        ("stale-kath18", ("stale", "kath18"), "1.3–2.3×"),
     ):
-        arm, other = shown.find(one), shown.find(two)
-        if arm is not None and other is not None and targets:
-            claim = f"{shown.title}: {arm.label} is faster than {other.label} (paper: {words})"
-            yield quote, claims.faster(claim, arm, other, targets, claims.clock(base.runs))
+        claim = f"{{}} is faster than {{}} (paper: {words})"
+        yield from compared(shown, quote, claim, keys, judge)
 
 
 def judge_speedup(
