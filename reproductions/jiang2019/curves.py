@@ -227,7 +227,7 @@ def robust(shown: PanelData) -> Iterator[Judged]:
     for axis in claims.timed(TIME, base.runs):
         claim = f"{title}: SB learns sooner than Traditional"
         yield "faster", claims.learns_sooner(claim, ours, base, axis)
-    if shown.panel.entries[0].plan.noise < 0.2:
+    if shown.panel.entries[0].plan.composition.noise < 0.2:
         claim = f"{title}: SB ends about where Traditional does"
         yield "comparable", claims.ends_comparably(claim, ours, base)
     else:

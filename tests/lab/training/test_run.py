@@ -23,7 +23,9 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import ImageDataset
+from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run import TrainingRun, evaluate
@@ -324,7 +326,18 @@ def test_whatever_changes_a_run_changes_the_name_of_its_record():
         fixture_plan(recipe={"batch_size": 32}),
         fixture_plan(recipe={"learning_rate": 0.2}),
         fixture_plan(recipe={"augmentation": Augmentation(shift=2)}),
-        *(replace(fixture_plan(), noise=noise) for noise in (0.1, 0.2)),
+        *(
+            replace(fixture_plan(), composition=composition)
+            for composition in (
+                *(Composition(noise=noise) for noise in (0.1, 0.2)),
+                Composition(noise=0.1, noise_kind=NoiseKind.NEIGHBOUR),
+                Composition(noise=0.1, seed=1),
+                Composition(skew=1.5),
+                Composition(copies=1.0),
+                Composition(copies=1.0, near_copies=1),
+                Composition(copies=1.0, places=100),
+            )
+        ),
         *(
             replace(fixture_plan(), lr_follows=follows)
             for follows in (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
