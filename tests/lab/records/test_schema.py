@@ -17,7 +17,12 @@ from selective_backprop.lab.records.schema import (
     record_path,
 )
 
-KINDS = {float: st.floats(), float | None: st.none() | st.floats(), int: st.integers(0, 2**62)}
+KINDS = {
+    float: st.floats(),
+    float | None: st.none() | st.floats(),
+    int: st.integers(0, 2**62),
+    tuple[float, ...] | None: st.none() | st.just(()),  # others: see below
+}
 POINTS = st.builds(
     Point,
     phases=st.dictionaries(st.text(), st.floats()).filter(
@@ -62,6 +67,27 @@ def test_a_whole_number_where_a_float_belongs_is_a_float(write):
     line = encode({"kind": "point", **asdict(fixture_point()), "cost": 3})
     (point,) = read_run(write(lines_of()[0], line)).points
     assert isinstance(point.cost, float)
+
+
+def test_errors_by_class_are_read_and_may_be_missing(write):
+    point = fixture_point(class_errors=(0.0, 12.5, math.nan), ranking=0.75)
+    line = encode({"kind": "point", **asdict(point)})
+    older = {
+        name: value
+        for name, value in asdict(fixture_point()).items()
+        if name not in ("class_errors", "ranking")
+    }
+    path = write(lines_of()[0], line, encode({"kind": "point", **older}))
+    new, old = read_run(path).points
+    assert new.class_errors[:2] == (0.0, 12.5)
+    assert math.isnan(new.class_errors[2])
+    assert (new.ranking, old.class_errors, old.ranking) == (0.75, None, None)
+
+
+def test_errors_by_class_that_are_no_numbers_are_refused(write):
+    line = encode({"kind": "point", **asdict(fixture_point()), "class_errors": ["few"]})
+    with pytest.raises(sb.RecordError, match="class_errors"):
+        read_run(write(lines_of()[0], line))
 
 
 def test_header_end_and_path_are_read(write):
