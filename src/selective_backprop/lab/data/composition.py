@@ -16,7 +16,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.datasets import ImageData, channel_statistics
+from selective_backprop.lab.data.datasets import ImageData, statistics_of
 from selective_backprop.lab.data.noise import NOISE, NoiseKind
 from selective_backprop.lab.data.random_bits import below, key_of, random_bits
 
@@ -88,7 +88,7 @@ class Composition:
             images = data.train_images[rows]
             if self.near_copies:
                 images = self._moved(images, rows)
-            mean, std = channel_statistics(images)
+            mean, std = statistics_of(data.name, images)
             labels = data.train_labels[rows]
             data = replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
         return NOISE[self.noise_kind](self.noise, self.seed)(data)
