@@ -15,6 +15,7 @@ from selective_backprop.lab.analysis.grouping import BASELINE, RunGroup, counts
 from selective_backprop.lab.analysis.tables import Table
 from selective_backprop.lab.analysis.verdict import Finding
 from selective_backprop.lab.budget import Budget
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import Style, strategy_colours
@@ -330,7 +331,7 @@ def plan(
         lr_follows=Follows.RUN if setting.hours is None else Follows.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
-        noise=noise,
+        composition=Composition(noise=noise),
     )
 
 

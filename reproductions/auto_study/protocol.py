@@ -10,6 +10,7 @@ from typing import Any
 
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.budget import Budget
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.recipe import RECIPES, Recipe
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.run_config import RunConfig
@@ -61,7 +62,7 @@ class Benchmark:
             evaluations=3,
             limit=self.limit,
             device=device,
-            noise=self.noise,
+            composition=Composition(noise=self.noise),
         )
 
 

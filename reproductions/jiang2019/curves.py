@@ -223,7 +223,7 @@ def robust(shown: PanelData) -> Iterator[Judged]:
         "SB ends higher than Traditional",
         claims.ends_higher,
     )
-    if shown.panel.entries[0].plan.noise < 0.2:
+    if shown.panel.entries[0].plan.composition.noise < 0.2:
         quotes, judge = ("comparable",), claims.ends_comparably
         claim = "SB ends about where Traditional does"
     for quote in quotes:

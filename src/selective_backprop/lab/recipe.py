@@ -143,6 +143,11 @@ RECIPES: Mapping[str, Recipe] = {
     "svhn-extra": Recipe(
         "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)
     ),
+    # Numbers, not images: nothing that shifts or mirrors them makes sense.
+    "mnist1d": Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
+    "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
+    "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
+    "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
 }
 
 

@@ -13,7 +13,7 @@ import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.data.noise import NoiseKind, UniformFlip
 from selective_backprop.lab.recipe import RECIPES, Rates
 from selective_backprop.lab.records.example_history import examples_path
 from selective_backprop.lab.records.schema import read_run, read_runs
@@ -220,8 +220,24 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
         ("--stale 5", {"settings": {"stale": 5}}),
         ("--keep 0.5", {"settings": {"keep": 0.5}}),
         ("--keep 2/3", {"settings": {"keep": 2 / 3}}),
-        ("--noise 0.2", {"noise": 0.2}),
-        ("--noise 1/3", {"noise": 1 / 3}),
+        ("--noise 0.2", {"composition": {"noise": 0.2}}),
+        ("--noise 1/3", {"composition": {"noise": 1 / 3}}),
+        (
+            "--noise 1/5 --noise-kind neighbour",
+            {"composition": {"noise": 0.2, "noise_kind": NoiseKind.NEIGHBOUR}},
+        ),
+        (
+            "--skew 1.5 --copies 1 --near-copies 2 --places 800 --data-seed 3",
+            {
+                "composition": {
+                    "skew": 1.5,
+                    "copies": 1.0,
+                    "near_copies": 2,
+                    "places": 800,
+                    "seed": 3,
+                }
+            },
+        ),
         ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
         ("--evaluations 7", {"evaluations": 7}),
         ("--device cpu", {"device": "cpu"}),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.data.noise import NeighbourFlip, UniformFlip
 
 DIGITS = load("digits")
 EVERYTHING_ELSE = ("name", "train_images", "test_images", "test_labels", "class_names", "mean")
@@ -112,3 +112,11 @@ def test_a_single_class_cannot_be_flipped():
     assert not UniformFlip(0.0)(ones).flipped.any()
     with pytest.raises(sb.ConfigurationError, match="digits has 1 class, so no label can be"):
         UniformFlip(0.5)(ones)
+
+
+@given(rate=st.floats(0.0, 0.99), seed=st.integers(0, 1000))
+def test_a_neighbour_flip_takes_the_same_labels_for_the_next_class(rate, seed):
+    noisy = NeighbourFlip(rate, seed)(DIGITS)
+    assert torch.equal(noisy.flipped, UniformFlip(rate, seed)(DIGITS).flipped)
+    wrong = noisy.flipped
+    assert torch.equal(noisy.train_labels[wrong], (DIGITS.train_labels[wrong] + 1) % 10)

@@ -11,7 +11,7 @@ from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.nets.small import resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
-OWN = ["linear", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
+OWN = ["linear", "perceptron", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -38,6 +38,15 @@ def test_every_net_of_the_labs_own_has_batchnorm_and_channels_last_weights(name)
 def test_width_64_is_the_resnet9_of_6_6_million_parameters():
     count = sum(parameter.numel() for parameter in resnet9(3, 10).parameters())
     assert count == 6_573_120
+
+
+def test_the_perceptron_has_hidden_layers_of_256_and_128():
+    layers = list(make_model("perceptron", blank_data(1, 28), seed=0))[1::2]
+    assert [(each.in_features, each.out_features) for each in layers] == [
+        (784, 256),
+        (256, 128),
+        (128, 10),
+    ]
 
 
 def test_the_width_scales_every_layer():

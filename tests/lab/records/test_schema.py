@@ -17,13 +17,21 @@ from selective_backprop.lab.records.schema import (
     record_path,
 )
 
-KINDS = {float: st.floats(), float | None: st.none() | st.floats(), int: st.integers(0, 2**62)}
-POINTS = st.builds(
-    Point,
-    phases=st.dictionaries(st.text(), st.floats()).filter(
-        lambda phases: not {"NaN", "Infinity", "-Infinity"} & set(phases)
-    ),
-    **{field.name: KINDS[field.type] for field in fields(Point) if field.name != "phases"},
+KINDS = {
+    float: st.floats(),
+    float | None: st.none() | st.floats(),
+    int: st.integers(0, 2**62),
+    tuple[float, ...] | None: st.none() | st.lists(st.floats(), min_size=1).map(tuple),
+}
+NUMBERS_AS_TEXT = {"NaN", "Infinity", "-Infinity"}
+# Not points: types are checked with draws of `random`, which strategies must not make.
+POINTS = st.fixed_dictionaries(
+    {field.name: KINDS[field.type] for field in fields(Point) if field.name != "phases"}
+    | {
+        "phases": st.dictionaries(st.text(), st.floats()).filter(
+            lambda phases: not NUMBERS_AS_TEXT & set(phases)
+        )
+    }
 )
 
 
@@ -44,8 +52,9 @@ def write(tmp_path):
     return to_file
 
 
-@given(points=st.lists(POINTS, max_size=3))
-def test_points_are_read_as_they_were_written(points, tmp_path_factory):
+@given(described=st.lists(POINTS, max_size=3))
+def test_points_are_read_as_they_were_written(described, tmp_path_factory):
+    points = [Point(**each) for each in described]
     path = tmp_path_factory.getbasetemp() / "points.jsonl"
     path.write_bytes(b"".join(lines_of(points=points)))
     assert repr(list(read_run(path).points)) == repr(points)
@@ -62,6 +71,27 @@ def test_a_whole_number_where_a_float_belongs_is_a_float(write):
     line = encode({"kind": "point", **asdict(fixture_point()), "cost": 3})
     (point,) = read_run(write(lines_of()[0], line)).points
     assert isinstance(point.cost, float)
+
+
+def test_errors_by_class_are_read_and_may_be_missing(write):
+    point = fixture_point(class_errors=(0.0, 12.5, math.nan), ranking=0.75)
+    line = encode({"kind": "point", **asdict(point)})
+    older = {
+        name: value
+        for name, value in asdict(fixture_point()).items()
+        if name not in ("class_errors", "ranking")
+    }
+    path = write(lines_of()[0], line, encode({"kind": "point", **older}))
+    new, old = read_run(path).points
+    assert new.class_errors[:2] == (0.0, 12.5)
+    assert math.isnan(new.class_errors[2])
+    assert (new.ranking, old.class_errors, old.ranking) == (0.75, None, None)
+
+
+def test_errors_by_class_that_are_no_numbers_are_refused(write):
+    line = encode({"kind": "point", **asdict(fixture_point()), "class_errors": ["few"]})
+    with pytest.raises(sb.RecordError, match="class_errors"):
+        read_run(write(lines_of()[0], line))
 
 
 def test_header_end_and_path_are_read(write):

@@ -18,15 +18,19 @@ from fixture_lab import (
     same_runs,
     untimed,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import ImageDataset
+from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
 from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.run import TrainingRun, evaluate
+from selective_backprop.lab.training.run import TrainingRun, area_under_curve, evaluate
 
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
 
@@ -270,11 +274,43 @@ def test_an_evaluation_looks_at_every_example_once_and_in_evaluation_mode():
     logits = torch.tensor([[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [0.0, 4.0], [4.0, 0.0]])
     labels = torch.tensor([0, 1, 1, 1, 0])
     batches = [(logits[:3], labels[:3]), (logits[3:], labels[3:])]
-    error, loss = evaluate(Fixed().train(), batches, torch.device("cpu"))
-    assert error == 20.0
+    found = evaluate(Fixed().train(), batches, torch.device("cpu"))
+    assert found.error == 20.0
+    assert found.class_errors == pytest.approx((0.0, 100 / 3))
+    # of six pairs, four are in order and two tie
+    assert found.ranking == pytest.approx(5 / 6)
     right, wrong = math.log1p(math.exp(-4.0)), 4.0 + math.log1p(math.exp(-4.0))
-    assert loss == pytest.approx((4 * right + wrong) / 5)
+    assert found.loss == pytest.approx((4 * right + wrong) / 5)
     assert modes == [(False, False)] * 2
+
+
+def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are():
+    data = Composition(skew=1.0, noise=0.2)(few_digits())
+    run = TrainingRun(fixture_plan("traditional", epochs=1), data)
+    finish(run)
+    counts = data.test_labels.bincount(minlength=10).double()
+    point = run.points[-1]
+    errors = torch.tensor(point.class_errors)
+    assert float((errors * counts).sum() / counts.sum()) == pytest.approx(point.test_error)
+    assert point.ranking is None
+    shares = torch.tensor(run.meters()["class_shares"]) * len(data.train_labels)
+    assert torch.equal(shares.round().long(), data.train_clean_labels.bincount(minlength=10))
+
+
+@given(
+    scores=st.lists(st.integers(0, 5), min_size=4, max_size=30),
+    data=st.data(),
+)
+def test_the_area_under_the_curve_counts_the_pairs_that_are_in_order(scores, data):
+    labels = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+    pairs = [
+        (high > low) + (high == low) / 2
+        for high, above in zip(scores, labels, strict=True)
+        for low, below in zip(scores, labels, strict=True)
+        if above and not below
+    ]
+    found = area_under_curve(torch.tensor(scores), torch.tensor(labels).long())
+    assert found == pytest.approx(sum(pairs) / len(pairs)) if pairs else math.isnan(found)
 
 
 def test_training_goes_on_in_training_mode_after_an_evaluation(monkeypatch):
@@ -324,7 +360,18 @@ def test_whatever_changes_a_run_changes_the_name_of_its_record():
         fixture_plan(recipe={"batch_size": 32}),
         fixture_plan(recipe={"learning_rate": 0.2}),
         fixture_plan(recipe={"augmentation": Augmentation(shift=2)}),
-        *(replace(fixture_plan(), noise=noise) for noise in (0.1, 0.2)),
+        *(
+            replace(fixture_plan(), composition=composition)
+            for composition in (
+                *(Composition(noise=noise) for noise in (0.1, 0.2)),
+                Composition(noise=0.1, noise_kind=NoiseKind.NEIGHBOUR),
+                Composition(noise=0.1, seed=1),
+                Composition(skew=1.5),
+                Composition(copies=1.0),
+                Composition(copies=1.0, near_copies=1),
+                Composition(copies=1.0, places=100),
+            )
+        ),
         *(
             replace(fixture_plan(), lr_follows=follows)
             for follows in (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)

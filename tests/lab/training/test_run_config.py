@@ -7,6 +7,7 @@ from fixture_lab import fixture_plan
 from fixture_records import RECORDS
 
 from selective_backprop.lab.budget import Budget
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.strategies import STRATEGIES, StrategyOptions
@@ -24,19 +25,35 @@ def test_what_is_as_by_default_is_not_named():
     assert identity["strategy"] == {"name": "auto"}
     assert identity["length"] == {"cost": 8.0}
     assert identity["recipe"] == {"batch_size": 64, "augmentation": {"shift": 1}}
-    assert identity.keys().isdisjoint({"limit", "noise", "schedules_follow", "device", "threads"})
+    assert identity.keys().isdisjoint(
+        {"limit", "noise", "composition", "schedules_follow", "device", "threads"}
+    )
 
 
 def test_what_was_chosen_is_named():
     plan = replace(
         as_by_default("stale-sb"),
         limit=100,
-        noise=0.2,
+        composition=Composition(noise=0.2),
         settings=StrategyOptions(rate=0.5, keep=0.5),
     )
     identity = plan.identity()
     assert identity["strategy"] == {"name": "stale-sb", "rate": 0.5}
     assert (identity["limit"], identity["noise"], identity["seed"]) == (100, 0.2, 3)
+
+
+def test_of_a_composition_what_is_not_as_by_default_is_named():
+    skewed = Composition(skew=1.5, copies=1.0, places=8000, noise=0.1)
+    identity = replace(as_by_default(), composition=skewed).identity()
+    assert identity["noise"] == 0.1
+    assert identity["composition"] == {"skew": 1.5, "copies": 1.0, "places": 8000}
+    assert Composition.of(replace(as_by_default(), composition=skewed).description()) == skewed
+
+
+def test_a_run_with_no_more_than_noise_is_named_as_before_there_were_compositions():
+    noisy = replace(as_by_default(), composition=Composition(noise=0.2))
+    names = ("auto-seed3-da12a17a.jsonl", "auto-seed3-35b05448.jsonl")
+    assert (as_by_default().record_name, noisy.record_name) == names
 
 
 @pytest.mark.parametrize("changed", [{"device": "cuda:1"}, {"probes": ()}])

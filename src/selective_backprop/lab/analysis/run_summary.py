@@ -5,6 +5,7 @@ from typing import Any
 
 from selective_backprop.lab.analysis.grouping import (
     BASELINE,
+    DATA,
     OF_THE_GROUP,
     Comparison,
     as_text,
@@ -16,7 +17,7 @@ from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.training.lr_schedule import remark
 
-_NOT_THE_RECIPE = OF_THE_GROUP | {"data", "limit", "noise", "model"}
+_NOT_THE_RECIPE = OF_THE_GROUP | {*DATA, "model"}
 _PLURAL = {
     "epochs": "{} epochs",
     "cost": "budgets of {} traditional epochs",
@@ -115,7 +116,11 @@ def _data(config: Mapping[str, Any]) -> Iterable[str]:
         yield f"{config['limit']} training examples"
     if noise := config.get("noise"):
         share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
-        yield f"{share} of the training labels flipped"
+        kind = (config.get("composition") or {}).get("noise_kind")
+        yield f"{share} of the training labels flipped" + (f" ({kind})" if kind else "")
+    for name, value in (config.get("composition") or {}).items():
+        if name != "noise_kind":
+            yield f"{_spoken(name)} {as_text(value)}"
 
 
 def _name_of(value: Any) -> str:

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+from selective_backprop.lab.analysis.class_errors import CLASS_MEASURES, is_skewed
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
     Axis,
     SpeedUp,
+    by_seed,
     common_span,
     estimate,
     final_estimate,
@@ -20,6 +22,7 @@ from selective_backprop.lab.analysis.statistics import (
 )
 from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop.lab.analysis.worth import WORTH, worth, worth_words
+from selective_backprop.lab.records.schema import Run
 
 Columns = dict[Column, Callable[[RunGroup], str]]
 _UNITS: Mapping[Axis, str] = {"seconds": "wall s", "cpu_seconds": "CPU s"}
@@ -32,7 +35,8 @@ def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
 
     Speed-ups are measured along an axis.
     """
-    title, columns = headline(comparison), _ends(axis) | _speedups(comparison, axis)
+    title = headline(comparison)
+    columns = _ends(axis) | _by_class(comparison) | _speedups(comparison, axis)
     if said := worth_words(comparison):
         title += f"\n{WORTH}: {said}"
     if _has_worth(comparison):
@@ -42,7 +46,7 @@ def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
 
 def to_markdown(comparison: Comparison, axis: Axis = "seconds") -> str:
     """Return the table of a comparison in Markdown, without what it is worth."""
-    columns = _ends(axis) | _speedups(comparison, axis)
+    columns = _ends(axis) | _by_class(comparison) | _speedups(comparison, axis)
     return _table(comparison, columns, _notes(comparison, axis), headline(comparison)).to_markdown()
 
 
@@ -149,6 +153,17 @@ def _ends(axis: Axis = "seconds") -> Columns:
     }
 
 
+def _by_class(comparison: Comparison) -> Columns:
+    """Return the columns of measures by class, where training data are skewed."""
+
+    def cell(measure: Callable[[Run], float]) -> Callable[[RunGroup], str]:
+        return lambda group: with_interval(estimate([*by_seed(group, measure)]))
+
+    if not any(map(is_skewed, comparison.runs)):
+        return {}
+    return {Column(name, expendable=7): cell(measure) for name, measure in CLASS_MEASURES.items()}
+
+
 def _speedups(comparison: Comparison, axis: Axis) -> Columns:
     return {
         Column(f"to\n{factor:g}×", expendable=expendable): _speedup(
@@ -180,6 +195,12 @@ def _notes(comparison: Comparison, axis: Axis) -> list[str]:
         "Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes of "
         "traditional training. Times leave evaluation out."
     ]
+    if any(map(is_skewed, comparison.runs)):
+        lines.append(
+            "Classes are skewed: as it comes, the error with each class weighed by its share of "
+            "the training data, by the right labels; macro-recall, the mean over classes of the "
+            "share that is recognised; rarest three, the same of the three rarest in training."
+        )
     if comparison.baseline is not None:
         error = final_estimate(comparison.baseline).mean
         lines.append(

@@ -19,9 +19,9 @@ from selective_backprop.lab.analysis.tables import Column, Table
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
 from selective_backprop.lab.cli.options import Root, option
 from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.datasets import portraits
 from selective_backprop.lab.data.folders import make_folder, writing_out
-from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Run
 
@@ -341,7 +341,7 @@ def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:
     """Return the data that the runs trained on, if it is found here."""
     config, labels = found.config, found.histories[0].label
     clean = datasets.load(config["data"], root=root, limit=config.get("limit"))
-    data = UniformFlip(config.get("noise", 0.0))(clean)
+    data = Composition.of(config)(clean)
     if not np.array_equal(data.train_labels.numpy(), labels):
         raise sb.DataError(
             f"the {config['data']} that is found has other labels than what the run trained on; "

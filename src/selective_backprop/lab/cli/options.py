@@ -19,6 +19,8 @@ import selective_backprop as sb
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
+from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop.lab.runner.run_store import RunStore
@@ -236,16 +238,67 @@ class TrainingOptions:
     ] = 0.7
     root: Root = None
     limit: Limit = None
+    skew: Annotated[
+        float,
+        option(
+            "EXPONENT",
+            "Make classes unequal: the k-th largest has a share of the training examples that goes "
+            "with k to the power of minus this. 0: as they are.",
+            show_default="0",
+        ),
+    ] = 0.0
+    copies: Annotated[
+        float,
+        option(
+            "EXPONENT",
+            "Show examples several times, by Zipf's law: of its class, the k-th is there so often "
+            "as goes with k to the power of minus this. 0: each at most once.",
+            show_default="0",
+        ),
+    ] = 0.0
+    near_copies: Annotated[
+        int,
+        option(
+            "PIXELS",
+            "With --copies: shift each copy but one by up to so many pixels, and make it brighter "
+            "or darker, as frames of a film are.",
+            show_default="0",
+        ),
+    ] = 0
+    places: Annotated[
+        int | None,
+        option(
+            "N",
+            "Training examples, copies included. Default: as many as there are; with --skew and "
+            "no --copies, as many as the shares allow.",
+        ),
+    ] = None
     noise: Annotated[
         float,
         option(
             "SHARE",
-            "Share of the training labels, in [0, 1), that are replaced by another class, chosen "
-            "uniformly; the same ones for every strategy and seed. The test set stays clean.",
+            "Share of the training labels, in [0, 1), that are replaced by another class; the same "
+            "ones for every strategy and seed. The test set stays clean.",
             parser=parse_rate,
             show_default="0",
         ),
     ] = 0.0
+    noise_kind: Annotated[
+        NoiseKind,
+        option(
+            "|".join(NoiseKind),
+            "Which class a wrong label names: any other, all equally likely, or the next one.",
+        ),
+    ] = NoiseKind.UNIFORM
+    data_seed: Annotated[
+        int,
+        option(
+            "N",
+            "Which of the many training sets that --skew, --copies and --noise can make; --seed "
+            "has no say in it.",
+            show_default="0",
+        ),
+    ] = 0
     model: Model = None
     batch_size: BatchSize = None
     lr: Annotated[
@@ -323,6 +376,15 @@ class TrainingOptions:
     ) -> list[RunConfig]:
         """Return a run for each seed, length and strategy; operations take so many threads."""
         recipe, device = self.recipe, find_device(self.device)
+        composition = Composition(
+            skew=self.skew,
+            copies=self.copies,
+            near_copies=self.near_copies,
+            places=self.places,
+            noise=self.noise,
+            noise_kind=self.noise_kind,
+            seed=self.data_seed,
+        )
         limit_threads(self.threads)
         return [
             RunConfig(
@@ -334,7 +396,7 @@ class TrainingOptions:
                 evaluations=self.evaluations,
                 limit=self.limit,
                 device=device,
-                noise=self.noise,
+                composition=composition,
                 lr_follows=self.lr_follows,
             )
             for seed in seeds

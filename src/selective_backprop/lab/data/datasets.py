@@ -13,6 +13,12 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
+from selective_backprop.lab.data.generated import (
+    make_clicks,
+    make_mnist1d,
+    make_table,
+    read_breast_cancer,
+)
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop.lab.data.splits import Splits, limited
@@ -108,13 +114,21 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "cifar100": partial(read_cifar_splits, CIFAR100),
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
+    "mnist1d": lambda root: make_mnist1d(),
+    "breast-cancer": lambda root: read_breast_cancer(),
+    "table": lambda root: make_table(),
+    "clicks": lambda root: make_clicks(),
 }
+
+INDICATORS = frozenset({"clicks"})
+"""Data sets of noughts and ones, which are not normalised: rare categories would be huge."""
 
 
 def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
     """Load a data set by name.
 
-    `digits` is embedded in scikit-learn. The others are read from disk in their publishers'
+    `digits` and `breast-cancer` are embedded in scikit-learn; `mnist1d`, `table` and `clicks` are
+    generated. The others are read from disk in their publishers'
     layouts, which torchvision's root folder also has, and every file is checked; nothing is
     fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
 
@@ -144,7 +158,17 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         raise sb.DataError(f"{name} cannot be read: {error}") from error
     if limit is not None:
         splits = limited(splits, limit)
-    return ImageData(name, *splits, *channel_statistics(splits.train_images))
+    return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+
+
+def statistics_of(
+    name: str, images: UInt8[Tensor, "example channel height width"]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation that a data set's training images are normalised by."""
+    channels = images.shape[1]
+    if name in INDICATORS:
+        return (0.0,) * channels, (1.0,) * channels
+    return channel_statistics(images)
 
 
 def channel_statistics(

@@ -1,8 +1,12 @@
 """Label noise: wrong labels on purpose, to see what a strategy makes of them."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
@@ -29,11 +33,7 @@ class UniformFlip:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.rate < 1.0:
-            raise sb.ConfigurationError(
-                f"noise of rate={self.rate}: the share of the training labels to flip must be in "
-                "[0, 1); 1/5 flips a fifth"
-            )
+        _check_rate(self.rate)
 
     def __call__(self, data: ImageData) -> ImageData:
         """Return the data with flipped labels, and the clean ones in `train_clean_labels`.
@@ -43,17 +43,73 @@ class UniformFlip:
         Raises:
             ConfigurationError: if there is no other class to flip a label to.
         """
-        clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
-        count = round(self.rate * len(clean))
-        if count and data.classes < 2:
-            raise sb.ConfigurationError(
-                f"{data.name} has {data.classes} class, so no label can be flipped to another. "
-                "Use rate=0, or data of several classes."
-            )
-        places, steps = random_bits(key_of(_FLIPS, self.seed), torch.arange(len(clean)), draws=2)
-        chosen = places.argsort(stable=True)[:count]
-        labels = clean.clone()
         # From 1 to classes - 1 further on, which is never once around.
-        further = 1 + below(steps[chosen], max(1, data.classes - 1))
-        labels[chosen] = (clean[chosen] + further) % data.classes
-        return replace(data, train_labels=labels, train_clean_labels=clean)
+        others = max(1, data.classes - 1)
+        return _flipped(data, self.rate, self.seed, lambda bits: 1 + below(bits, others))
+
+
+@dataclass(frozen=True)
+class NeighbourFlip:
+    """Replace a share of the training labels, each by the class after it; the last by the first.
+
+    The same labels are replaced as by `UniformFlip` of the same rate and seed: the two differ only
+    in what they put there. A class is so always taken for the same other one.
+
+    Raises:
+        ConfigurationError: if `rate` is not in [0, 1).
+
+    Source:
+        Pair flipping: Han et al. 2018, "Co-teaching", arXiv:1804.06872.
+    """
+
+    rate: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def __call__(self, data: ImageData) -> ImageData:
+        """Return the data with flipped labels, as `UniformFlip` does."""
+        return _flipped(data, self.rate, self.seed, torch.ones_like)
+
+
+class NoiseKind(StrEnum):
+    """Which class a wrong label names: any other, or the one after its own."""
+
+    UNIFORM = "uniform"
+    NEIGHBOUR = "neighbour"
+
+
+NOISE: Mapping[NoiseKind, Callable[[float, int], UniformFlip | NeighbourFlip]] = {
+    NoiseKind.UNIFORM: UniformFlip,
+    NoiseKind.NEIGHBOUR: NeighbourFlip,
+}
+
+
+def _check_rate(rate: float) -> None:
+    if not 0.0 <= rate < 1.0:
+        raise sb.ConfigurationError(
+            f"noise of rate={rate}: the share of the training labels to flip must be in "
+            "[0, 1); 1/5 flips a fifth"
+        )
+
+
+def _flipped(
+    data: ImageData,
+    rate: float,
+    seed: int,
+    further: Callable[[Int64[Tensor, " flip"]], Int64[Tensor, " flip"]],
+) -> ImageData:
+    """Move a share of the labels further on by as many classes as random bits say."""
+    clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
+    count = round(rate * len(clean))
+    if count and data.classes < 2:
+        raise sb.ConfigurationError(
+            f"{data.name} has {data.classes} class, so no label can be flipped to another. "
+            "Use rate=0, or data of several classes."
+        )
+    places, steps = random_bits(key_of(_FLIPS, seed), torch.arange(len(clean)), draws=2)
+    chosen = places.argsort(stable=True)[:count]
+    labels = clean.clone()
+    labels[chosen] = (clean[chosen] + further(steps[chosen])) % data.classes
+    return replace(data, train_labels=labels, train_clean_labels=clean)

@@ -23,7 +23,7 @@ from selective_backprop.lab.nets.published import (
     resnet20,
     wide_resnet,
 )
-from selective_backprop.lab.nets.small import linear, resnet9, small_cnn
+from selective_backprop.lab.nets.small import linear, perceptron, resnet9, small_cnn
 from selective_backprop.lab.nets.vision_transformer import vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
@@ -32,6 +32,7 @@ ModelFactory = Callable[[int, int, int], nn.Module]
 
 MODELS: Mapping[str, ModelFactory] = {
     "linear": linear,
+    "perceptron": perceptron,
     "small_cnn": small_cnn,
     "tiny_cnn": partial(small_cnn, width=8),
     "resnet9": resnet9,

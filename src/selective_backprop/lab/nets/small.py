@@ -29,6 +29,18 @@ def linear(channels_in: int, classes: int, image_size: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(channels_in * image_size**2, classes))
 
 
+def perceptron(channels_in: int, classes: int, image_size: int) -> nn.Module:
+    """Make a perceptron with two hidden layers of 256 and 128 units, for inputs of any shape."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(channels_in * image_size**2, 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )
+
+
 def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a residual net of eight convolutions and a linear layer, for images of 8 pixels or more.
 

@@ -50,6 +50,10 @@ class Point:
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
     overhead: float | None = None  # wall seconds of setting up and of evaluations; None: unmetered
+    # Of each class in order of the labels, percent; NaN for one without test examples. None in
+    # records of before these were kept.
+    class_errors: tuple[float, ...] | None = None
+    ranking: float | None = None  # area under the curve, 0 to 1, where there are two classes
 
     @property
     def forwards(self) -> int:
@@ -239,7 +243,10 @@ def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
         if not _fits(value, field.type):
             wanted = getattr(field.type, "__name__", str(field.type))
             raise sb.RecordError(f"{where}: {field.name} is {value!r:.400}, expected {wanted}.")
-        values[field.name] = float(value) if field.type is float else value
+        if isinstance(value, list):
+            values[field.name] = tuple(map(float, value))
+        else:
+            values[field.name] = float(value) if field.type is float else value
     return kind(**values)
 
 
@@ -247,6 +254,8 @@ def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value is of a field's type."""
     if kind == Mapping[str, float]:
         return isinstance(value, dict) and all(_fits(each, float) for each in value.values())
+    if kind == tuple[float, ...] | None:
+        return isinstance(value, list) and all(_fits(each, float) for each in value)
     if kind in (int, float, float | None):
         # A larger whole number is no counter and no float.
         whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63

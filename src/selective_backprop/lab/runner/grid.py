@@ -71,7 +71,8 @@ def run_grid(
         if not replace and store.has_finished(config):
             watch(config, None)
         else:
-            key = config.recipe.data, config.limit, config.noise, config.seed, config.length
+            data = config.recipe.data, config.limit, config.composition
+            key = *data, config.seed, config.length
             groups.setdefault(key if interleave else config, []).append(config)
     failed: list[str] = []
 

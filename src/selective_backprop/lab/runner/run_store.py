@@ -7,7 +7,6 @@ from pathlib import Path
 import selective_backprop as sb
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.nets.models import fingerprint, refuse_changed
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run
 from selective_backprop.lab.training.run_config import RunConfig
@@ -23,8 +22,8 @@ class RunStore:
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
     def data(self, config: RunConfig) -> ImageData:
-        """Return what a run trains on, its labels flipped as it says."""
-        return UniformFlip(config.noise)(load_data(config.recipe.data, self.root, config.limit))
+        """Return what a run trains on, composed as it says."""
+        return config.composition(load_data(config.recipe.data, self.root, config.limit))
 
     def path(self, config: RunConfig) -> Path:
         """Return the file of a run's record."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -119,7 +119,14 @@ class TrainingRun:
             **asdict(self.loader.stats),
             "prepared_cost": self.meter.prepared,
             "peak_memory_bytes": self.meter.peak_memory,
+            "class_shares": self._class_shares(),
         }
+
+    def _class_shares(self) -> list[float]:
+        """Return each class's share of the training examples, by the right labels."""
+        clean = self.data.train_clean_labels
+        labels = self.data.train_labels if clean is None else clean
+        return (labels.bincount(minlength=self.data.classes).double() / len(labels)).tolist()
 
     def history(self) -> ExampleHistory | None:
         """Return what became of each training example so far; None where none was logged."""
@@ -311,7 +318,7 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         with self.meter.beside():
-            error, loss = evaluate(self.model, self._test, self._device)
+            found = evaluate(self.model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         updates, candidates, rows = meter.updates, stats.candidates, meter.trained
         if self.points:  # since the last one
@@ -329,12 +336,14 @@ class TrainingRun:
             loaded=stats.loaded,
             scored=stats.scored + stats.checked,
             trained=meter.trained,
-            test_error=error,
-            test_loss=loss,
+            test_error=found.error,
+            test_loss=found.loss,
             train_loss=float(self._losses) / updates if updates else math.nan,
             rate=rows / candidates if candidates else math.nan,
             phases=meter.phases,
             overhead=meter.overhead,
+            class_errors=found.class_errors,
+            ranking=found.ranking,
         )
         self._losses.zero_()
         return point
@@ -388,17 +397,49 @@ def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
     return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on a test set."""
+
+    error: float  # percent
+    loss: float  # mean cross-entropy
+    class_errors: tuple[float, ...]  # percent; NaN for a class without examples
+    ranking: float | None  # of two classes, the area under the curve, 0 to 1
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: Any, device: torch.device) -> tuple[float, float]:
-    """Return the error in per cent, and the mean cross-entropy, over a loader's examples."""
+def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
+    """Return how a model does on a loader's examples."""
     model.eval()
-    wrong = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    examples = 0
+    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
     for inputs, targets in loader:
         inputs, targets = inputs.to(device), targets.to(device)
         outputs: Tensor = model(inputs)
         loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
-        wrong += (outputs.argmax(1) != targets).sum()
-        examples += len(targets)
-    return 100.0 * float(wrong) / examples, float(loss) / examples
+        labels.append(targets)
+        misses.append(outputs.argmax(1) != targets)
+        margins.append(outputs[:, -1] - outputs[:, 0])
+        classes = outputs.shape[1]
+    label, missed = torch.cat(labels), torch.cat(misses)
+    counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
+    return Evaluation(
+        error=100.0 * int(missed.sum()) / len(label),
+        loss=float(loss) / len(label),
+        class_errors=tuple((100.0 * wrong.double() / counts).tolist()),
+        ranking=area_under_curve(torch.cat(margins), label) if classes == 2 else None,
+    )
+
+
+def area_under_curve(scores: Tensor, labels: Tensor) -> float:
+    """Return how often an example of class 1 has a higher score than one of class 0.
+
+    Ties count as a half. NaN where a class is missing.
+    """
+    scores, labels = scores.double().cpu(), labels.cpu()
+    _, place, count = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
+    positive = int(labels.sum())
+    pairs = positive * (len(labels) - positive)
+    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
+    return above / pairs if pairs else math.nan

@@ -7,7 +7,7 @@ from typing import Any
 
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data.noise import UniformFlip
+from selective_backprop.lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop.lab.nets.models import fingerprint
 from selective_backprop.lab.preparation import Preparation
 from selective_backprop.lab.recipe import Recipe
@@ -33,7 +33,7 @@ class RunConfig:
     evaluations: int = 20  # how often the test set is looked at, evenly over the run
     limit: int | None = None  # training examples, a fixed and stratified part; None for all
     device: str = "cpu"
-    noise: float = 0.0  # share of the training labels that `UniformFlip` replaced by wrong ones
+    composition: Composition = AS_PUBLISHED  # what is made of the training data
     lr_follows: Follows = Follows.RUN  # selection follows the run in any case
     probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
 
@@ -52,7 +52,6 @@ class RunConfig:
         strategy = find_strategy(self.arm)
         if strategy.prepare is None:  # refuses now what it would refuse when it trains
             strategy.make(self.settings, Preparation())
-        UniformFlip(self.noise)
         check_pace(self.lr_follows, length)
         if strategy.young and length.unit == "seconds":
             raise sb.ConfigurationError(
@@ -69,7 +68,7 @@ class RunConfig:
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
             "limit": self.limit,
-            "noise": self.noise or None,
+            **self.composition.config(),
             "arm": self.arm,
             "seed": self.seed,
             "strategy": {"name": self.arm, **options},
@@ -95,7 +94,7 @@ class RunConfig:
             recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
             settings=StrategyOptions(),
             limit=None,
-            noise=0.0,
+            composition=AS_PUBLISHED,
             lr_follows=Follows.RUN,
         )
         chosen = _differing(self.description(), usual.description())

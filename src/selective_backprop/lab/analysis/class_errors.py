@@ -1,0 +1,68 @@
+"""What errors by class say: of a balanced test set, of data as they come, and of rare classes.
+
+Each measure is the mean of the last tenth of a run's evaluations, as the final error is, and NaN
+for a run whose record holds no errors by class.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from selective_backprop.lab.records.schema import Run
+
+RAREST = 3  # classes
+
+
+def is_skewed(run: Run) -> bool:
+    """Whether a run's training data had their classes skewed on purpose."""
+    return bool((run.header.config.get("composition") or {}).get("skew"))
+
+
+def balanced_error(run: Run) -> float:
+    """Return the error, in percent, where all classes are equally frequent."""
+    errors = _class_errors(run)
+    known = errors[np.isfinite(errors)]
+    return float(np.mean(known)) if len(known) else math.nan
+
+
+def error_as_it_comes(run: Run) -> float:
+    """Return the error, in percent, where classes are as frequent as in the training data."""
+    errors, shares = _class_errors(run), _shares(run)
+    known = np.isfinite(errors) & (shares > 0)
+    return float(np.average(errors[known], weights=shares[known])) if known.any() else math.nan
+
+
+def macro_recall(run: Run) -> float:
+    """Return the mean over classes of the share, in percent, that is recognised."""
+    return 100.0 - balanced_error(run)
+
+
+def rare_recall(run: Run) -> float:
+    """Return the share, in percent, that is recognised of the rarest three classes in training.
+
+    It is the mean over these classes; of classes as rare, those of the lowest labels count.
+    """
+    rarest = np.argsort(_shares(run), kind="stable")[:RAREST]
+    return 100.0 - float(np.mean(_class_errors(run)[rarest]))
+
+
+CLASS_MEASURES: Mapping[str, Callable[[Run], float]] = {
+    "as it\ncomes %": error_as_it_comes,
+    "macro-\nrecall %": macro_recall,
+    "rarest\nthree %": rare_recall,
+}
+"""The measures that a table shows where classes are skewed, by their headings."""
+
+
+def _class_errors(run: Run) -> np.ndarray:
+    """Return each class's final error in percent, one NaN where none was recorded."""
+    last = run.points[-math.ceil(len(run.points) / 10) :]
+    found = [point.class_errors for point in last if point.class_errors is not None]
+    return np.mean(found, axis=0) if found else np.full(len(_shares(run)), math.nan)
+
+
+def _shares(run: Run) -> np.ndarray:
+    """Return each class's share of the training data, one NaN where none was recorded."""
+    meters = (run.end or {}).get("meters") or {}
+    return np.asarray(meters.get("class_shares", [math.nan]))

@@ -1,0 +1,185 @@
+"""What is made of a training set: shares, copies and wrong labels as asked for, always the same."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import selective_backprop as sb
+from selective_backprop.lab.data.composition import Composition, zipf
+from selective_backprop.lab.data.datasets import channel_statistics, load
+from selective_backprop.lab.data.noise import NeighbourFlip, NoiseKind, UniformFlip
+
+DIGITS = load("digits")
+SKEWED = Composition(skew=1.5, copies=1.0, places=2000)
+
+
+def rows_of(composition, data=DIGITS):
+    return composition.rows(data.train_labels, data.class_names)
+
+
+def digest(data):
+    tensors = (data.train_images, data.train_labels, data.train_clean_labels)
+    return hashlib.sha256(b"".join(each.numpy().tobytes() for each in tensors)).hexdigest()[:16]
+
+
+def test_by_default_the_data_stay_as_they_are():
+    same = Composition()(DIGITS)
+    assert same.train_images is DIGITS.train_images
+    assert torch.equal(same.train_labels, DIGITS.train_labels)
+    assert same.mean == DIGITS.mean
+
+
+@settings(max_examples=20)
+@given(
+    skew=st.floats(0.1, 2.5),
+    copies=st.sampled_from([0.5, 1.0, 1.5]),
+    places=st.integers(1500, 3000),
+    seed=st.integers(0, 50),
+)
+def test_the_shares_of_the_classes_follow_the_power_law_to_within_one_place(
+    skew, copies, places, seed
+):
+    made = Composition(skew=skew, copies=copies, places=places, seed=seed)(DIGITS)
+    weights = torch.arange(1, 11).double() ** -skew
+    counts = made.train_labels.bincount(minlength=10).sort(descending=True).values
+    assert int(counts.sum()) == places == len(made.train_images)
+    assert (counts - places * weights / weights.sum()).abs().max() <= 1
+
+
+def test_which_class_is_the_largest_is_drawn():
+    largest = {int(skewed(seed).train_labels.bincount().argmax()) for seed in range(20)}
+    assert len(largest) > 4
+
+
+def skewed(seed):
+    return replace(SKEWED, seed=seed)(DIGITS)
+
+
+def test_without_copies_no_example_comes_twice_and_the_largest_class_is_whole():
+    rows = rows_of(Composition(skew=1.0))
+    assert len(rows.unique()) == len(rows)
+    there, taken = DIGITS.train_labels.bincount(), DIGITS.train_labels[rows].bincount(minlength=10)
+    largest = taken.argmax()
+    assert there[largest] - taken[largest] <= 1
+    assert (taken <= there).all()
+
+
+@settings(max_examples=20)
+@given(exponent=st.sampled_from([0.5, 1.0, 1.5]), seed=st.integers(0, 20))
+def test_copies_are_as_many_as_zipfs_law_has_them(exponent, seed):
+    alike = torch.zeros(1000, dtype=torch.int64)
+    rows = Composition(copies=exponent, places=20_000, seed=seed).rows(alike, ("only",))
+    counts = rows.bincount(minlength=1000).sort(descending=True).values.double()
+    shares = torch.arange(1, 1001).double() ** -exponent
+    expected = 20_000 * shares / shares.sum()
+    # The largest are told apart by more than chance, six deviations of which are allowed.
+    off = (counts[:5].cumsum(0) - expected[:5].cumsum(0)).abs()
+    assert (off <= 6 * expected[:5].cumsum(0).sqrt() + 5).all()
+    assert torch.allclose(zipf(1000, exponent).diff() * 20_000, expected[1:])
+
+
+def test_without_skew_the_shares_are_the_data_sets_own():
+    made = Composition(copies=1.0, places=1000)(DIGITS)
+    own = DIGITS.train_labels.bincount() * (1000 / 1437)
+    assert (made.train_labels.bincount() - own).abs().max() <= 1
+    assert len(Composition(copies=1.0)(DIGITS).train_labels) == 1437
+
+
+def test_places_show_the_examples_whose_labels_they_have():
+    rows, made = rows_of(SKEWED), SKEWED(DIGITS)
+    assert torch.equal(made.train_images, DIGITS.train_images[rows])
+    assert torch.equal(made.train_labels, DIGITS.train_labels[rows])
+    assert (made.mean, made.std) == channel_statistics(made.train_images)
+    assert made.test_images is DIGITS.test_images
+    assert len(made.train_labels[:500].unique()) == 10  # the places are in no order of class
+
+
+@pytest.mark.parametrize("pixels", [1, 2])
+def test_near_copies_are_the_example_shifted_a_little_and_lit_otherwise(pixels):
+    near = replace(SKEWED, near_copies=pixels)
+    rows, images = rows_of(near), near(DIGITS).train_images
+    assert torch.equal(rows, rows_of(SKEWED))
+    padded = torch.nn.functional.pad(DIGITS.train_images.float(), [pixels] * 4, "reflect")
+    shifted = [
+        padded[:, :, down : down + 8, right : right + 8]
+        for down in range(2 * pixels + 1)
+        for right in range(2 * pixels + 1)
+    ]
+    first, exact, found = set(), 0, set()
+    for place, row in enumerate(rows.tolist()):
+        if row not in first:
+            first.add(row)
+            assert torch.equal(images[place], DIGITS.train_images[row])
+            continue
+        image = images[place].float()
+        fits = [
+            i
+            for i, each in enumerate(shifted)
+            if ((image - 0.79 * each[row]).min() > -1)
+            and ((image - (1.21 * each[row]).clamp(max=255)).max() < 1)
+        ]
+        assert fits
+        found.add(fits[0])
+        exact += bool(torch.equal(images[place], DIGITS.train_images[row]))
+    assert exact < 0.05 * len(rows)
+    assert len(found) > 1.5 * pixels
+
+
+def test_what_is_composed_never_changes_between_versions_or_platforms():
+    everything = replace(SKEWED, near_copies=2, noise=0.2, noise_kind=NoiseKind.NEIGHBOUR, seed=7)
+    assert digest(everything(DIGITS)) == "b9d89016528305d5"
+    assert rows_of(SKEWED)[:8].tolist() == [1061, 720, 456, 182, 995, 1061, 1402, 995]
+
+
+def test_it_follows_the_seed_and_no_global_stream_and_leaves_the_data_alone():
+    images, labels = DIGITS.train_images.clone(), DIGITS.train_labels.clone()
+    before = torch.get_rng_state()
+    near = replace(SKEWED, near_copies=2, noise=0.2)
+    first = near(DIGITS)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(DIGITS.train_images, images)
+    assert torch.equal(DIGITS.train_labels, labels)
+    assert digest(first) == digest(near(DIGITS))
+    assert digest(first) != digest(replace(near, seed=1)(DIGITS))
+
+
+@pytest.mark.parametrize(("kind", "flip"), [("uniform", UniformFlip), ("neighbour", NeighbourFlip)])
+def test_the_right_labels_are_kept_where_some_are_wrong(kind, flip):
+    made = replace(SKEWED, noise=0.2, noise_kind=NoiseKind(kind))(DIGITS)
+    assert torch.equal(made.train_clean_labels, SKEWED(DIGITS).train_labels)
+    assert int(made.flipped.sum()) == 400
+    assert torch.equal(made.train_labels, flip(0.2)(SKEWED(DIGITS)).train_labels)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"skew": -1.0}, "skew=-1.0"),
+        ({"copies": float("inf")}, "copies=inf"),
+        ({"near_copies": 1}, "copies=1"),
+        ({"copies": 1.0, "near_copies": -1}, "-1 pixels"),
+        ({"places": 0}, "places=0"),
+        ({"noise": 1.0}, r"rate=1.0"),
+        ({"noise_kind": NoiseKind.NEIGHBOUR}, "noise=1/5"),
+    ],
+)
+def test_settings_out_of_range_are_refused(asked, named):
+    with pytest.raises(sb.ConfigurationError, match=named):
+        Composition(**asked)
+
+
+@pytest.mark.parametrize(
+    ("composition", "named"),
+    [
+        (Composition(places=2000), "places, or copies=1"),
+        (Composition(skew=3.0, places=100), "skew=3.0 leaves no place"),
+        (Composition(copies=1.0, near_copies=9), "shift is 9 pixels"),
+    ],
+)
+def test_what_the_data_cannot_give_is_refused(composition, named):
+    with pytest.raises(sb.ConfigurationError, match=named):
+        composition(DIGITS)

@@ -1,0 +1,101 @@
+"""Data that are made: as large and as hard as said, and the same on every platform."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+
+from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.data.loader import make_loader
+
+DIGESTS = {
+    "mnist1d": "45212d82aa917d86",
+    "breast-cancer": "316f148812ce42c4",
+    "table": "9775bd52db62ef37",
+    "clicks": "75949e7d4f8b2a9a",
+}
+SIZES = {
+    "mnist1d": (4000, 1000, 40, 10),
+    "breast-cancer": (455, 114, 30, 2),
+    "table": (8000, 2000, 54, 7),
+    "clicks": (20_000, 10_000, 504, 2),
+}
+
+
+def numbers(images):
+    return images[:, :, 0, 0].numpy()
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_the_data_never_change_between_versions_or_platforms(name):
+    data = load(name)
+    tensors = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    content = b"".join(each.numpy().tobytes() for each in tensors)
+    assert hashlib.sha256(content).hexdigest()[:16] == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_sizes_are_those_of_the_docs(name):
+    data = load(name)
+    found = (len(data.train_labels), len(data.test_labels), data.channels, data.classes)
+    assert found == SIZES[name]
+    assert data.image_size == 1
+
+
+@pytest.mark.parametrize("name", ["mnist1d", "table"])
+def test_classes_are_balanced_in_both_splits(name):
+    data = load(name)
+    for labels in (data.train_labels, data.test_labels):
+        counts = labels.bincount()
+        assert counts.max() - counts.min() <= 1
+
+
+def test_series_of_mnist1d_resemble_their_neighbours_in_place_and_are_smooth():
+    series = numbers(load("mnist1d").train_images).astype(float)
+    steps = np.diff(series, axis=1).std() / series.std()
+    assert 0.2 < steps < 0.8  # white noise has 1.41
+    assert len(np.unique(series, axis=0)) == len(series)
+
+
+def test_a_class_of_mnist1d_is_told_by_its_examples():
+    data = load("mnist1d")
+    train, test = (numbers(each).astype(float) for each in (data.train_images, data.test_images))
+    distances = ((test[:, None, ::2] - train[None, :, ::2]) ** 2).sum(2)
+    nearest = data.train_labels[torch.from_numpy(distances.argmin(1))]
+    error = float((nearest != data.test_labels).double().mean())
+    assert 0.2 < error < 0.7  # chance is 0.9
+
+
+def test_the_breast_cancer_table_is_scikit_learns():
+    data, table = load("breast-cancer"), load_breast_cancer()
+    labels = torch.cat([data.train_labels, data.test_labels])
+    assert labels.bincount().tolist() == np.bincount(table.target).tolist()
+    levels = np.concatenate([numbers(data.train_images), numbers(data.test_images)])
+    radius = levels[:, 0].astype(float)
+    found = np.sort((radius - 127.5) / 127.5 * 4)
+    expected = np.sort((table.data[:, 0] - table.data[:, 0].mean()) / table.data[:, 0].std())
+    assert np.abs(found - expected.clip(-4, 4)).max() < 0.02
+
+
+def test_clicks_have_one_category_of_each_field_by_zipfs_law_and_2_percent_positives():
+    data = load("clicks")
+    levels = np.concatenate([numbers(data.train_images), numbers(data.test_images)])
+    assert set(np.unique(levels)) == {0, 255}
+    first = 0
+    for size in (8, 16, 32, 64, 128, 256):
+        counts = (levels[:, first : first + size] > 0).sum(0)
+        assert counts.sum() == 30_000
+        expected = 30_000 / np.arange(1, size + 1) / (1 / np.arange(1, size + 1)).sum()
+        assert (np.abs(counts - expected) < 6 * np.sqrt(expected)).all()
+        first += size
+    labels = torch.cat([data.train_labels, data.test_labels])
+    assert int(labels.sum()) == 600
+
+
+def test_indicators_are_noughts_and_ones_in_training_whatever_is_made_of_them():
+    data = Composition(copies=1.0, places=2000)(load("clicks"))
+    images, _ = next(iter(make_loader(data, batch_size=64, seed=0)))
+    assert set(images.unique().tolist()) == {0.0, 1.0}
