@@ -288,6 +288,9 @@ class Figure:
             return f"ours: {self.reported.ours}"
         settings = dict.fromkeys(panel.setting.compressed for panel in self.panels(scale))
         changes = [words for words in settings if words]
+        timed = [timing.recipe.model for timing in self.timings(scale)]
+        if timed and self.reported.model not in timed:
+            changes.append(f"{', '.join(timed)} for {self.reported.model}")
         return f"compressed: {'; '.join(changes)}" if changes else "as captioned"
 
 

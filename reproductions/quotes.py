@@ -37,6 +37,7 @@ class Reported:
     quotes: Mapping[str, Quote]  # by the short name under which they are judged
     notes: tuple[str, ...] = ()  # what is to be known of the source: ours, not quoted
     ours: str = ""  # what is measured, where it is not what the caption says
+    model: str = ""  # the net whose steps the source timed
 
 
 @cache
@@ -64,6 +65,7 @@ def read_reported(path: Path) -> dict[str, Reported]:
             quotes,
             tuple(said.get("notes", ())),
             said.get("ours", ""),
+            said.get("model", ""),
         )
     return found
 

@@ -371,7 +371,7 @@ def present_percentiles(key: str, what: str, judge: Judge, found: Found) -> Pres
         panel.axvline(TWENTIETH, color="#777777", linewidth=0.9, linestyle=":")
         panel.set(xlabel="percentile of target confidence", ylabel=f"{what} (%)")
         panel.set(xlim=(0, 100), ylim=(-2, 103))
-        drawing.framed(panel, f"{shown.title}, epoch {_epoch(shown):.1f}", legend="lower right")
+        drawing.framed(panel, f"{shown.title}, epoch {_epoch(shown):.1f}", legend="best")
 
     def table(shown: PanelData) -> Table:
         columns = {

@@ -115,7 +115,9 @@ def _batch(setting: Setting, size: int) -> Setting:
 
 def _filtered(setting: Setting) -> Setting:
     """Return a setting in which SB leaves out as much as on the poster, more than 85 %."""
-    return replace(setting, rate=1 / 8)
+    examples, _ = EXAMPLES[setting.recipe.data]
+    published = Published(setting.paper_data, examples=examples)
+    return replace(setting, rate=1 / 8, published=published)
 
 
 def _unknown(setting: Setting, data: str, model: str | None) -> Setting:
