@@ -188,16 +188,27 @@ def _weighed(figure: Figure, selector: sb.selectors.AbstractSelector) -> None:
 
 
 def _auto(figure: Figure) -> None:
-    """Draw odds against the loss, as they are at three moments of a training."""
-    axes = figure.subplots()
-    moments = (("young", 1.5, _ORANGE), ("later", 0.15, _BLUE), ("learned", 0.015, _GREEN))
-    for moment, median, colour in moments:
-        kept = trials.keep_odds(sb.selectors.NoiseBudget(), median=median)
-        label = f"{moment}: {100 * kept.share.mean():.0f} % kept"
-        axes.plot(kept.losses, kept.share, color=colour, label=label)
+    """Draw odds against the loss, after one visit of each example and after more."""
+    axes, strategy = figure.subplots(), sb.auto()
+    losses, draws = torch.logspace(-3, 0.5, 60), 2000
+    context = sb.scorers.Context(batch_size=64, window=None, examples=len(losses))
+    assert strategy.scorer is not None
+    for visits, colour in ((1, _ORANGE), (5, _BLUE), (7, _GREEN), (9, _GREY)):
+        ledger = sb.scorers.Ledger(len(losses), depth=2)
+        ledger.record(torch.arange(len(losses)), losses, 0)
+        for _ in range(visits):
+            ledger.count(torch.arange(len(losses)))
+        scores = strategy.scorer.start(context).recall(ledger, 1)
+        assert scores is not None
+        running, generator = strategy.selector.start(context), torch.Generator().manual_seed(0)
+        history = sb.selectors.History(1)
+        drawn = [running.select(scores, history, generator).rows for _ in range(draws)]
+        odds = torch.cat(drawn).bincount(minlength=len(losses)) / draws
+        label = f"{visits} visit{'s' * (visits > 1)} on average"
+        axes.plot(losses, odds, color=colour, label=label)
     _odds_axes(axes)
     axes.set_xscale("log")
-    axes.set_xlabel("highest of the last two losses")
+    axes.set_xlabel("higher one of the last two losses")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 

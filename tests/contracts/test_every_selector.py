@@ -39,10 +39,11 @@ SELECTORS = {
         sb.selectors.Hide(),
         sb.selectors.Hide(0.5, confidence=0.5, falls=(), history=64),
     ],
-    sb.selectors.Confident: [sb.selectors.Confident(), sb.selectors.Confident(1.0)],
-    sb.selectors.NoiseBudget: [
-        sb.selectors.NoiseBudget(),
-        sb.selectors.NoiseBudget(0.5, floor=0.3, correction=1.0),
+    sb.selectors.Confident: [
+        sb.selectors.Confident(),
+        sb.selectors.Confident(1.0),
+        sb.selectors.Confident(0.3, correction=1.0),
+        sb.selectors.Confident(0.1, correction=0.0),
     ],
 }
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
@@ -53,7 +54,7 @@ BIASED_ON_PURPOSE = {
     sb.selectors.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
     sb.selectors.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
     sb.selectors.Confident(): "tempered, so that no row of a batch weighs four times another",
-    sb.selectors.NoiseBudget(): "tempered likewise",
+    sb.selectors.Confident(0.3, correction=1.0): "unbiased as a sum over kept rows, not as a mean",
 }
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 

@@ -92,7 +92,6 @@ TAKES: Table = {
     "LowPrecision": given(scorer=FORWARD),
     "LowResolution": given(scorer=FORWARD),
     "Needs": given(),
-    "NoiseBudget": given(),
     "Percentile": given(beta=2),
     "Pipelined": given(scorer=FORWARD, every=8),
     "Predicted": given(scorer=FORWARD),

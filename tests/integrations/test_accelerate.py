@@ -156,12 +156,12 @@ def test_a_training_that_goes_on_from_a_saved_state_ends_with_the_same_weights(
 
 
 def test_a_loop_that_takes_its_loss_from_the_loader_goes_on_with_the_same_weights(tmp_path):
-    whole = Training(sb.auto(noise=1.0)).weigh()
+    whole = Training(sb.auto()).weigh()
     whole.run(epochs=8, save=tmp_path, stop=60)
     assert 60 < len(whole.steps) < 8 * 12
     assert 0 < whole.loader.scores.mean < 2.3
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    resumed = Training(sb.auto(noise=1.0)).weigh()
+    resumed = Training(sb.auto()).weigh()
     resumed.accelerator.load_state(str(tmp_path))
     resumed.run(epochs=8 - resumed.loader.next_epoch)
     assert len(resumed.steps) == len(whole.steps) - 60

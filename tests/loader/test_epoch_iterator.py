@@ -110,7 +110,7 @@ NEVER_SCORE = {
     "traditional": sb.traditional(),
     "random-backprop": sb.random_backprop(1 / 2),
     "recorded-sb": sb.recorded_sb(1 / 2),
-    "auto": sb.auto(noise=1.0),
+    "auto": sb.auto(),
 }
 SCORE = {
     "selective-backprop": selective(),

@@ -28,7 +28,7 @@ import selective_backprop as sb
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
 WORKING = {
-    "auto": sb.auto(noise=1.0),
+    "auto": sb.auto(),
     "infobatch": sb.infobatch(),
     "easy-skip": sb.easy_skip(),
     "recorded-sb": sb.recorded_sb(1 / 3),
@@ -363,7 +363,7 @@ def test_without_a_loss_there_is_none_to_take():
         (sb.kath18(), True, False),
         (sb.infobatch(), True, True),
         (sb.easy_skip(), True, True),
-        (sb.auto(), True, True),
+        (sb.auto(), False, True),
         (sb.kakurenbo(), False, True),
         (sb.recorded_sb(1 / 2), False, True),
     ],

@@ -128,6 +128,18 @@ def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
     assert sum(column.nbytes for column in held) == 8 * ledger.examples
 
 
+def test_visits_are_counted_by_class():
+    ledger = sb.scorers.Ledger(5, depth=2)
+    assert ledger.class_visits is None
+    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, -100, 7, 2]), 0)
+    ledger.count(indices(0, 2, 2, 3, 4))
+    found = ledger.class_visits
+    assert found == ((-100, 2, 7), (1, 1, 2), (0, 1, 3))
+    assert found.least == 0.0
+    ledger.count(indices(1))
+    assert ledger.class_visits.least == pytest.approx(1 / (5 / 4))
+
+
 def test_every_filing_is_noticed_and_counting_is_none():
     ledger = sb.scorers.Ledger(4)
     seen = [ledger.changes]

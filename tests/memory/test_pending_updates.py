@@ -59,10 +59,12 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
         scores = torch.tensor([score + number for number in numbers])
         journal.scored.file(indices, scores, epoch)
         journal.recorded.file(indices, scores + 1, epoch)
+        journal.classify(indices, scores.round(), epoch)
         journal.hand_out(indices)
         for one in range(len(numbers)):  # one at a time, since one may come twice
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
+            direct.classify(indices[one : one + 1], scores[one : one + 1].round(), epoch)
         direct.hand_out(indices)
     kept = PendingUpdates(EXAMPLES, depth)
     kept.load_state_dict(journal.state_dict())
@@ -73,9 +75,9 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
         merged.load_state_dict(kept.state_dict())
         with by_itself():
             merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])
-        assert merged.sizes == (0, 0, 0)
-        pairs = (ledger.scored, direct.scored), (ledger.recorded, direct.recorded)
-        for found, wanted in pairs:
+        assert merged.sizes == (0, 0, 0, 0)
+        for name in ("scored", "recorded", "classes"):
+            found, wanted = getattr(ledger, name), getattr(direct, name)
             assert found.empty == wanted.empty
             for one, other in zip(found.observe(), wanted.observe(), strict=True):
                 np.testing.assert_array_equal(one, other[:, rank::size])

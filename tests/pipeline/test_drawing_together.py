@@ -34,8 +34,8 @@ def test_a_state_saved_in_the_middle_goes_on_bit_for_bit(name):
 
 @pytest.mark.usefixtures("thirds")
 @pytest.mark.parametrize("leftovers", ["flush", "drop"])
-def test_so_it_is_with_a_budget_of_noise_whatever_becomes_of_leftovers(leftovers):
-    auto = sb.auto(noise=1.0)
+def test_so_it_is_with_auto_whatever_becomes_of_leftovers(leftovers):
+    auto = sb.auto(0.3)
     check_batches(lambda seed: Training(auto, seed=seed, leftovers=leftovers), thoroughly=True)
 
 
@@ -66,7 +66,7 @@ class Watched:
 
     def windows(self) -> list[int]:
         """Return them for the third of four epochs, in which scores of all are known."""
-        noting = Noting(sb.selectors.NoiseBudget())
+        noting = Noting(sb.selectors.Confident())
         chosen = sb.Strategy("noted", sb.scorers.Recorded(), noting, self.schedule)
         sampler = self.kind(SequentialSampler(range(4 * self.batches)), 4, False)
         loader = DataLoader(Numbered(4 * self.batches), batch_sampler=sampler)
@@ -140,7 +140,7 @@ def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
     loader = DataLoader(
         Numbered(256), batch_sampler=Failing(SequentialSampler(range(256)), 4, False)
     )
-    chosen = sb.Strategy("noted", sb.scorers.Recorded(), sb.selectors.NoiseBudget(), WARM)
+    chosen = sb.Strategy("noted", sb.scorers.Recorded(), sb.selectors.Confident(), WARM)
     loss_fn = nn.CrossEntropyLoss()
     door = sb.SelectiveLoader(
         loader, nn.Linear(2, 3), loss_fn, chosen, leftovers="drop", with_selection=True

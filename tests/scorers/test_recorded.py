@@ -49,7 +49,7 @@ def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(f
     st.integers(2, 3),
     st.integers(0, 2**32),
 )
-def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_many(
+def test_an_example_is_judged_by_the_highest_of_its_last_losses_or_of_those_it_has(
     filings, count, seed
 ):
     ledger = sb.scorers.Ledger(EXAMPLES, count)
@@ -62,7 +62,7 @@ def test_an_example_is_judged_by_the_highest_of_its_last_losses_once_it_has_so_m
         for key, loss in zip(keys, losses.tolist(), strict=True):
             lasts[key].append(loss)
     found = begin(sb.scorers.Recorded(highest_of=count)).recall(ledger, 10).tolist()
-    assert found == [max(each[-count:]) if len(each) >= count else math.inf for each in lasts]
+    assert found == [max(each[-count:], default=math.inf) for each in lasts]
 
 
 LEARNED, UNSURE, FAR = 0.1, 1.0, 3.0
@@ -71,12 +71,16 @@ LEARNED, UNSURE, FAR = 0.1, 1.0, 3.0
 def recall_of(lasts, epoch=9, **options):
     """What is recalled of examples whose last losses were these, newest last."""
     depth = options.setdefault("highest_of", 2)
+    return begin(sb.scorers.Recorded(**options)).recall(ledger_of(lasts, depth), epoch).tolist()
+
+
+def ledger_of(lasts, depth):
     ledger = sb.scorers.Ledger(len(lasts), depth)
     for position in range(max(map(len, lasts))):
         filed = [(i, losses[position]) for i, losses in enumerate(lasts) if position < len(losses)]
         keys, losses = zip(*filed, strict=True)
         ledger.recorded.file(torch.tensor(keys), torch.tensor(losses), position)
-    return begin(sb.scorers.Recorded(**options)).recall(ledger, epoch).tolist()
+    return ledger
 
 
 def crowd(*, stay, recover, learned=60, unsure=5):
@@ -161,10 +165,44 @@ def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count):
     lost = given_up(whole, share)
     found = recall_of(ends, highest_of=count, give_up=share)
     expected = [
-        -math.inf if i in lost else max(losses) if losses else math.inf
-        for i, losses in enumerate(whole)
+        -math.inf if i in lost else max(losses, default=math.inf) for i, losses in enumerate(ends)
     ]
     assert found == pytest.approx(expected)
+
+
+CLASSES = st.lists(st.sampled_from([0.0, 1.0, 7.0]), min_size=60, max_size=60)
+
+
+@given(CLASSES, st.lists(st.sampled_from([LEARNED, FAR]), min_size=60, max_size=60))
+def test_nothing_is_given_up_in_a_class_of_which_less_than_half_is_learned(classes, newest):
+    lasts = [[FAR, loss] for loss in newest] + crowd(stay=40, recover=0, learned=200)
+    ledger = ledger_of(lasts, depth=2)
+    known = torch.tensor([*classes, *[9.0] * 245])  # class 9, of which most is learned
+    ledger.classify(torch.arange(len(known)), known, 1)
+    found = begin(sb.scorers.Recorded(highest_of=2, give_up=0.9)).recall(ledger, 9)
+    for number in {*classes}:
+        own = [i for i, each in enumerate(classes) if each == number]
+        learned = sum(newest[i] == LEARNED for i in own)
+        lost = [float(found[i]) == -math.inf for i in own]
+        assert sum(lost) == (len(own) - learned if 2 * learned >= len(own) else 0)
+    assert (found[60:100] == -math.inf).all()
+
+
+@given(
+    st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20),
+    st.integers(0, 30),
+    st.sampled_from([1.0, 8.0]),
+)
+def test_low_losses_rise_with_visits_to_that_of_an_even_chance(losses, visits, fades):
+    ledger = ledger_of([[loss] for loss in losses], depth=1)
+    for _ in range(visits):
+        ledger.count(torch.arange(len(losses)))
+    found = begin(sb.scorers.Recorded(fades=fades)).recall(ledger, 1).tolist()
+    left = 1 - min(1, max(0, visits - 1) / fades)
+    for loss, risen in zip(losses, found, strict=True):
+        error = 1 - math.exp(-loss)
+        expected = loss if error > 0.5 else -math.log(1 - 0.5 * (2 * error) ** left)
+        assert risen == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_recovering_takes_two_losses_to_be_seen():

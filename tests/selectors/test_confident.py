@@ -23,17 +23,22 @@ def skip(selector, scores, seed=0):
 @given(
     st.lists(losses, min_size=1, max_size=30),
     st.sampled_from([0.01, 0.25, 1.0]),
+    st.sampled_from([0.0, 0.5, 1.0]),
     st.integers(0, 2**32),
 )
-def test_rows_and_weights_are_the_plain_rules(scores, floor, seed):
+def test_rows_and_weights_are_the_plain_rules(scores, floor, correction, seed):
     tosses = torch.rand(
         len(scores), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     ).tolist()
     odds = [reference.skip_odds(loss, floor) for loss in scores]
-    rows, weights = skip(sb.selectors.Confident(floor), scores, seed)
+    rows, weights = skip(sb.selectors.Confident(floor, correction), scores, seed)
     assert rows.tolist() == reference.toss_coins(odds, tosses)
-    assert weights.dtype == torch.float32
-    assert weights.tolist() == pytest.approx([odds[row] ** -0.5 for row in rows], rel=1e-6)
+    if not correction:
+        assert weights is None
+    else:
+        assert weights.dtype == torch.float32
+        expected = [odds[row] ** -correction for row in rows]
+        assert weights.tolist() == pytest.approx(expected, rel=1e-6)
 
 
 def test_odds_by_hand():
@@ -53,3 +58,7 @@ def test_small_losses_keep_their_precision():
     weights = running.select(scores, NOTHING, torch.Generator().manual_seed(0)).weights
     assert len(weights)
     assert weights.tolist() == pytest.approx([2e-5**-0.5] * len(weights), rel=1e-5)
+
+
+def test_what_was_given_up_is_not_kept_whatever_the_floor():
+    assert skip(sb.selectors.Confident(1.0), [-torch.inf, 0.0, -torch.inf]).rows.tolist() == [1]

@@ -124,17 +124,14 @@ WRONG_FALLS = [
 WRONG = {
     sb.selectors.BelowMean: {"prune": [-0.1, 1.0, math.nan], "history": [0]},
     sb.selectors.Bottom: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
-    sb.selectors.Confident: {"floor": [0.0, 1.1, -0.1, math.nan]},
+    sb.selectors.Confident: {
+        "floor": [0.0, 1.1, -0.1, math.nan],
+        "correction": [-0.1, 1.1, math.nan],
+    },
     sb.selectors.Hide: {
         "share": [0.0, 1.0, -0.1, math.nan],
         "confidence": [0.49, 1.0, math.nan],
         "falls": WRONG_FALLS,
-        "history": [0],
-    },
-    sb.selectors.NoiseBudget: {
-        "noise": [0.0, 1.5],
-        "floor": [0.0, math.nan],
-        "correction": [-0.1],
         "history": [0],
     },
     sb.selectors.Percentile: {

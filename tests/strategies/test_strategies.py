@@ -18,7 +18,6 @@ from selective_backprop.selectors import (
     Confident,
     Everything,
     Hide,
-    NoiseBudget,
     Percentile,
     Proportional,
     Top,
@@ -118,11 +117,11 @@ COMBINATIONS = [
     ),
     (
         sb.auto(),
-        *("auto", Recorded(10, highest_of=2, give_up=0.05), NoiseBudget(0.1, 0.1, 0.5), FIRST),
+        *("auto", Recorded(10, highest_of=2, give_up=0.05, fades=8.0), Confident(0.1, 0.0), FIRST),
     ),
     (
         sb.auto(0.3, max_age=4, schedule=LATER),
-        *("auto", Recorded(4, highest_of=2, give_up=0.05), NoiseBudget(0.3), LATER),
+        *("auto", Recorded(4, highest_of=2, give_up=0.05, fades=8.0), Confident(0.3, 0.0), LATER),
     ),
     (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", sb.scorers.Excess(REFERENCE, FORWARD), Top(0.5)),
 ]

@@ -29,6 +29,7 @@ class RankState(NamedTuple):
     seed: int
     scored: int = 0  # pending updates of each kind
     recorded: int = 0
+    classes: int = 0
     counted: int = 0
 
     def __str__(self) -> str:
@@ -75,7 +76,7 @@ class EpochHandshake:
             buffer.seed_with(openings[0].seed % 2**64)
         failure = None
         if self.memory is not None and not begun:
-            sizes = [(each.scored, each.recorded, each.counted) for each in openings]
+            sizes = [(each.scored, each.recorded, each.classes, each.counted) for each in openings]
             failure = self.memory.merge(self.group, sizes, start.epoch)
         if failure is None:
             try:

@@ -22,6 +22,8 @@ class Log:
     - `rate`: the share of the candidates that was kept since the previous entry;
     - `cost` of scoring and training since training began, and `plain_cost`, the cost of training
       on every candidate, both in forward passes of one example;
+    - `least_class`, in the first entry of an epoch and where the strategy notes classes: the least
+      that a class has of its share of visits (`SelectiveLoader.class_visits`);
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
       are ranked against, if there are any.
 
@@ -75,6 +77,8 @@ class Log:
         passed = stats.batches - self._last.batches
         if passed >= (1 if now else self._every):
             values = measure(stats, self._last, loader.scores)
+            if stats.epoch != self._last.epoch and (visits := loader.class_visits) is not None:
+                values["least_class"] = visits.least
             self._write({f"{self._prefix}{name}": v for name, v in values.items()}, stats.batches)
             self._last = stats
 

@@ -31,7 +31,7 @@ from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import check_fit, check_length, check_use, warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._memory.ledger import Ledger
+from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import Progress
@@ -237,6 +237,15 @@ class SelectiveLoader:
         return self._parts.ledger
 
     @property
+    def class_visits(self) -> ClassVisits | None:
+        """How often each class was trained on, where the strategy notes classes; else None.
+
+        `auto` notes them, of losses from `loss_fn` whose targets are class indices. Reads the
+        device. Of several processes' losses, those of the running epoch are not yet in it.
+        """
+        return None if self.ledger is None else self.ledger.class_visits
+
+    @property
     def stats(self) -> Stats:
         """The counts of examples so far, as one frozen snapshot."""
         return self._state.stats
@@ -307,7 +316,12 @@ class SelectiveLoader:
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
-        self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None = None
+        self,
+        selection: Selection,
+        losses: Tensor,
+        outputs: tuple[Any, Any] | None = None,
+        *,
+        targets: Any = None,
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
@@ -321,6 +335,8 @@ class SelectiveLoader:
                 changed.
             outputs: the model's outputs and the targets of these losses, for a gate that judges
                 by error norms, such as that of `kath18`.
+            targets: of these losses, by default those of `outputs`. Where they are class indices,
+                `[row]`, `auto` learns from them which class an example belongs to.
 
         Raises:
             LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`.
@@ -329,7 +345,9 @@ class SelectiveLoader:
         pipeline = self._parts.pipeline
         if pipeline.memory is not None:
             epoch = max(0, pipeline.cursor.epoch)
-            pipeline.memory.record(selection, losses, self._options.nonfinite, epoch)
+            if targets is None and outputs is not None:
+                targets = outputs[1]
+            pipeline.memory.record(selection, losses, self._options.nonfinite, epoch, targets)
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
 

@@ -18,7 +18,8 @@ MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added befor
 
 def example_bytes(depth: int, columns: int = 1) -> int:
     """Return the bytes that a ledger takes for each example, for scores from `columns` sources."""
-    return 6 * depth * columns + 2 + (depth > 1)  # scores with epochs, the count, the flag
+    # Scores with epochs, the count, and where several scores are remembered the flag and the class.
+    return 6 * depth * columns + 2 + 7 * (depth > 1)
 
 
 class Observations(NamedTuple):
@@ -31,6 +32,31 @@ class Observations(NamedTuple):
 
     scores: Float32[np.ndarray, "lag example"]
     epochs: Int32[np.ndarray, "lag example"]
+
+
+class ClassVisits(NamedTuple):
+    """How often the examples of each class were trained on.
+
+    Attributes:
+        classes: the classes that were seen, ascending.
+        examples: how many examples of each are known.
+        visits: how often these were trained on, in all.
+    """
+
+    classes: tuple[int, ...]
+    examples: tuple[int, ...]
+    visits: tuple[int, ...]
+
+    @property
+    def least(self) -> float:
+        """The least that a class has of its share of visits: 1 if all have their whole share.
+
+        A class's share of visits is divided by its share of the examples.
+        """
+        mean = sum(self.visits) / sum(self.examples)
+        if not mean:
+            return 1.0
+        return min(n / m for n, m in zip(self.visits, self.examples, strict=True)) / mean
 
 
 class Column:
@@ -168,7 +194,8 @@ class Ledger:
     model was in another mode and the example may have been augmented differently: they are mixed
     only on purpose. Each example takes 6 bytes for each score remembered and 2 for the count: 8
     bytes for one score of one source. Where several losses are remembered, one more byte tells
-    the first loss after a hand-out from those that the same step computes after it.
+    the first loss after a hand-out from those that the same step computes after it. A class takes
+    6 more, where classes are noted.
 
     Args:
         examples: examples in the data set.
@@ -178,6 +205,7 @@ class Ledger:
         examples: as given.
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
+        classes: the class index that each example's target is, as a float32, exact up to 2^24.
 
     Raises:
         ConfigurationError: if either is not a whole number, or the depth is below 1.
@@ -188,6 +216,7 @@ class Ledger:
         depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth)
+        self.classes = Column(examples)
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
 
@@ -214,6 +243,25 @@ class Ledger:
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
+    def classify(self, indices: RowIndices, classes: Tensor, epoch: int) -> None:
+        """Remember the class of some examples."""
+        self.classes.file(indices, classes, epoch)
+
+    @property
+    def class_visits(self) -> "ClassVisits | None":
+        """How often each class was trained on; None where no class is known. Reads the device."""
+        if self.classes.empty:
+            return None
+        known = self.classes.observe().scores[0]
+        noted = ~np.isnan(known)
+        classes = known[noted].astype(np.int64)
+        lowest = int(classes.min())
+        examples = np.bincount(classes - lowest)
+        visits = np.bincount(classes - lowest, weights=self.selected.numpy()[noted])
+        (seen,) = examples.nonzero()
+        found = seen + lowest, examples[seen], visits[seen].astype(np.int64)
+        return ClassVisits(*(tuple(each.tolist()) for each in found))
+
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch; one that is named twice counts twice."""
         if self._selected is None:
@@ -239,6 +287,7 @@ class Ledger:
         return {
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
+            "classes": self.classes.state_dict(),
             "awaited": self._awaited.state_dict(),
             "selected": _copied(self._selected),
         }
@@ -250,14 +299,15 @@ class Ledger:
             ConfigurationError: if the state is of a data set of another size, of another depth,
                 or damaged; the ledger then stays as it was.
         """
-        scored, recorded, awaited, selected = Saved(state).fields(
-            "scored", "recorded", "awaited", "selected"
+        scored, recorded, classes, awaited, selected = Saved(state).fields(
+            "scored", "recorded", "classes", "awaited", "selected"
         )
         shape = (self.examples,)
         counts = selected.maybe(
             lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
         )
-        with loaded([(self.scored, scored), (self.recorded, recorded)]):
+        columns = [(self.scored, scored), (self.recorded, recorded), (self.classes, classes)]
+        with loaded(columns):
             self._awaited.load(awaited)
             self._selected = _copied(counts)
 

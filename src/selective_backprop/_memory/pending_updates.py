@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Int32, Int64
@@ -14,6 +14,7 @@ from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 
 MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
+Sizes: TypeAlias = tuple[int, int, int, int]  # of pending updates, by kind
 COUNT_CHUNK = 2048  # examples counted at once: added to the highest count, 30,000, fits two bytes
 
 
@@ -88,6 +89,7 @@ class PendingUpdates:
         self._examples = examples
         self.scored = PendingScores()
         self.recorded = PendingScores()
+        self.classes = PendingScores()
         self._awaited = AwaitedLosses(examples, depth)
         self._counted: list[RowIndices] = []
 
@@ -100,39 +102,50 @@ class PendingUpdates:
         """Keep losses that training computed; as `Ledger.record`."""
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
+    def classify(self, indices: RowIndices, classes: Tensor, epoch: int) -> None:
+        """Keep the class of some examples; as `Ledger.classify`."""
+        self.classes.file(indices, classes, epoch)
+
     @property
     def counted(self) -> RowIndices:
         """The examples that went into training batches."""
         return torch.cat(self._counted) if self._counted else torch.empty(0, dtype=torch.int64)
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """How many scores, recorded losses and counts there are."""
-        return len(self.scored), len(self.recorded), sum(map(len, self._counted))
+    def sizes(self) -> Sizes:
+        """How many scores, recorded losses, classes and counts there are."""
+        counted = sum(map(len, self._counted))
+        return len(self.scored), len(self.recorded), len(self.classes), counted
 
     def clear(self) -> None:
         """Forget everything but which examples await a loss."""
-        self.scored, self.recorded, self._counted = PendingScores(), PendingScores(), []
+        self.scored, self.recorded, self.classes = PendingScores(), PendingScores(), PendingScores()
+        self._counted = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is not yet merged."""
         return {
             "scored": self.scored.rows.clone(),
             "recorded": self.recorded.rows.clone(),
+            "classes": self.classes.rows.clone(),
             "awaited": self._awaited.state_dict(),
             "counted": self.counted.clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`; a state that is refused changes nothing."""
-        scored, recorded, awaited, counted = Saved(state).fields(
-            "scored", "recorded", "awaited", "counted"
+        scored, recorded, classes, awaited, counted = Saved(state).fields(
+            "scored", "recorded", "classes", "awaited", "counted"
         )
-        notes = self._read(scored, least=0), self._read(recorded, least=~LAST_EPOCH)
+        notes = (
+            self._read(scored, least=0),
+            self._read(recorded, least=~LAST_EPOCH),
+            self._read(classes, least=0),
+        )
         last = self._examples - 1
         indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
         self._awaited.load(awaited)
-        self.scored.rows, self.recorded.rows = notes
+        self.scored.rows, self.recorded.rows, self.classes.rows = notes
         self._counted = [indices] if len(indices) else []
 
     def _read(self, notes: Saved, *, least: int) -> Int64[Tensor, "row 2"]:
@@ -167,16 +180,17 @@ def merge(
     ledger: Ledger,
     shard: Shard,
     group: Group,
-    sizes: Sequence[tuple[int, int, int]],
+    sizes: Sequence[Sizes],
 ) -> None:
     """File the pending updates of all ranks, in the same order on each; none stays pending.
 
     The ledger is of the shard's examples alone; `sizes` are each rank's `PendingUpdates.sizes`.
     """
-    scored, recorded, counted = zip(*sizes, strict=True)
+    scored, recorded, classes, counted = zip(*sizes, strict=True)
     for column, notes, counts in (
         (ledger.scored, pending.scored, scored),
         (ledger.recorded, pending.recorded, recorded),
+        (ledger.classes, pending.classes, classes),
     ):
         for _, _, rows in group.gather_rows(notes.rows, counts):
             own = rows[rows[:, 0] % shard.size == shard.rank]

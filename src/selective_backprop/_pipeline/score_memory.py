@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import PendingUpdates, Shard, merge
+from selective_backprop._memory.pending_updates import PendingUpdates, Shard, Sizes, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
@@ -21,6 +22,15 @@ from selective_backprop.scorers import Needs, RunningScorer
 MAX_UNRECORDED_BATCHES = 2  # handed out before a loss must be recorded: some may look first
 MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a processor's cache
 Known = Float32[Tensor, " example"]
+
+
+def is_class_index(targets: object, rows: int) -> TypeGuard[Tensor]:
+    """Return whether targets are one whole number for each row."""
+    return (
+        isinstance(targets, Tensor)
+        and targets.shape == (rows,)
+        and not (targets.is_floating_point() or targets.is_complex())
+    )
 
 
 class ScoreMemory:
@@ -78,8 +88,19 @@ class ScoreMemory:
         self.epoch_scores.keep(settled)
         return self.epoch_scores
 
-    def record(self, selection: Selection, losses: Tensor, policy: NonFinite, epoch: int) -> None:
-        """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`."""
+    def record(
+        self,
+        selection: Selection,
+        losses: Tensor,
+        policy: NonFinite,
+        epoch: int,
+        targets: object = None,
+    ) -> None:
+        """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`.
+
+        Targets that are class indices, one for each row, are remembered too where the scorer
+        needs classes.
+        """
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
@@ -93,15 +114,15 @@ class ScoreMemory:
                 )
         losses = losses.where(losses.isfinite(), torch.nan)
         self.writer.record(selection.indices, losses, epoch)
+        if self.needs.classes and is_class_index(targets, len(losses)):
+            self.writer.classify(selection.indices, targets, epoch)
 
     @property
-    def noted(self) -> tuple[int, int, int]:
-        """How many scores, recorded losses and counts wait to be merged with other ranks'."""
-        return (0, 0, 0) if self.pending is None else self.pending.sizes
+    def noted(self) -> Sizes:
+        """How many scores, losses, classes and counts wait to be merged with other ranks'."""
+        return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
 
-    def merge(
-        self, group: Group, sizes: Sequence[tuple[int, int, int]], epoch: int
-    ) -> Exception | None:
+    def merge(self, group: Group, sizes: Sequence[Sizes], epoch: int) -> Exception | None:
         """File the pending updates of all ranks, and gather what each knows.
 
         Every rank must call this, with the `noted` of each as `sizes`. Returns this rank's error,

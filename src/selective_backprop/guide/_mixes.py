@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._scorers import CheapScorer
-from selective_backprop.selectors import NoiseBudget
 from selective_backprop.strategies import (
     Strategy,
     auto,
@@ -24,6 +23,7 @@ from selective_backprop.strategies import (
 BASELINE = "traditional"
 STALE = 3  # epochs that a score is used for
 FLOOR = 0.25  # easy_skip's default
+AUTO_FLOOR = 0.1  # auto's
 PRUNED = 0.5  # share that infobatch prunes below the mean
 
 
@@ -133,9 +133,8 @@ def _by_losses(rate: float, redundancy: Redundancy) -> Iterator[tuple[str, Mix]]
     kept = 1 - PRUNED * redundancy.below_mean()
     parts = {"recalled": kept / rate}
     yield "infobatch", Mix(infobatch(PRUNED), "sb.infobatch()", parts, varies=True)
-    budget = NoiseBudget()
-    parts = {"recalled": redundancy.kept_by_noise(budget.noise, budget.floor) / rate}
-    yield "auto", Mix(auto(budget.noise), "sb.auto()", parts, varies=True)
+    parts = {"recalled": redundancy.kept_by_confidence(AUTO_FLOOR) / rate}
+    yield "auto", Mix(auto(AUTO_FLOOR), "sb.auto()", parts, varies=True)
 
 
 def written(rate: float) -> str:

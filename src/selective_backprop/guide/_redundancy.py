@@ -19,7 +19,6 @@ from selective_backprop.guide._gradients import (
     trained,
 )
 from selective_backprop.guide._subject import Subject
-from selective_backprop.selectors._by_loss import certain_error, error_probability
 
 STEPS = 20  # quantile steps from the lowest loss to the highest
 
@@ -59,23 +58,12 @@ class Redundancy:
     random_equal_signs: float
 
     def kept_by_confidence(self, floor: float) -> float:
-        """Return the share that `easy_skip` would keep, from the quantiles.
+        """Return the share that `Confident` would keep, from the quantiles.
 
         Args:
             floor: the lowest odds of being kept.
         """
         return _mean([max(floor, min(1.0, 2 - 2 * math.exp(-loss))) for loss in self.quantiles])
-
-    def kept_by_noise(self, noise: float, floor: float) -> float:
-        """Return the share that `NoiseBudget` would keep, from the quantiles.
-
-        Args:
-            noise: the variance that skipping may add, as for `NoiseBudget`.
-            floor: the lowest odds of being kept.
-        """
-        losses = torch.tensor(self.quantiles)
-        odds = error_probability(losses) / certain_error(losses, noise)
-        return _mean(odds.clamp(floor, 1.0).tolist())
 
     def below_mean(self) -> float:
         """Return the share of the losses that lie below their mean, from the quantiles."""

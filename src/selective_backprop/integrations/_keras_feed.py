@@ -155,7 +155,8 @@ class Recording:
         self._expected = self._outputs = None
         _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         with torch.no_grad():
-            loader.record(selection, self._loss.of(outputs, targets, weights))
+            losses = self._loss.of(outputs, targets, weights)
+            loader.record(selection, losses, targets=targets)
 
     def _keep(self, model: Any, args: Any, outputs: Any) -> None:
         # Selection passes and validation run without gradients.

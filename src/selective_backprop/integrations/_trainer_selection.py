@@ -160,7 +160,7 @@ class TrainerSelection:
             return
         with torch.no_grad():
             rows = self._losses.rows(outputs, batch, self._trainer.model)
-        self._updates.loader.record(selection, rows)
+        self._updates.loader.record(selection, rows, targets=batch.get("labels"))
 
     def counts(self) -> dict[str, float]:
         """Return selection's counts since training began, for logs."""

@@ -156,10 +156,15 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._loader.set_epoch(epoch)
 
     def record(
-        self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None = None
+        self,
+        selection: Selection,
+        losses: Tensor,
+        outputs: tuple[Any, Any] | None = None,
+        *,
+        targets: Any = None,
     ) -> None:
         """Remember losses that training computed anyway; as `SelectiveLoader.record`."""
-        self._loader.record(selection, losses, outputs)
+        self._loader.record(selection, losses, outputs, targets=targets)
 
     def __len__(self) -> int:
         """Return the number of batches of the running epoch, or else of the next.

@@ -198,7 +198,8 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "infobatch": _simple(lambda _: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
     "easy-skip": _simple(lambda _: sb.easy_skip()),
-    "auto": _simple(_auto),
+    # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
+    "auto": replace(_simple(_auto), revision=2),
 }
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}

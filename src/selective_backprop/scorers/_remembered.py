@@ -183,33 +183,42 @@ class Recorded(AbstractScorer):
             recorded; an example whose loss is older is trained on again. None: for ever.
         rescore: at each epoch's end, scores the examples that the epoch left out, by passes that
             are charged as scoring; None leaves them with their old loss.
-        highest_of: score an example by the highest of so many of its last recorded losses; one
-            with fewer is trained on. More than 1 guards against lucky guesses.
+        highest_of: score an example by the highest of so many of its last recorded losses, or of
+            those that there are. More than 1 guards against lucky guesses.
         give_up: the share of examples, in (0, 1), that must recover for the others not to be
             given up. An example recovers if its next loss is at most ln 2 (its target has
             probability 1/2); the higher its loss, the rarer this is. The limit is the lowest loss
             from which on fewer than this share recover. Examples whose last `highest_of` losses
             all reach it score minus infinity, which ranks lowest. If `max_age` is set, each epoch
             takes another `max_age`-th of them back, to see whether they recover. Giving up begins
-            once half of the examples have a loss of at most ln 2. Mislabelled examples do not
-            recover, hard ones do. Losses must be plain cross-entropies. None: no example is
-            given up.
+            once half of the examples have a loss of at most ln 2, and in each class once half of
+            its own have, where training tells targets that are class indices. Mislabelled
+            examples do not recover, hard ones do. Losses must be plain cross-entropies. None: no
+            example is given up.
+        fades: over so many visits of the average example, from its first, low scores rise to
+            those of examples that are not learned, so that selection ends: of an error
+            `1 - exp(-loss)` below a half, the ratio to a half is raised to a power that falls
+            from 1 to 0. Losses must be plain cross-entropies. None: scores stay.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
-            cannot be wrapped, or `give_up` is out of its range or `highest_of` below 2 with it.
+            cannot be wrapped, `give_up` or `fades` is out of its range, or `highest_of` is below 2
+            with `give_up`.
     """
 
     max_age: int | None = None
     rescore: AbstractScorer | None = None
     highest_of: int = 1
     give_up: float | None = None
+    fades: float | None = None
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "max_age", optional=True)
         settle(self, check_whole, "highest_of")
         hint = "0.05 is one in twenty, None gives up none"
         settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
+        hint = "8 ends selection once examples were trained on nine times, on average"
+        settle(self, check_number, "fades", above=0, optional=True, hint=hint)
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
         if self.give_up is not None and self.highest_of < 2:
@@ -229,6 +238,7 @@ class Recorded(AbstractScorer):
             remembers=True,
             recordings=True,
             depth=self.highest_of,
+            classes=self.give_up is not None,
             rescores=self.rescore is not None,
             defers=False,
         )
@@ -258,10 +268,14 @@ class _RunningRecorded(Delegating):
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age
         if self._spec.highest_of > 1:
-            unknown |= np.isnan(recorded.scores).any(axis=0)
             scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
+        if self._spec.fades is not None:
+            mean_visits = float(ledger.selected.float().mean())
+            scores = _faded(scores, min(1.0, max(0.0, mean_visits - 1.0) / self._spec.fades))
         if self._spec.give_up is not None:
             lost = _hopeless(recorded.scores, self._spec.give_up)
+            if not ledger.classes.empty:
+                lost &= _half_learned(recorded.scores[0], ledger.classes.observe().scores[0])
             if self._spec.max_age is not None:  # some are taken back in turn
                 lost &= (np.arange(len(lost)) + epoch) % self._spec.max_age != 0
             scores[lost] = -np.inf  # below any loss
@@ -280,6 +294,27 @@ def _hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.
         limit = _limit(before[before > EVEN], learned[before > EVEN], give_up)
         return np.logical_and(known, np.minimum.reduce(losses) >= limit)
     return np.zeros_like(known)
+
+
+def _half_learned(
+    newest: Float32[np.ndarray, " example"], classes: Float32[np.ndarray, " example"]
+) -> np.ndarray:
+    """Return which examples are of a class of which half have a loss of at most ln 2.
+
+    A loss and a class are NaN where they are not known. Examples without a class make one class.
+    """
+    places = np.where(np.isnan(classes), np.nanmin(classes) - 1, classes).astype(np.int64)
+    places -= places.min()
+    known = np.isfinite(newest)
+    learned = np.bincount(places, weights=newest <= EVEN)
+    return (2 * learned >= np.bincount(places, weights=known))[places]
+
+
+def _faded(losses: Float32[np.ndarray, " example"], done: float) -> Float32[np.ndarray, " example"]:
+    """Return losses whose errors below a half have risen towards it, up to it if `done` is 1."""
+    ratios = np.clip(-2.0 * np.expm1(-losses), 0.0, 1.0)  # of the error to a half
+    risen = -np.log1p(-0.5 * ratios ** (1.0 - done))
+    return np.where(losses < EVEN, risen, losses).astype(np.float32)
 
 
 def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:

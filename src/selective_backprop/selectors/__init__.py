@@ -17,7 +17,7 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
 )
-from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide, NoiseBudget
+from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide
 from selective_backprop.selectors._by_rate import (
     Bottom,
     Everything,
@@ -40,7 +40,6 @@ __all__ = [
     "Everything",
     "Hide",
     "History",
-    "NoiseBudget",
     "Paced",
     "Percentile",
     "Proportional",

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any, final
 
 import torch
-from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, check_number, check_whole, settle
@@ -24,9 +23,6 @@ from selective_backprop.selectors._abstract import (
 )
 
 _FLOOR = "0.25 keeps at least one in four"
-LEAST_ERROR = torch.finfo(torch.float64).tiny  # avoids a division by 0
-MOST_ERROR = 0.5  # larger errors count as this much
-USUAL = 0.75  # the share kept on data of which a model learns a good part
 
 
 @final
@@ -39,33 +35,42 @@ class Confident(AbstractSelector):
     its odds `P` fall in proportion to the probability of all other classes, but not below
     `floor`. High scores are never favoured, so that noise is not.
 
-    A kept row weighs `P ** -0.5`. That is between a weight of 1, which would neglect learned
-    examples, and `1 / P`, which would be unbiased but let single rows count `1 / floor` times. So
-    the weighted mean loss is a biased estimate.
+    An example of score minus infinity is not kept: `Recorded` may have given it up.
 
     Args:
-        floor: the lowest odds, in (0, 1]. A row weighs at most `floor ** -0.5`.
+        floor: the lowest odds, in (0, 1].
+        correction: how much of the draw the weights undo, in [0, 1]: a kept row weighs
+            `P ** -correction`. With 1, `(weights * losses).sum()` over the kept rows is an
+            unbiased estimate of the sum over all, but single rows count up to `1 / floor` times;
+            with 0, all kept rows weigh the same, and learned ones are neglected.
 
     Raises:
-        ConfigurationError: if the floor is out of range.
+        ConfigurationError: if a value is out of its range.
     """
 
     floor: float = 0.25
+    correction: float = 0.5
 
     def __post_init__(self) -> None:
         settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
+        hint = "1 is unbiased, 0 weighs all alike"
+        settle(self, check_number, "correction", most=1, hint=hint)
 
     @property
     def terms(self) -> Terms:
         """Keep all when training starts, and at least `floor` later; the rate is the midpoint."""
         rate = (1.0 + self.floor) / 2.0
-        return Terms(rate, Draw.BERNOULLI, reweights=True, promises=False, confidence=True)
+        reweights = self.correction > 0
+        return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
 
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             odds = (2.0 * error_probability(scores)).clamp(self.floor, 1.0)
+            odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
             rows = draw_coins(odds, generator)
-            return Choice(rows, odds.take(rows).rsqrt().float())
+            if not self.correction:
+                return Choice(rows)
+            return Choice(rows, odds.take(rows).pow(-self.correction).float())
 
         return Stateless(toss)
 
@@ -243,117 +248,3 @@ def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
             "(0, 1) and ascending, the factors in [0, 1) and descending; ((0.5, 0.8),) takes a "
             "fifth off the share from half of training on"
         )
-
-
-@final
-@dataclass(frozen=True)
-class NoiseBudget(AbstractSelector):
-    """Keep each candidate with odds in proportion to its error, as few as a budget allows.
-
-    Losses are read as cross-entropies. An example's error, `1 - exp(-loss)`, is the probability
-    that the model misses its true class, counted as at most a half; it is about as long as the
-    example's gradient at the outputs. Keeping an example with odds `P` adds
-    `error² * (1 / P - 1)` to the variance of the sum of all gradients. Odds of `error / t`, at
-    most 1, keep the fewest examples for a given variance. So `t` is as high as the budget
-    allows, but at most a half: an example that the model gives less than even chances is always
-    kept, and never favoured.
-
-    An example of score minus infinity is not kept: `Recorded` may have given it up.
-
-    A young model's errors are nearly equal, and nearly all examples are kept. Once most examples
-    are learned and a few are not, nearly all learned ones are skipped. There is no rate to set.
-
-    Batches of harder rows make longer steps, at a learning rate that was chosen for others. So
-    weights are scaled to make a step, on average and judged by the errors, as long as it would be
-    without skipping. The gain is that a step draws on more candidates.
-
-    Args:
-        noise: the variance that skipping may add, in (0, 1], as a share of the sum of all
-            squared errors.
-        floor: the lowest odds, in (0, 1].
-        correction: how much of the draw the weights undo, in [0, 1]: a kept row's weight is in
-            proportion to `odds ** -correction`. With 1, `(weights * losses).mean()` is an
-            unbiased estimate of the candidates' mean loss; with 0, all kept rows weigh the same.
-        history: how many recent losses the budget is computed from, at least 1, where each window
-            is scored. Where losses are remembered by example, it is computed from all of them.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
-    """
-
-    noise: float = 0.1
-    floor: float = 0.1
-    correction: float = 0.5
-    history: int = 1024
-
-    def __post_init__(self) -> None:
-        settle(self, check_number, "noise", above=0, most=1, hint="0.1 is a tenth of what there is")
-        settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
-        settle(self, check_number, "correction", most=1, hint="1 is unbiased, 0 weighs all alike")
-        settle(self, check_whole, "history")
-
-    @property
-    def terms(self) -> Terms:
-        """Keep a share that depends on the losses; the rate is a usual one, three quarters."""
-        return Terms(
-            max(USUAL, self.floor),
-            Draw.BERNOULLI,
-            self.history,
-            reweights=True,
-            promises=False,
-            confidence=True,
-        )
-
-    def start(self, context: Context) -> RunningSelector:
-        return _RunningBudget(self)
-
-
-class _RunningBudget(RunningSelector):
-    def __init__(self, spec: NoiseBudget) -> None:
-        self._spec = spec
-        self._past: tuple[History, int] | None = None
-        self._certain, self._length = torch.tensor(MOST_ERROR), torch.tensor(1.0)
-
-    def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        spec = self._spec
-        if self._past != (history, history.filed):  # several windows may see the same history
-            self._past, known = (history, history.filed), history.recent
-            self._certain = certain_error(known, spec.noise)
-            odds = self._odds(known)
-            # The mean weighted error of kept rows over the mean error of all; 1 if all are 0.
-            errors = error_probability(known)
-            kept = (odds.pow(1.0 - spec.correction) * errors).sum() / odds.sum()
-            self._length = (kept / errors.mean()).nan_to_num(nan=1.0)
-        odds = self._odds(scores)
-        odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
-        rows = draw_coins(odds, generator)
-        weights = odds.take(rows).pow(-spec.correction) / self._length
-        return Choice(rows, weights.float())
-
-    def _odds(self, losses: Scores) -> Odds:
-        return (error_probability(losses) / self._certain).clamp(self._spec.floor, 1.0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}  # all is computed again from the history
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()
-        self._past = None
-
-
-def certain_error(losses: Tensor, noise: float) -> Tensor:
-    """Return the lowest error at which an example is certain to be kept, for a budget of noise.
-
-    It is the highest `t`, at most a half, for which `sum(error * (t - error))` over the errors
-    below `t` is within `noise` times the sum of squared errors. The host does not wait for it.
-    """
-    ascending = error_probability(losses).clamp(max=MOST_ERROR).sort().values
-    if not len(ascending):
-        return ascending.new_tensor(MOST_ERROR)
-    sums, squares = ascending.cumsum(0), ascending.square().cumsum(0)
-    budget = noise * squares[-1]
-    added = ascending * sums - squares  # the variance if t were each of the errors; never falls
-    last = torch.searchsorted(added, budget, right=True).sub(1).clamp(min=0)
-    # Solves `sum(error * (t - error)) = budget` over the errors up to that one.
-    t = (budget + squares.take(last)) / sums.take(last)
-    return t.nan_to_num(nan=MOST_ERROR, posinf=MOST_ERROR).clamp(LEAST_ERROR, MOST_ERROR)

@@ -14,7 +14,7 @@ kath18               Forward(error norm)           Proportional(B / b)  while th
 infobatch            Recorded()                    BelowMean(r)         last eighth everything
 kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch everything
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
-auto                 Recorded(10, two)             NoiseBudget(noise)   first epoch everything
+auto                 Recorded(10, two, fades)      Confident(floor)     first epoch everything
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 """
 

@@ -31,7 +31,6 @@ from selective_backprop.selectors import (
     Confident,
     Everything,
     Hide,
-    NoiseBudget,
     Percentile,
     Proportional,
     Top,
@@ -41,6 +40,7 @@ from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
 HOPELESS = 0.05  # if a lower share of examples that are far off recovers, they are given up
+FADES = 8.0  # visits of the average example after its first, over which selection ends
 
 
 def traditional() -> Strategy:
@@ -516,22 +516,27 @@ def rho_loss(
 
 
 def auto(
-    noise: float = 0.1, *, max_age: int | None = 10, schedule: Schedule = FIRST_EPOCH
+    floor: float = 0.1, *, max_age: int | None = 10, schedule: Schedule = FIRST_EPOCH
 ) -> Strategy:
-    """Skip examples that are learned, and examples that cannot be learned; there is no rate to set.
+    """Skip what is learned while training is young, and what cannot be learned; no rate to set.
 
-    How many learned examples are skipped follows from the losses that training recorded, as
-    `NoiseBudget` describes: hardly any while the model is young, most once most are learned. An
-    example is judged by the highest of its last two losses, and trained on until it has two. One
-    that was skipped for `max_age` epochs is trained on again. Examples that stay far off while
-    next to none of their kind recover, as mislabelled ones do, are skipped like learned ones
-    (`give_up=` of `Recorded`). There is no selection pass, and skipped examples are not loaded.
-    The loop takes its loss from `SelectiveLoader.loss_fn`, or records plain cross-entropies and
-    applies the weights by hand; weights keep steps as long as those of plain training.
+    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the higher of the
+    last two losses that training recorded of an example. So an example is skipped only if the
+    model gives its class more than even chances. Low losses count as higher the more visits there
+    were: examples that a model saw often have low losses because it remembers them, and to train
+    on the others alone would be to learn their noise. After nine visits of the average example
+    all are kept alike (`fades=` of `Recorded`).
+
+    Examples that stay far off while next to none of their kind recover, as mislabelled ones do,
+    are left out (`give_up=` of `Recorded`), but in no class of which less than half is learned.
+    One that was skipped for `max_age` epochs is trained on again.
+
+    There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
+    `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows
+    weigh the same.
 
     Args:
-        noise: how much to save: the variance that skipping may add to the gradient, as a share
-            of the variance that is there, in (0, 1].
+        floor: the lowest odds of being kept, in (0, 1].
         max_age: the most epochs in a row in which an example can be skipped, at least 1; None
             for any number.
         schedule: when to skip; by default from the second epoch on.
@@ -539,5 +544,5 @@ def auto(
     Raises:
         ConfigurationError: if a value is out of its range.
     """
-    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS)
-    return Strategy("auto", scorer, NoiseBudget(noise), schedule)
+    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS, fades=FADES)
+    return Strategy("auto", scorer, Confident(floor, correction=0.0), schedule)

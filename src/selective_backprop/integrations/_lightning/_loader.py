@@ -183,7 +183,7 @@ class LightningLoader:
         return Passes(loader, device, sized=sized, mean=mean)
 
 
-def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
+def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | None = None) -> Tensor:
     """Return the loss of a training batch from the losses of its rows, and record these.
 
     End `training_step` with it if the strategy reweights rows or selects by recorded losses. With
@@ -192,6 +192,7 @@ def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
     Args:
         module: the module in training.
         losses: one loss per row of the batch, `[row]`, with their gradients.
+        targets: their targets; as for `SelectiveLoader.record`.
 
     Returns:
         The mean of the losses, each times its row's weight.
@@ -202,7 +203,7 @@ def selected_loss(module: LightningModule, losses: Tensor) -> Tensor:
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:
         return losses.mean()
-    return found[0].running.loss(losses)
+    return found[0].running.loss(losses, targets)
 
 
 def _knows_length(loader: SelectiveLoader) -> bool:

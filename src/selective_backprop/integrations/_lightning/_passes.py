@@ -110,7 +110,7 @@ class Passes:
         self.selection, self.filed = self._ahead.popleft().selection, False
         self._taken += 1
 
-    def loss(self, losses: Tensor) -> Tensor:
+    def loss(self, losses: Tensor, targets: Tensor | None) -> Tensor:
         """Return the weighted mean of the running batch's losses, and remember them.
 
         Raises:
@@ -121,7 +121,7 @@ class Passes:
         losses = check_losses(losses, len(self.selection.weights))
         self.filed = True
         if self.selection.indices is not None:
-            self.loader.record(self.selection, losses)
+            self.loader.record(self.selection, losses, targets=targets)
         if self._records:
             self.scores.add(losses)
         return (self.selection.weights * losses).mean()

@@ -284,7 +284,7 @@ class TrainingRun:
             else:
                 losses = self._loss_fn(logits, targets)
                 if self._records:
-                    self.loader.record(selection, losses)
+                    self.loader.record(selection, losses, targets=targets)
                 loss = (selection.weights * losses).mean()
         with phase("backward"):
             self._optimizer.zero_grad(set_to_none=True)

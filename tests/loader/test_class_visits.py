@@ -1,0 +1,81 @@
+"""No class vanishes from what is trained on, and how often each was trained on is told."""
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+RARE = {0: 6, 1: 12, 2: 25}  # examples of some classes; of the others all
+
+
+@pytest.fixture(scope="module")
+def imbalanced():
+    digits = load_digits()
+    labels = torch.tensor(digits.target)
+    rows = [
+        (labels == number).nonzero().flatten()[: RARE.get(number, 10_000)] for number in range(10)
+    ]
+    kept = torch.cat(rows)
+    inputs = torch.tensor(digits.data[kept] / 16, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    targets = labels[kept].clone()
+    wrong = torch.rand(len(kept), generator=generator) < 0.1
+    targets[wrong] = (targets[wrong] + 1 + torch.randint(9, (int(wrong.sum()),))) % 10
+    return TensorDataset(inputs, targets)
+
+
+def trained(data, strategy, epochs, log=None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    loader = DataLoader(data, 32, shuffle=True)
+    loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, quiet=True)
+    loss_fn = loader.loss_fn
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+            if log is not None:
+                log(loader)
+    return loader
+
+
+def test_each_class_keeps_its_share_of_visits_within_the_documented_bound(imbalanced):
+    loader = trained(imbalanced, sb.auto(), epochs=20)
+    assert loader.stats.rate < 0.75  # so there was something to be shared
+    found = loader.class_visits
+    targets = imbalanced.tensors[1]
+    assert found.classes == tuple(range(10))
+    assert found.examples == tuple(targets.bincount().tolist())
+    counted = targets.bincount(loader.ledger.selected.float(), minlength=10)
+    assert found.visits == tuple(counted.int().tolist())
+    assert found.least >= 0.1
+    mean = sum(found.visits) / len(imbalanced)
+    assert all(found.visits[c] / found.examples[c] > mean for c in RARE)  # what is rare is hard
+
+
+def test_where_no_class_is_told_none_is_counted(imbalanced):
+    class Squares(TensorDataset):
+        def __getitem__(self, index):
+            inputs, target = super().__getitem__(index)
+            return inputs, nn.functional.one_hot(target, 10).float()
+
+    assert trained(Squares(*imbalanced.tensors), sb.auto(), 1).class_visits is None
+    assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
+
+
+def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
+    entries = []
+    log = sb.Log(lambda values, step: entries.append(values), every=10)
+    trained(imbalanced, sb.auto(), epochs=3, log=log)
+    known = [
+        values["selection/least_class"]
+        for values in entries
+        if len(values) and "selection/least_class" in values
+    ]
+    assert len(known) == 3 < len(entries)
+    assert all(0.0 <= each <= 1.0 for each in known)
