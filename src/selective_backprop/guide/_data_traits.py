@@ -62,7 +62,7 @@ class DataTraits:
         class_shares: the share of each class, the largest first.
         effective_classes: the exponential of the classes' entropy: as many classes of equal size
             would be as uncertain.
-        rarest: share of the three rarest classes together.
+        rarest: share of the three rarest classes together, or of all but the largest.
         wrong_labels: share of the labels that look wrong; None if there are too few examples, or
             classes are too hard to tell apart.
         wrong_labels_error: standard error of that, from sampling.
@@ -110,7 +110,7 @@ class DataTraits:
         if self.classes is not None:
             said.append(
                 f"{self.classes} classes are as uncertain as {self.effective_classes:.1f} of equal "
-                f"size; the {min(RARE, self.classes)} rarest have {self.rarest:.1%} of the "
+                f"size; the {min(RARE, self.classes - 1)} rarest have {self.rarest:.1%} of the "
                 "examples."
             )
         if self.wrong_labels is not None:
@@ -133,10 +133,10 @@ class DataTraits:
             )
         if self.repetitive or self.skewed:
             kinds = ["repetitive"] * self.repetitive + ["skewed"] * self.skewed
-            rules = "auto()" if self.mislabelled else "auto() or recorded_sb()"
+            rules = "auto()" if self.mislabelled else "auto() and recorded_sb()"
             said.append(
-                f"The data are {' and '.join(kinds)}, and what is frequent is soon learned: that "
-                f"is where skipping it can pay. Try {rules}."
+                f"The data are {' and '.join(kinds)}: what is frequent is soon learned, and there "
+                f"skipping can pay. Compare {rules} with traditional training."
             )
         return tuple(said)
 
@@ -267,7 +267,7 @@ class _Sample:
             effective_classes=None
             if shares is None
             else float(torch.special.entr(shares).sum().exp()),
-            rarest=None if shares is None else float(shares[-RARE:].sum()),
+            rarest=None if shares is None else float(shares[1:][-RARE:].sum()),
             wrong_labels=None if wrong is None else wrong.share,
             wrong_labels_error=None if wrong is None else wrong.error,
             wrong_labels_at_most=None if wrong is None else wrong.at_most,

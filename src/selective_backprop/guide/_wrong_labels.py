@@ -15,6 +15,7 @@ LEAST_SURE = 500  # examples to look at, where a tenth would be fewer
 MOST_SURE = 0.35  # share of them, at most
 WIDER = 3  # times as many must hardly disagree more
 HARDLY = 0.05
+BY_CHANCE = 0.5  # of what one guess for all would disagree: more, and nothing was learned
 LEAST_EXAMPLES = 200
 MOST_CLASSES = 1000
 
@@ -41,7 +42,8 @@ def estimate_wrong_labels(
     Where a classifier is as sure as can be, what disagrees with it is wrong, if wrong labels are
     as frequent there as elsewhere. The classifier is a ridge regression on random features, which
     predicts each example without having seen it. Where more examples, of which it is less sure,
-    disagree much more often, hard ones cannot be told from wrong ones, and there is only a bound.
+    disagree much more often, hard ones cannot be told from wrong ones, and there is only a bound;
+    likewise where even the surest are hardly better than one guess for all.
 
     Returns:
         An estimate; None if there are fewer than two classes or more than `MOST_CLASSES`, or fewer
@@ -78,7 +80,8 @@ def estimate_wrong_labels(
     # One more that disagrees: where none does, the error is not 0.
     odds = (found * seen + 1) / (seen + 2)
     error = math.sqrt(odds * (1 - odds) / seen)
-    known = further - found <= HARDLY
+    chance = 1 - float(labels.bincount().max()) / len(labels)
+    known = further - found <= HARDLY and found <= BY_CHANCE * chance
     return WrongLabels(found if known else None, error, min(1.0, found + 2 * error))
 
 

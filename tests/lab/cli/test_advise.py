@@ -83,6 +83,7 @@ def test_it_writes_a_record(advised):
     assert record["forecasts"]["selective-backprop"]["scored"] == 96
     assert record["forecasts"]["random-backprop"]["training"] > 0
     assert record["redundancy"]["rate"] == pytest.approx(1 / 3)
+    assert (record["data"], record["traits"]["sample"]) == ("1x8x8/3", 96)
     assert set(record["recommendation"]) == {"strategy", "reasons", "code"}
 
 
