@@ -237,7 +237,7 @@ class _Sample:
             if self._images:
                 described = torch.cat(self._images)
             if described is not None and len(described) >= LEAST_DESCRIBED:
-                near = share_alike(described)
+                near = max(copies, share_alike(described))
         if examples is not None and self.rows < examples:
             remarks.append(
                 f"Of {examples:,} examples {self.rows:,} were looked at; in all there are more "

@@ -14,7 +14,8 @@ SKETCHED = 1024  # numbers that longer inputs are sketched to
 PROJECTED = 64  # numbers of a descriptor
 QUERIES = 2000  # examples whose neighbours are counted
 GROUPS, REFERENCES = 16, 32  # of references, and in each of them
-MUCH_CLOSER = 0.4  # of the distance that is usual
+LONELY = 0.9  # quantile of distances that dimension is told by
+MUCH_CLOSER = 0.3  # of the distance that is usual
 BY_CHANCE = 0.01  # share that may lie so close by chance
 LEAST_DESCRIBED = 2 * GROUPS * REFERENCES  # examples
 _FACTORS = (-4658895280553007687, -7723592293110705685)  # of SplitMix64
@@ -150,7 +151,8 @@ def share_alike(described: Float[Tensor, "example projected"]) -> float:
     references = described[order[: GROUPS * REFERENCES]]
     apart = torch.cdist(described[queries], references).unflatten(1, (GROUPS, REFERENCES))
     near, nearest = apart.amin(2).median(1).values, apart.amin((1, 2))
-    growth = float(near.median() / nearest.median().clamp(min=1e-12))
+    # By examples that are far from all: the fewest of these have a copy among the references.
+    growth = float(near.quantile(LONELY) / nearest.quantile(LONELY).clamp(min=1e-12))
     dimension = math.log(GROUPS) / math.log(max(growth, 1.01))
     closer = min(MUCH_CLOSER, BY_CHANCE ** (1 / dimension))
     radii = closer * near * (count / REFERENCES) ** (-1 / dimension)
