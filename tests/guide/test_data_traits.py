@@ -208,14 +208,14 @@ class Stream(IterableDataset):
 
 
 class Named(Dataset):
-    """Batches are mappings, of tokens in two lengths and a target by name."""
+    """Batches are mappings, of names, tokens and a target."""
 
     def __len__(self):
         return 300
 
     def __getitem__(self, index):
         tokens = torch.arange(index % 100, index % 100 + 8)
-        return {"input_ids": tokens, "text": str(index), "labels": index % 3}
+        return {"id": str(index), "input_ids": tokens, "labels": index % 3}
 
 
 def test_of_a_stream_and_of_mappings_what_can_be_told_is():
@@ -276,9 +276,10 @@ def test_what_was_found_is_said_with_what_follows():
     [
         (classified(300), 0, sb.ConfigurationError),
         (DataLoader(TensorDataset(torch.empty(0, 3)), 4), 1, sb.LoaderError),
+        (5, 1, sb.LoaderError),
     ],
-    ids=["seconds", "empty"],
+    ids=["seconds", "empty", "neither"],
 )
 def test_what_cannot_be_measured_is_refused(data, seconds, error):
-    with pytest.raises(error):
+    with unhooked(), pytest.raises(error):
         sb.guide.data_traits(data, seconds=seconds)

@@ -11,12 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    Subset,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Subset
 
 from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.structure import list_leaves
@@ -146,9 +141,9 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
     Looks at up to a million examples for copies, 100,000 for near-copies and 10,000 for wrong
     labels, as many of them as can be read in half of the time: a random part of what an epoch
-    draws, or the first ones of a stream. Memory is some 300 MB at most, and a batch. The loader,
-    its data set and all random streams stay as they were, but for counters that a data set keeps
-    itself.
+    draws, or the first ones of a stream. Memory is half a gigabyte at most, and a batch. The
+    loader, its data set and all random streams stay as they were, but for counters that a data set
+    keeps itself.
 
     Copies are of the sample, so where it is a part of the data there are more. Where examples are
     changed at random as they are loaded, each is loaded with the same random numbers; what draws
@@ -166,11 +161,13 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         LoaderError: if it is neither, or yields nothing.
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
-    loader = data if isinstance(data, DataLoader) else DataLoader(data, 256)
     begun = time.perf_counter()
-    source = open_source(loader)
+    bare = not isinstance(data, DataLoader) and (
+        isinstance(data, IterableDataset) or hasattr(data, "__getitem__")
+    )
+    source = open_source(DataLoader(data, 256) if bare else data)
     sample = _Sample(round(min(CLASSIFIED, max(LEAST_EXAMPLES, A_SECOND * seconds))))
-    with kept_streams(loader, None):
+    with kept_streams(source.loader, None):
         for batch in _draw(source, sample):
             sample.add(batch)
             if time.perf_counter() - begun > READING * seconds or sample.rows >= HASHED:
@@ -200,8 +197,8 @@ class _Sample:
     def add(self, batch: Any) -> None:
         """Take note of a batch."""
         inputs, targets = _split(batch)
-        leaves = tensors_of(inputs)
-        count = len(leaves[0]) if leaves else next(map(len, tensors_of(targets)), 1)
+        leaves = _tensors_of(inputs)
+        count = len(leaves[0]) if leaves else next(map(len, _tensors_of(targets)), 1)
         self._note_labels(targets, count)
         if leaves:
             self._hashes.append(hash_rows(leaves))
@@ -215,7 +212,7 @@ class _Sample:
         self.rows += count
 
     def _note_labels(self, targets: Any, count: int) -> None:
-        found = tensors_of(targets)
+        found = _tensors_of(targets)
         whole = len(found) == 1 and found[0].shape == (count,)
         if not whole or found[0].is_floating_point() or found[0].is_complex():
             self._labels = None
@@ -235,13 +232,13 @@ class _Sample:
             copies = share_repeated(torch.cat(self._hashes))
             described = None if numbers is None else describe_numbers(numbers)
             if self._images:
-                described = torch.cat(self._images)
+                described = torch.cat(self._images) if _alike(self._images) else None
             if described is not None and len(described) >= LEAST_DESCRIBED:
                 near = max(copies, share_alike(described))
         if examples is not None and self.rows < examples:
             remarks.append(
-                f"Of {examples:,} examples {self.rows:,} were looked at; in all there are more "
-                "copies."
+                f"Of {examples:,} examples {self.rows:,} were looked at; among all there may "
+                "be more copies."
             )
         classes = self._count_classes()
         wrong = None
@@ -256,18 +253,17 @@ class _Sample:
                     "Classes are too hard to tell apart for an estimate of wrong labels by a quick "
                     "classifier."
                 )
-        shares = None if classes is None else classes.double() / classes.sum()
+        shares = torch.empty(0) if classes is None else classes.double() / classes.sum()
+        known = len(shares) > 0
         return DataTraits(
             examples=examples,
             sample=self.rows,
             copies=copies,
             near_copies=near,
-            classes=None if shares is None else len(shares),
-            class_shares=None if shares is None else tuple(shares.tolist()),
-            effective_classes=None
-            if shares is None
-            else float(torch.special.entr(shares).sum().exp()),
-            rarest=None if shares is None else float(shares[1:][-RARE:].sum()),
+            classes=len(shares) if known else None,
+            class_shares=tuple(shares.tolist()) if known else None,
+            effective_classes=float(torch.special.entr(shares).sum().exp()) if known else None,
+            rarest=float(shares[1:][-RARE:].sum()) if known else None,
             wrong_labels=None if wrong is None else wrong.share,
             wrong_labels_error=None if wrong is None else wrong.error,
             wrong_labels_at_most=None if wrong is None else wrong.at_most,
@@ -287,8 +283,8 @@ class _Sample:
         return counts.sort(descending=True).values
 
 
-def _alike(numbers: list[Tensor]) -> bool:
-    return len({part.shape[1] for part in numbers}) == 1
+def _alike(parts: list[Tensor]) -> bool:
+    return len({part.shape[1] for part in parts}) == 1
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
@@ -301,15 +297,16 @@ def _split(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
-def tensors_of(part: Any) -> list[Tensor]:
+def _tensors_of(part: Any) -> list[Tensor]:
     """Return the tensors, and arrays as such, of a part of a batch that have a row per example."""
     found = []
     for leaf in list_leaves(part):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
             leaf = torch.from_numpy(leaf)
-        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested:
+        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+        if plain and leaf.ndim:
             found.append(leaf.detach().cpu())
-    return [leaf for leaf in found if leaf.ndim and len(leaf) == len(found[0])]
+    return [leaf for leaf in found if len(leaf) == len(found[0])]
 
 
 def _draw(source: Source, sample: _Sample) -> Iterator[Any]:
@@ -317,8 +314,7 @@ def _draw(source: Source, sample: _Sample) -> Iterator[Any]:
     batches = source.loader.batch_sampler
     keys = None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
-        most = -(-HASHED // batches.batch_size)
-        keys = list_keys([key for batch in islice(batches, most) for key in batch])
+        keys = list_keys(list(islice(batches.sampler, HASHED)))
     if not isinstance(keys, Tensor):
         # Keys that are no numbers, a stream, or a batch sampler that knows what goes together.
         yield from without_workers(source.copy_with(source.indices()))
@@ -342,7 +338,7 @@ def _repeats(source: Source, keys: list[int], dataset: Any) -> bool:
     """Return whether a batch is loaded with the same inputs twice."""
     loader = without_workers(source.copy_with([keys, keys]))
     object.__setattr__(loader, "dataset", dataset)
-    found = [tensors_of(_split(batch)[0]) for batch in loader]
+    found = [_tensors_of(_split(batch)[0]) for batch in loader]
     return all(
         torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(*found, strict=True)
     )
