@@ -4,9 +4,10 @@
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
-`<!-- audit FILE -->` or `<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. A
-test fails where a page and its records disagree. The figures of each comparison, of each record of
-`bench`, of the papers redone and of the study are drawn when the documentation is built.
+`<!-- traits FILE -->`, `<!-- audit FILE -->` or `<!-- study FOLDER -->` and `<!-- end -->`, with
+paths from the root. A test fails where a page and its records disagree. The figures of each
+comparison, of each record of `bench`, of the papers redone and of the study are drawn when the
+documentation is built.
 """
 
 import json
@@ -40,7 +41,7 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|audit|study) (\S+) -->\n"
+    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|traits|audit|study) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -241,6 +242,50 @@ def _errors(models: list[dict[str, Any]], unit: str) -> str:
     )
 
 
+def traits(file: str) -> str:
+    """Return the table of what `data_traits` found beside what data were made up of."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    cases = record["cases"]
+    spent = [case["cpu_seconds"] for case in cases]
+    lines = [
+        _heading(record, f"one thread · {min(spent):.1f} to {max(spent):.1f} CPU seconds each"),
+        "",
+        "| data | made | repeats: true | exact | exact or near | effective classes: true | found | "
+        "wrong labels: true | found | at most |",
+        "| :-- | :-- |" + " --: |" * 8,
+    ]
+    for case in cases:
+        found = case["found"]
+        cells = [
+            f"{case['repeats']:.1%}",
+            *(_share(found[key]) for key in ("copies", "near_copies")),
+            f"{case['effective_classes']:.2f}",
+            f"{found['effective_classes']:.2f}",
+            f"{case['wrong']:.1%}",
+            _share(found["wrong_labels"])
+            + (
+                "" if found["wrong_labels"] is None else f" ± {2 * found['wrong_labels_error']:.1%}"
+            ),
+            _share(found["wrong_labels_at_most"]),
+        ]
+        made = " ".join(
+            f"--{name.replace('_', '-')} {value}" for name, value in case["settings"].items()
+        )
+        lines.append(f"| {case['data']} | {made or 'as published'} | {' | '.join(cells)} |")
+    known = [case for case in cases if case["found"]["wrong_labels"] is not None]
+    errors = [abs(case["found"]["wrong_labels"] - case["wrong"]) for case in known]
+    lines += [
+        "",
+        f"Wrong labels were told in {len(known)} of {len(cases)} cases, with a mean error of "
+        f"{100 * fmean(errors):.1f} points and a largest of {100 * max(errors):.1f}.",
+    ]
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
 def audit(file: str) -> str:
     """Return the table of what is found of flipped labels, by rule and share inspected."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
@@ -328,6 +373,7 @@ TABLES = {
     "choice": choice,
     "ranks": ranks,
     "advice": advice,
+    "traits": traits,
     "audit": audit,
     "study": study,
 }

@@ -140,6 +140,8 @@ def test_what_it_found_adds_up(asked):
     assert advice.config["examples"] == EXAMPLES
     assert advice.config["window"] == 3 * BATCH
     assert advice.config["optimizer"] == "Adam"
+    assert (advice.traits.sample, advice.traits.classes) == (EXAMPLES, 2)
+    assert advice.traits.copies == 0.0  # though each example comes in another form each time
     # Scorers that fit are timed, and what did not fit is said to be left out.
     words = " ".join([*advice.scorers, *advice.remarks, *advice.left_out])
     assert "int8" in words
@@ -149,6 +151,11 @@ def test_a_stream_is_advised_on_without_what_selects_before_loading():
     advice = ask(loader=DataLoader(Stream(), BATCH), examples=EXAMPLES)
     assert {"traditional", "selective-backprop"} <= set(advice.forecasts)
     assert not {"random-backprop", "stale-sb", "recorded-sb"} & set(advice.forecasts)
+
+
+def test_the_data_looked_at_can_be_others_than_those_trained_on():
+    twice = TensorDataset(*(torch.cat([part, part]) for part in pairs().tensors))
+    assert ask(data=twice).traits.copies == pytest.approx(0.5)
 
 
 def test_a_training_in_half_precision_is_advised_on():

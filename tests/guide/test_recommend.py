@@ -2,6 +2,7 @@
 
 import pytest
 
+from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._mixes import list_mixes
 from selective_backprop.guide._recommend import Recommendation, recommend
@@ -25,6 +26,12 @@ def redundancy(**changed: float) -> Redundancy:
     return Redundancy(9, 100, 1 / 3, (0.0, 1.0), **(values | changed))
 
 
+def traits(**found: float | None) -> DataTraits:
+    usual = dict.fromkeys(DataTraits.__dataclass_fields__)
+    known = {"sample": 1000, "copies": 0.0, "classes": 10, "effective_classes": 9.9}
+    return DataTraits(**(usual | known | {"remarks": (), "seconds": 1.0} | found))
+
+
 def asked(
     costs: dict[str, float],
     found: Redundancy | None,
@@ -32,6 +39,7 @@ def asked(
     indexed: bool = True,
     overlap: float = 1.0,
     diverged: bool = False,
+    data: DataTraits | None = None,
 ) -> Recommendation:
     mixes = list_mixes(1 / 3, INT8, indexed=indexed, redundancy=found)
     forecasts = {
@@ -49,7 +57,8 @@ def asked(
         )
         for name, mix in mixes.items()
     }
-    return recommend(forecasts, mixes, {"int8": overlap}, found, diverged=diverged)
+    data = traits() if data is None else data
+    return recommend(forecasts, mixes, {"int8": overlap}, found, data, diverged=diverged)
 
 
 def test_where_losses_single_out_what_teaches_the_cheapest_is_recommended_with_its_code():
@@ -117,3 +126,35 @@ def test_of_a_model_that_diverged_it_says_that_and_argues_from_nothing_else():
     (reason,) = found.reasons
     assert reason.startswith("The model diverged")
     assert "Lower the learning rate" in reason
+
+
+def test_where_labels_look_wrong_it_takes_the_one_that_gives_them_up():
+    wrong = traits(wrong_labels=0.2, wrong_labels_error=0.01)
+    found = asked({"recorded-sb": 0.4}, redundancy(), data=wrong)
+    assert found.strategy == "auto"
+    assert "sb.auto()" in found.code[1]
+    assert "favours high losses" in found.reasons[0]
+    assert asked({}, redundancy(), data=wrong, indexed=False).strategy is None
+    # Within two standard errors of what is found where no label is wrong.
+    unsure = traits(wrong_labels=0.05, wrong_labels_error=0.02)
+    assert asked({"recorded-sb": 0.4}, redundancy(), data=unsure).strategy == "recorded-sb"
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        (traits(copies=0.3), "repetitive"),
+        (traits(near_copies=0.3), "repetitive"),
+        (traits(effective_classes=6.0), "skewed"),
+        (traits(effective_classes=6.0, copies=0.3), "repetitive and skewed"),
+    ],
+    ids=["copies", "near-copies", "skewed", "both"],
+)
+@pytest.mark.parametrize("cost", [0.4, 0.95])
+def test_of_repetitive_or_skewed_data_it_says_what_can_pay(data, kinds, cost):
+    found = asked({"recorded-sb": cost}, redundancy(), data=data)
+    (said,) = (each for each in found.reasons if each.startswith("The data are"))
+    assert said.startswith(f"The data are {kinds}:")
+    assert "auto() and recorded_sb()" in said
+    plain = asked({"recorded-sb": cost}, redundancy())
+    assert not any(each.startswith("The data are") for each in plain.reasons)

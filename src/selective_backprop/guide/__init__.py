@@ -2,6 +2,7 @@
 
 from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
 from selective_backprop.guide._audit import audit
+from selective_backprop.guide._data_traits import DataTraits, data_traits
 from selective_backprop.guide._doubts import Doubts
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._recommend import Recommendation
@@ -12,6 +13,7 @@ from selective_backprop.guide._suspects import Cut, Suspects
 __all__ = [
     "Advice",
     "Cut",
+    "DataTraits",
     "Doubts",
     "Forecast",
     "Median",
@@ -21,4 +23,5 @@ __all__ = [
     "Suspects",
     "advise",
     "audit",
+    "data_traits",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from selective_backprop._batches.losses import LossFunction
 from selective_backprop._core.errors import SelectionWarning
@@ -16,6 +16,7 @@ from selective_backprop._core.options import check_number, check_whole, find_dev
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._budget import Budget
+from selective_backprop.guide._data_traits import DataTraits, data_traits
 from selective_backprop.guide._forecast import Forecast, foresee
 from selective_backprop.guide._inquiry import Inquiry
 from selective_backprop.guide._mixes import BASELINE, list_mixes
@@ -23,6 +24,9 @@ from selective_backprop.guide._recommend import Recommendation, recommend
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.guide._subject import Subject, kept_streams, take_subject
+
+A_MINUTE = 60.0  # seconds that looking at the data may take, at most
+LOOKING = 0.25  # share of the budget that it may take
 
 DIVERGED = (
     "the copy diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
@@ -57,6 +61,7 @@ class Advice:
         backward: the cost of a backward pass, in training forwards.
         scoring: the cost of scoring a candidate exactly, relative to training on it.
         scorers: what cheap scorers cost and how far they agree, by name.
+        traits: what the training data are made up of.
         redundancy: where losses and gradients lie; None if the budget left no time, or the copy
             diverged.
         forecasts: what an epoch of each strategy would cost, by name.
@@ -73,6 +78,7 @@ class Advice:
     backward: Median
     scoring: Median
     scorers: Mapping[str, ScorerOutcome]
+    traits: DataTraits
     redundancy: Redundancy | None
     forecasts: Mapping[str, Forecast]
     recommendation: Recommendation
@@ -89,6 +95,7 @@ def advise(
     rate: float = 1 / 3,
     budget: float = 120.0,
     epochs: int | None = None,
+    data: DataLoader[Any] | Dataset[Any] | None = None,
     losses: LossesOf | None = None,
     outputs: OutputsOf | None = None,
     examples: int | None = None,
@@ -99,11 +106,11 @@ def advise(
 ) -> Advice:
     """Say whether selection pays on a model, its data and this machine, and what it would cost.
 
-    A copy of the model is trained briefly. Then real loops of a few batches each are timed in
-    interleaved rounds: traditional ones, and ones that select before or after loading. Every
-    strategy's epoch is computed from these. The model, its optimiser and gradients, the loader
-    and all random streams stay as they were. Two things do not: counters that a data set keeps
-    itself, and a stream that cannot start again.
+    First the data are looked at, as by `data_traits`. Then a copy of the model is trained briefly,
+    and real loops of a few batches each are timed in interleaved rounds: traditional ones, and ones
+    that select before or after loading. Every strategy's epoch is computed from these. The model,
+    its optimiser and gradients, the loader and all random streams stay as they were. Two things do
+    not: counters that a data set keeps itself, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.
@@ -114,6 +121,8 @@ def advise(
         budget: wall seconds. What does not fit is named in `left_out`; a round that has begun is
             finished.
         epochs: epochs of the whole training, at least 1; None leaves `Forecast.training` None.
+        data: a loader or data set in which to look for copies, rare classes and wrong labels; None
+            for `loader`. Give the training data without augmentation, where the loader has some.
         losses: as for `SelectiveLoader`.
         outputs: as for `SelectiveLoader`.
         examples: candidates of an epoch, if the loader does not tell.
@@ -148,10 +157,12 @@ def advise(
             whole=whole,
             device=device,
         )
-        return _conclude(Inquiry(subject, time_left), epochs)
+        seconds = max(1e-3, min(A_MINUTE, LOOKING * time_left.left))
+        traits = data_traits(loader if data is None else data, seconds=seconds)
+        return _conclude(Inquiry(subject, time_left), traits, epochs)
 
 
-def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
+def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None) -> Advice:
     """Measure, and sum up what was found as advice."""
     found = inquiry.run()
     subject, rounds = inquiry.subject, found.rounds
@@ -196,10 +207,11 @@ def _conclude(inquiry: Inquiry, epochs: int | None) -> Advice:
             ]
         ),
         scorers=scorers,
+        traits=traits,
         redundancy=found.redundancy,
         forecasts=forecasts,
         recommendation=recommend(
-            forecasts, mixes, overlaps, found.redundancy, diverged=found.diverged
+            forecasts, mixes, overlaps, found.redundancy, traits, diverged=found.diverged
         ),
         left_out=tuple(inquiry.budget.left_out),
         remarks=remarks,

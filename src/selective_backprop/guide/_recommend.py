@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._known import EVIDENCE
 from selective_backprop.guide._mixes import BASELINE, Mix
@@ -12,6 +13,7 @@ WORTH = 0.9  # of a traditional epoch: an epoch that takes more is not worth the
 CONCENTRATED = 0.5  # least share of the gradient or the loss that the selection must hold
 FAITHFUL = 0.8  # least share of the highest exact scores that cheap ones must find
 ASIDE = 0.05  # cosines of a few batches differ by up to this much by chance
+LABELS = "auto"  # what is advised where labels are wrong
 NOT_ADVISED = {BASELINE, "random-scored", "random-backprop"}
 
 
@@ -35,6 +37,7 @@ def recommend(
     mixes: Mapping[str, Mix],
     overlaps: Mapping[str, float],
     redundancy: Redundancy | None,
+    traits: DataTraits,
     *,
     diverged: bool = False,
 ) -> Recommendation:
@@ -45,6 +48,7 @@ def recommend(
         mixes: how each strategy's epochs are made up.
         overlaps: share of the highest exact scores that each cheap scorer finds.
         redundancy: where losses and gradients lie; None if that is not known.
+        traits: what the data are made up of.
         diverged: whether the model diverged while it was measured.
     """
     if diverged:
@@ -54,6 +58,12 @@ def recommend(
                 "The model diverged in a short warm-up: its losses, or their gradients, are not "
                 "finite. Lower the learning rate, and ask again.",
             ),
+        )
+    told = traits.consequences
+    if traits.mislabelled:
+        known = LABELS in mixes
+        return Recommendation(
+            LABELS if known else None, told, _code(mixes[LABELS]) if known else ()
         )
     able = [
         name
@@ -71,17 +81,18 @@ def recommend(
                 f"The cheapest that selects by loss, {best}, would still take {saving:.0%} of a "
                 "traditional epoch.",
                 *_short(forecasts),
+                *told,
                 EVIDENCE,
             ),
         )
     if redundancy is None:
         return Recommendation(
             None,
-            ("Whether losses single out what still teaches was not looked at.", EVIDENCE),
+            ("Whether losses single out what still teaches was not looked at.", *told, EVIDENCE),
         )
     against = tuple(_against(redundancy))
     if against:
-        return Recommendation(None, (*against, *_short(forecasts), EVIDENCE))
+        return Recommendation(None, (*against, *_short(forecasts), *told, EVIDENCE))
     return Recommendation(
         best,
         (
@@ -89,6 +100,7 @@ def recommend(
             f"The {redundancy.rate:.0%} of the examples with the highest losses supply "
             f"{redundancy.gradient_share:.0%} of the gradient of all; its cosine is "
             f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}.",
+            *told,
             f"{EVIDENCE} Compare with fewer epochs of traditional training, and with "
             "random_backprop at the same rate.",
             "Not if labels are wrong: what is mislabelled keeps a high loss. auto() leaves it out.",

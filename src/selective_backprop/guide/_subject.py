@@ -77,11 +77,7 @@ class Subject:
         """
         source = self.candidates if scored and self.candidates is not None else self.source
         clone = source.copy_with(source.indices())
-        if not workers and clone.num_workers:
-            # A DataLoader refuses plain assignments to some of its attributes.
-            for name in ("num_workers", "timeout", "persistent_workers"):
-                object.__setattr__(clone, name, 0)
-        return clone
+        return clone if workers else without_workers(clone)
 
     def batches(self) -> Iterator[Any]:
         """Yield an epoch's candidate batches, where the copy is."""
@@ -237,6 +233,15 @@ def _count(source: Source, batch_size: int) -> int:
     raise ConfigurationError(
         "the loader does not say how many examples an epoch has; pass examples=, such as 50_000"
     )
+
+
+def without_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Let a copy of the user's loader load in this process, and return it."""
+    if loader.num_workers:
+        # A DataLoader refuses plain assignments to some of its attributes.
+        for name in ("num_workers", "timeout", "persistent_workers"):
+            object.__setattr__(loader, name, 0)
+    return loader
 
 
 @contextmanager

@@ -30,15 +30,13 @@ def advised(tmp_path_factory):
     return folder, advise(folder, "make")
 
 
-def advise(folder, factory):
+def advise(folder, factory, data="1x8x8/3 --limit 96"):
     """Ask by a clock that tells how often it is looked at."""
     (folder / "advised_own_model.py").write_text(MODEL)
     moments = count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_advise, "Budget", lambda seconds: Budget(seconds, lambda: next(moments)))
-        line = (
-            f"advise --data 1x8x8/3 --limit 96 --batch-size 8 --model advised_own_model:{factory}"
-        )
+        line = f"advise --data {data} --batch-size 8 --model advised_own_model:{factory}"
         return run_command(f"{line} --budget 10 --epochs 4 --json all/a.json", folder)
 
 
@@ -83,7 +81,19 @@ def test_it_writes_a_record(advised):
     assert record["forecasts"]["selective-backprop"]["scored"] == 96
     assert record["forecasts"]["random-backprop"]["training"] > 0
     assert record["redundancy"]["rate"] == pytest.approx(1 / 3)
+    assert (record["data"], record["traits"]["sample"]) == ("1x8x8/3", 96)
     assert set(record["recommendation"]) == {"strategy", "reasons", "code"}
+
+
+def test_it_says_what_the_data_are_made_up_of_unless_they_are_made_up(advised, tmp_path):
+    assert "of the inputs repeat" not in advised[1].text
+    outcome = advise(tmp_path, "make", "digits")
+    assert (outcome.status, outcome.err) == (0, "")
+    traits = json.loads((tmp_path / "all/a.json").read_text())["traits"]
+    assert traits["sample"] == traits["examples"] == 1437
+    assert f"{traits['copies']:.1%} of the inputs repeat another one exactly" in outcome.text
+    assert "10 classes are as uncertain as 10.0 of equal size" in outcome.text
+    assert f"{traits['wrong_labels']:.1%} ± " in outcome.text
 
 
 def test_of_a_model_that_diverges_it_prints_and_writes_what_was_measured(tmp_path):

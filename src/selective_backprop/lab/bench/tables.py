@@ -150,6 +150,7 @@ def _describe_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str]:
         f"A backward pass takes {advice.backward.median:.2f} forward passes; scoring an example "
         f"takes {advice.scoring.median:.2f} of training on it."
     )
+    yield from () if is_shape(recipe.data) else advice.traits.findings
     found = advice.redundancy
     if found is None:
         return

@@ -37,10 +37,10 @@ def advise(
 ) -> None:
     """Say whether selection pays on a model, its data and this machine, without training it.
 
-    Trains a copy of the model for a moment, times loops of a few batches in interleaved rounds,
-    and predicts what an epoch of every strategy would cost, loading included. Looks at where
-    losses and gradients lie, says what the project's records know of accuracy, and recommends a
-    strategy, or not to select here.
+    Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
+    moment, times loops of a few batches in interleaved rounds, and predicts what an epoch of every
+    strategy would cost, loading included. Looks at where losses and gradients lie, says what the
+    project's records know of accuracy, and recommends a strategy, or not to select here.
     """
     limit_threads(measuring.threads)
     check_record(measuring.json)
@@ -51,6 +51,7 @@ def advise(
     loader = make_loader(
         data, batch_size=recipe.batch_size, seed=0, augmentation=recipe.augmentation
     )
+    plain = make_loader(data, batch_size=recipe.batch_size, seed=0)
     with console.status(f"measuring for about {budget:g} s"):
         advice = sb.guide.advise(
             model,
@@ -60,6 +61,7 @@ def advise(
             rate=measuring.rate,
             budget=budget,
             epochs=recipe.epochs,
+            data=plain,
             device=device,
         )
     for part in show_advice(recipe, advice):

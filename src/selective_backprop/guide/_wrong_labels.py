@@ -1,0 +1,119 @@
+"""How many labels of a classification are wrong, by a classifier that did not see them."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot, relu
+
+FEATURES = 1000
+PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of a ridge regression, in examples
+SUREST = 0.1  # share of each predicted class that is looked at
+LEAST_SURE = 500  # examples to look at, where a tenth would be fewer
+MOST_SURE = 0.35  # share of them, at most
+WIDER = 3  # times as many must hardly disagree more
+HARDLY = 0.05
+BY_CHANCE = 0.5  # of what one guess for all would disagree: more, and nothing was learned
+LEAST_EXAMPLES = 200
+MOST_CLASSES = 1000
+
+
+class WrongLabels(NamedTuple):
+    """An estimate of the share of wrong labels.
+
+    Attributes:
+        share: None where the classes are too hard to tell apart for an estimate.
+        error: the standard error of the share, or of what its place is taken by, from sampling.
+        at_most: what it hardly exceeds.
+    """
+
+    share: float | None
+    error: float
+    at_most: float
+
+
+def estimate_wrong_labels(
+    numbers: Float[Tensor, "example number"], labels: Int64[Tensor, " example"]
+) -> WrongLabels | None:
+    """Estimate how many labels are wrong, from inputs as numbers and their labels.
+
+    Where a classifier is as sure as can be, what disagrees with it is wrong, if wrong labels are
+    as frequent there as elsewhere. The classifier is a ridge regression on random features, which
+    predicts each example without having seen it. Where more examples, of which it is less sure,
+    disagree much more often, hard ones cannot be told from wrong ones, and there is only a bound;
+    likewise where even the surest are hardly better than one guess for all.
+
+    Returns:
+        An estimate; None if there are fewer than two classes or more than `MOST_CLASSES`, or fewer
+        than `LEAST_EXAMPLES` examples.
+
+    Source:
+        Patrini et al. 2017, arXiv:1609.03683, section 4.2: noise is read off where a class is
+        surest. They take a single example of each class, and probabilities of a network.
+    """
+    classes, labels = labels.unique(return_inverse=True)
+    if not (2 <= len(classes) <= MOST_CLASSES and len(labels) >= LEAST_EXAMPLES):
+        return None
+    best = _left_out_predictions(_features(numbers), labels).topk(2)
+    predictions, leads = best.indices[:, 0], best.values[:, 0] - best.values[:, 1]
+    # Ranks within the predicted class, from 0, the surest.
+    order = leads.argsort(descending=True)
+    order = order[predictions[order].argsort(stable=True)]
+    counts = predictions.bincount(minlength=len(classes))
+    starts = counts.cumsum(0) - counts
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(order)) - starts[predictions[order]]
+    share = max(SUREST, min(MOST_SURE, LEAST_SURE / len(labels)))
+
+    def disagreeing(share: float) -> tuple[float, int]:
+        """Return the share that disagrees among the surest, weighed by class, and their number."""
+        sure = ranks < (share * counts).ceil()[predictions]
+        of_class = predictions[sure].bincount(minlength=len(classes)).clamp(min=1)
+        wrong = (predictions != labels)[sure].double()
+        wrong = predictions[sure].bincount(wrong, minlength=len(classes)) / of_class
+        return float((wrong * counts).sum() / len(labels)), int(sure.sum())
+
+    found, seen = disagreeing(share)
+    further, _ = disagreeing(min(1.0, WIDER * share))
+    # One more that disagrees: where none does, the error is not 0.
+    odds = (found * seen + 1) / (seen + 2)
+    error = math.sqrt(odds * (1 - odds) / seen)
+    chance = 1 - float(labels.bincount().max()) / len(labels)
+    known = further - found <= HARDLY and found <= BY_CHANCE * chance
+    return WrongLabels(found if known else None, error, min(1.0, found + 2 * error))
+
+
+def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "example feature"]:
+    """Return random features of inputs as numbers, by a random layer of rectified units."""
+    numbers = normalize(numbers.nan_to_num(0.0, 0.0, 0.0))
+    generator = torch.Generator().manual_seed(0)
+    size = max(10, min(FEATURES, len(numbers) // 4))
+    weights = torch.randn(numbers.shape[1], size, generator=generator)
+    biases = torch.randn(size, generator=generator) / math.sqrt(max(1, numbers.shape[1]))
+    features = relu(numbers @ weights + biases)
+    features = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
+    return torch.cat([features, torch.ones(len(features), 1)], 1).double()
+
+
+def _left_out_predictions(
+    features: Float64[Tensor, "example feature"], labels: Int64[Tensor, " example"]
+) -> Float64[Tensor, "example class"]:
+    """Return each example's scores by a ridge regression that was fitted to all others.
+
+    Of the penalties, the one with the smallest error is taken.
+    """
+    wanted = one_hot(labels).double()
+    values, vectors = torch.linalg.eigh(features.T @ features)
+    turned = features @ vectors
+    fitted = turned.T @ wanted
+    found, least = wanted, math.inf
+    for penalty in PENALTIES:
+        shrunk = turned / (values.clamp(min=0) + penalty * len(labels))
+        own = (shrunk * turned).sum(1, keepdim=True)  # an example's weight in its own prediction
+        scores = (shrunk @ fitted - own * wanted) / (1 - own).clamp(min=1e-9)
+        error = float((scores - wanted).square().mean())
+        if error < least:
+            found, least = scores, error
+    return found

@@ -1,0 +1,285 @@
+"""What data are made up of is found on data made for it, and the data stay as they were."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import bits
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop.guide import _wrong_labels
+from selective_backprop.guide._resemblance import hash_rows
+from selective_backprop.guide._wrong_labels import estimate_wrong_labels
+from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.datasets import ImageData, load
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.data.noise import NoiseKind
+
+
+def images(examples: int, side: int = 24, seed: int = 0) -> torch.Tensor:
+    """Smooth pictures, no two alike, which fade to black at their edges."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.randn(examples, 1, 6, 6, generator=generator)
+    smooth = torch.nn.functional.interpolate(coarse, side - 8, mode="bicubic")
+    return torch.nn.functional.pad(smooth, [4] * 4)
+
+
+def classified(examples: int, wrong: float = 0.0, shares=(0.25,) * 4) -> TensorDataset:
+    """Clusters, one for each class, of which some labels are wrong."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.multinomial(torch.tensor(shares), examples, True, generator=generator)
+    centers = 2 * torch.randn(len(shares), 12, generator=generator)
+    inputs = centers[labels] + torch.randn(examples, 12, generator=generator)
+    chosen = torch.rand(examples, generator=generator) < wrong
+    return TensorDataset(inputs, torch.where(chosen, (labels + 1) % len(shares), labels))
+
+
+def digits(**settings) -> ImageData:
+    return Composition(**settings)(load("digits"))
+
+
+def ask(data: ImageData) -> sb.guide.DataTraits:
+    return sb.guide.data_traits(make_loader(data, batch_size=128, seed=0))
+
+
+def test_exact_copies_are_counted_but_for_the_first_of_each_whatever_their_labels():
+    inputs = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
+    rows = torch.cat([torch.arange(300), torch.arange(0, 300, 3)])
+    found = sb.guide.data_traits(TensorDataset(inputs[rows], torch.arange(400) % 7))
+    assert found.copies == pytest.approx(100 / 400)
+    assert (found.examples, found.sample) == (400, 400)
+
+
+def test_rows_have_one_hash_only_if_they_are_equal_but_for_zeros_at_their_end():
+    rows = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
+    hashes = hash_rows([rows])
+    assert hashes[0] == hashes[3]
+    assert len(hashes.unique()) == 3
+    padded = torch.nn.functional.pad(rows, (0, 4))
+    assert torch.equal(hash_rows([padded]), hashes)
+    many = torch.arange(200_000).view(-1, 1)
+    for kind in (torch.int64, torch.int32, torch.float32):
+        assert len(hash_rows([many.to(kind)]).unique()) == 200_000
+    assert len(hash_rows([torch.tensor([[True, False], [False, True]])]).unique()) == 2
+
+
+def test_shifted_and_brighter_images_are_near_copies_and_others_are_none():
+    plain = images(2400)
+    rows = torch.arange(2400) % 1200  # each twice
+    moved = plain[rows]
+    moved[1200:] = 1.2 * moved[1200:].roll((2, -1), (2, 3)) + 0.1
+    labels = torch.zeros(2400, dtype=torch.int64)
+    copied = sb.guide.data_traits(TensorDataset(moved, labels))
+    assert copied.copies == 0.0
+    assert copied.near_copies == pytest.approx(0.5, abs=0.03)
+    assert sb.guide.data_traits(TensorDataset(plain, labels)).near_copies <= 0.01
+
+
+def test_of_a_table_the_units_do_not_matter():
+    inputs = torch.randn(2400, 6, generator=torch.Generator().manual_seed(2))
+    inputs[1600:] = inputs[:800] + 1e-3 * inputs[800:1600]
+    units = inputs * torch.tensor([1e-6, 1.0, 1e6, 1.0, 1.0, 1.0]) + 5.0
+    for each in (inputs, units):
+        found = sb.guide.data_traits(TensorDataset(each))
+        assert found.near_copies == pytest.approx(1 / 3, abs=0.03)
+    assert sb.guide.data_traits(TensorDataset(inputs[:1600])).near_copies <= 0.02
+
+
+def test_classes_are_counted_with_their_shares_and_their_effective_number():
+    labels = torch.tensor([7] * 600 + [3] * 200 + [0] * 100 + [1] * 60 + [9] * 40)
+    found = sb.guide.data_traits(TensorDataset(torch.randn(1000, 3), labels))
+    assert found.class_shares == pytest.approx((0.6, 0.2, 0.1, 0.06, 0.04))
+    entropy = -sum(share * math.log(share) for share in found.class_shares)
+    assert found.effective_classes == pytest.approx(math.exp(entropy))
+    assert (found.classes, found.rarest) == (5, pytest.approx(0.2))
+    assert found.skewed
+    assert not sb.guide.data_traits(classified(1000)).skewed
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("kind", NoiseKind)
+def test_wrong_labels_of_digits_are_told_within_three_points(wrong, kind):
+    made = digits(noise=wrong, noise_kind=kind if wrong else NoiseKind.UNIFORM)
+    found = ask(made)
+    assert found.wrong_labels == pytest.approx(wrong, abs=0.03)
+    assert found.mislabelled == (wrong > 0)
+    assert found.wrong_labels_at_most >= wrong
+
+
+def test_wrong_labels_are_told_where_classes_are_skewed():
+    found = sb.guide.data_traits(classified(3000, wrong=0.15, shares=(0.7, 0.2, 0.06, 0.04)))
+    assert found.wrong_labels == pytest.approx(0.15, abs=0.04)
+    assert found.mislabelled
+
+
+def test_of_labels_that_nothing_predicts_there_is_only_a_bound():
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(
+        torch.randn(1500, 8, generator=generator), torch.randint(10, (1500,), generator=generator)
+    )
+    found = sb.guide.data_traits(data)
+    assert found.wrong_labels is None
+    assert found.wrong_labels_at_most > 0.5
+    assert "too hard" in found.remarks[0]
+    assert not found.mislabelled
+
+
+def test_left_out_predictions_are_those_of_a_classifier_without_the_example():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(40, 5, generator=generator).double()
+    labels = torch.randint(3, (40,), generator=generator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_wrong_labels, "PENALTIES", (0.1,))
+        fast = _wrong_labels._left_out_predictions(features, labels)
+    wanted = torch.nn.functional.one_hot(labels).double()
+    for each in range(40):
+        rest = torch.arange(40) != each
+        gram = features[rest].T @ features[rest] + 0.1 * 40 * torch.eye(5)
+        weights = torch.linalg.solve(gram, features[rest].T @ wanted[rest])
+        torch.testing.assert_close(fast[each], features[each] @ weights)
+
+
+def test_of_too_few_examples_or_one_class_nothing_is_estimated():
+    numbers = torch.randn(100, 4)
+    assert estimate_wrong_labels(numbers, torch.arange(100) % 2) is None
+    assert estimate_wrong_labels(torch.randn(500, 4), torch.zeros(500, dtype=torch.int64)) is None
+
+
+class Augmented(Dataset):
+    """Each example comes with random numbers added."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        inputs, target = self.data[index]
+        return inputs + torch.rand(()) + np.random.rand() + random.random(), target
+
+
+class AugmentedByTheBatch(Augmented):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+def test_augmentation_hides_copies_only_where_it_is_drawn_by_the_batch():
+    inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
+    assert sb.guide.data_traits(Augmented(data)).copies == pytest.approx(0.5)
+    hidden = sb.guide.data_traits(AugmentedByTheBatch(data))
+    assert (hidden.copies, hidden.near_copies) == (None, None)
+    assert hidden.classes == 2
+    assert "at random" in hidden.remarks[0]
+
+
+def test_loader_data_set_and_random_streams_are_as_they_were():
+    generator = torch.Generator().manual_seed(3)
+    data = Augmented(classified(300))
+    loader = DataLoader(data, 16, shuffle=True, generator=generator, num_workers=1)
+
+    def state():
+        return bits(
+            {
+                "generator": generator.get_state(),
+                "torch": torch.get_rng_state(),
+                "numpy": repr(np.random.get_state()),
+                "python": repr(random.getstate()),
+            }
+        )
+
+    with unhooked():  # checking annotations draws from Python's stream
+        before, held = state(), dict(vars(loader))
+        sb.guide.data_traits(loader)
+        assert state() == before
+    assert vars(loader) == held
+    assert loader.dataset is data
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for number in range(600):
+            yield torch.full((3,), float(number % 200)), number % 2
+
+
+class Named(Dataset):
+    """Batches are mappings, of names, tokens and a target."""
+
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        tokens = torch.arange(index % 100, index % 100 + 8)
+        return {"id": str(index), "input_ids": tokens, "labels": index % 3}
+
+
+def test_of_a_stream_and_of_mappings_what_can_be_told_is():
+    stream = sb.guide.data_traits(DataLoader(Stream(), 32))
+    assert (stream.examples, stream.sample, stream.classes) == (None, 600, 2)
+    assert stream.copies == pytest.approx(2 / 3)
+    named = sb.guide.data_traits(Named())
+    assert (named.copies, named.classes) == (pytest.approx(2 / 3), 3)
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [torch.randn(300), torch.randn(300, 4), torch.arange(300), -torch.ones(300).long()],
+    ids=["numbers", "soft", "names", "negative"],
+)
+def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
+    found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
+    assert found.copies == 0.0
+    assert {found.classes, found.class_shares, found.rarest, found.wrong_labels} == {None}
+    assert "no class numbers" in found.remarks[-1]
+
+
+class Worded(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return f"text {index}", index % 2
+
+
+def test_of_inputs_that_are_no_tensors_classes_are_known():
+    found = sb.guide.data_traits(Worded())
+    assert (found.copies, found.classes, found.sample) == (None, 2, 10)
+    assert "no tensors" in found.remarks[0]
+
+
+def test_it_looks_at_a_part_when_time_is_short_and_says_so():
+    found = sb.guide.data_traits(DataLoader(classified(3000), 50), seconds=1e-6)
+    assert found.sample == 50
+    assert "Of 3,000 examples 50 were looked at" in found.remarks[0]
+
+
+def test_what_was_found_is_said_with_what_follows():
+    found = ask(digits(skew=1.5, copies=1, places=2000, noise=0.2))
+    said = " ".join(found.findings)
+    for share in (found.copies, found.near_copies, found.rarest, found.wrong_labels):
+        assert f"{share:.1%}" in said
+    assert f"{found.effective_classes:.1f}" in said
+    follows = " ".join(found.consequences)
+    assert "repetitive and skewed" in follows
+    assert "favours high losses" in follows
+    assert "recorded_sb" not in follows
+    assert ask(digits()).consequences == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds", "error"),
+    [
+        (classified(300), 0, sb.ConfigurationError),
+        (DataLoader(TensorDataset(torch.empty(0, 3)), 4), 1, sb.LoaderError),
+        (5, 1, sb.LoaderError),
+    ],
+    ids=["seconds", "empty", "neither"],
+)
+def test_what_cannot_be_measured_is_refused(data, seconds, error):
+    with unhooked(), pytest.raises(error):
+        sb.guide.data_traits(data, seconds=seconds)
