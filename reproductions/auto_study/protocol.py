@@ -214,7 +214,9 @@ STAGES: Mapping[str, Stage] = {
             ),
             _perceptron("MNIST, copies", "mnist", 0.1, composition=_composed(copies=1.0), **_EARLY),
             _perceptron("MNIST, near-copies", "mnist", 0.1, composition=_composed(**_NEAR)),
-            _perceptron("MNIST, imbalanced", "mnist", 0.1, composition=_composed(skew=1.5)),
+            _perceptron(
+                "MNIST, imbalanced", "mnist", 0.1, composition=_composed(skew=1.5), **_EARLY
+            ),
             _perceptron("MNIST, 20 % wrong", "mnist", 0.1, composition=_composed(noise=0.2)),
             _perceptron(
                 "MNIST, 10 % taken for neighbours",
@@ -228,7 +230,8 @@ STAGES: Mapping[str, Stage] = {
                 "mnist1d",
                 0.1,
                 composition=_composed(4000, noise=0.05, **_SKEWED),
-                **_LATE,
+                lengths=tuple(2 * length for length in _PASSES),
+                compared=(8.0, 32.0),
             ),
         ),
         first_seed=0,
