@@ -1,12 +1,11 @@
 """What is on record of a workload: errors, differences and worth, by strategy and length."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from reproductions.auto_study.protocol import ARMS, OURS, Stage, Workload
-from reproductions.training import file_of, is_done
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
 from selective_backprop.lab.analysis.statistics import (
     Axis,
@@ -17,7 +16,7 @@ from selective_backprop.lab.analysis.statistics import (
 )
 from selective_backprop.lab.analysis.tuning import Cell, Tuned, tuned
 from selective_backprop.lab.analysis.worth import Worth, worth
-from selective_backprop.lab.records.schema import Run, read_run, read_runs
+from selective_backprop.lab.records.schema import Run, read_runs
 from selective_backprop.lab.training.run_config import RunConfig
 
 RUNS = "runs"
@@ -104,8 +103,15 @@ class Results:
         return min(rivals, key=lambda arm: self.error(arm, length).mean, default=None)
 
 
+def read_finished(folder: Path) -> dict[str, Run]:
+    """Return the finished runs of a stage's folder by the names of their records."""
+    records = folder / RUNS
+    there = read_runs(records) if records.is_dir() else []
+    return {run.name: run for run in there if run.finished}
+
+
 def find_rates(
-    workload: Workload, folder: Path, device: str, arms: Sequence[str] = ARMS
+    workload: Workload, there: Mapping[str, Run], device: str, arms: Sequence[str] = ARMS
 ) -> tuple[list[RunConfig], tuple[Run, ...], dict[Cell, Tuned]]:
     """Return the learning rates that are best so far, with the runs on record that say so.
 
@@ -114,14 +120,9 @@ def find_rates(
     """
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()
     while (more := workload.tuning_plans(arms, rates, device)) != wanted:
-        wanted, done = more, read_done(more, folder)
+        wanted, done = more, _among(more, there)
         rates = tuned(done, workload.measure)
     return wanted, done, rates
-
-
-def read_done(plans: Sequence[RunConfig], folder: Path) -> tuple[Run, ...]:
-    """Return the finished runs among some."""
-    return tuple(read_run(file_of(plan, folder)) for plan in plans if is_done(plan, folder))
 
 
 def read_results(
@@ -131,17 +132,19 @@ def read_results(
 
     Without a number of seeds it is of all on record.
     """
-    folder = folder / RUNS
+    there = read_finished(folder)
     if seeds is None:
-        there = read_runs(folder) if folder.exists() else []
-        known = [run.header.seed - stage.first_seed for run in there]
+        known = [run.header.seed - stage.first_seed for run in there.values()]
         seeds = 1 + max((seed for seed in known if 0 <= seed < _MOST), default=-1)
     found = []
     for workload in stage.workloads:
-        tuning, tuned_by, rates = find_rates(workload, folder, device)
-        plans = workload.plans(ARMS, rates, stage.seeds(seeds), device)
-        runs = read_done(plans, folder)
-        wanted = len(workload.cells(ARMS)) * seeds + len(tuning)
-        missing = wanted - len(runs) - len(tuned_by)
+        tuning, tuned_by, rates = find_rates(workload, there, device)
+        runs = _among(workload.plans(ARMS, rates, stage.seeds(seeds), device), there)
+        missing = len(workload.cells(ARMS)) * seeds - len(runs) + len(tuning) - len(tuned_by)
         found.append(Results(workload, runs, tuned_by, rates, missing))
     return found
+
+
+def _among(plans: Iterable[RunConfig], there: Mapping[str, Run]) -> tuple[Run, ...]:
+    names = (plan.record_name for plan in plans)
+    return tuple(there[name] for name in names if name in there)

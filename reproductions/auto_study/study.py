@@ -8,7 +8,7 @@ from rich.console import Console
 import selective_backprop as sb
 from reproductions.auto_study.page import compose, draw_page
 from reproductions.auto_study.protocol import ARMS, Stage, Workload
-from reproductions.auto_study.results import RUNS, find_rates, read_results
+from reproductions.auto_study.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
 from selective_backprop.lab.analysis.verdict import GOALS, tally
 from selective_backprop.lab.training.run_config import RunConfig
@@ -64,10 +64,11 @@ def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:
 
 
 def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) -> None:
-    folder, tuning = order.out / RUNS, list[RunConfig]()
+    tuning = list[RunConfig]()
     while True:
+        there = read_finished(order.out)
         # What is at the edge of its grid is tried beyond it, until it is not.
-        found = [find_rates(each, folder, order.device, arms) for each in stage.workloads]
+        found = [find_rates(each, there, order.device, arms) for each in stage.workloads]
         wanted = [plan for plans, *_ in found for plan in plans]
         if wanted == tuning:
             break
