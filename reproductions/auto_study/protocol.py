@@ -106,18 +106,23 @@ class Workload:
         middle = self.recipe.learning_rate
         rates: dict[Cell, list[float]] = {}
         for cell in self.cells(arms):
-            tried = rates.setdefault(cell, [factor * middle for factor in FACTORS])
+            tried = [factor * middle for factor in FACTORS]
             if known := found.get(cell):
-                tried += [rate for rate in known.errors if rate not in tried]
-                beyond = known.rate * 2.0**known.edge
-                if known.edge and 1 / WIDEST <= beyond / middle <= WIDEST:
-                    tried.append(beyond)
+                tried += known.errors
+                if known.edge and not self.is_bounded(known):
+                    tried.append(known.rate * 2.0**known.edge)
+            rates[cell] = [*dict.fromkeys(tried)]
         return [
             self.plan(cell, rate, seed, device)
             for seed in TUNING_SEEDS
             for cell, tried in rates.items()
             for rate in tried
         ]
+
+    def is_bounded(self, found: Tuned) -> bool:
+        """Return whether the grid of a cell ends where the best of it is at its edge."""
+        beyond = found.rate * 2.0**found.edge / self.recipe.learning_rate
+        return not 1 / WIDEST <= beyond <= WIDEST
 
     def plans(
         self, arms: Sequence[str], rates: Mapping[Cell, Tuned], seeds: Sequence[int], device: str

@@ -172,6 +172,7 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     assert tried({0.05: 3.0, 0.1: 2.0, 0.2: 3.0}) == [0.05, 0.1, 0.2]
     assert tried({0.05: 1.0, 0.1: 2.0, 0.2: 3.0}) == [0.025, 0.05, 0.1, 0.2]
     assert tried({0.05: 5.0, 0.1: 4.0, 0.2: 3.0, 0.4: 2.0}) == [0.05, 0.1, 0.2, 0.4, 0.8]
+    assert tried({0.05: 3.0, 0.1: 2.0}) == [0.05, 0.1, 0.2]  # where it diverged
     highest = {0.1 * 2.0**i: 9.0 - i for i in range(-1, 4)}
     assert tried(highest) == sorted(highest)
 

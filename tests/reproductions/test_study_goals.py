@@ -176,6 +176,10 @@ def test_tables_show_worth_of_each_cell_means_by_kind_and_rates():
     assert kinds["skewed, 2 cells, equal CPU seconds"] == "2.00"
     row = dict(zip(*(worth_table(skewed).columns, worth_table(skewed).rows[1]), strict=True))
     assert (row["strategy"], row["CPU time"]) == ("auto at 2", "2.00×")
-    cells = {("auto", Budget("cost", 2.0)): Tuned({0.1: 3.0, 0.2: 2.0})}
+    highest = {0.4: 3.0, 0.8: 2.0}  # beyond which nothing is tried
+    cells = {
+        ("auto", Budget("cost", 2.0)): Tuned(highest),
+        ("auto", Budget("cost", 8.0)): Tuned({0.05: 3.0, 0.1: 2.0}),  # 0.2 diverged
+    }
     (line,) = rates_table(replace(skewed, rates=cells)).rows
-    assert line == ("auto", "0.2↑")
+    assert line == ("auto", "0.8↑", "0.1")
