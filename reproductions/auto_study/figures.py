@@ -40,7 +40,7 @@ def _draw_ends(panel: Axes, results: Results, axis: Axis, named: bool) -> None:
             (g for (name, _), g in results.groups.items() if name == arm), key=lambda g: g.length
         )
         errors = [results.error(arm, group.length.value) for group in groups]
-        aside = 1.0 if arm == BASELINE else 1 + _ASIDE * (i - len(shown) / 2)
+        aside = 1.0 if arm == BASELINE or axis != "cost" else 1 + _ASIDE * (i - len(shown) / 2)
         places = [aside * mean_at_end(group, axis) for group in groups]
         means += [error.mean for error in errors]
         ends += [end for error in errors for end in error.ends]

@@ -84,7 +84,8 @@ def _worths(cells: Sequence[_Cell], axis: Axis, share: float) -> Iterator[Findin
             f"{mean.text}, the geometric mean of {len(redundant)} cells",
         )
         known = [cell for cell in redundant if not value(cell).reason]
-        best = max(known, key=lambda cell: value(cell).times, default=None)
+        # By what it is worth at least: a worth beyond the curve may be of a hair's breadth.
+        best = max(known, key=lambda cell: (value(cell).low, value(cell).times), default=None)
         if best is not None:
             limit = BEST * share
             yield Finding(
