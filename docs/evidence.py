@@ -19,8 +19,9 @@ from statistics import fmean
 from typing import Any
 
 import selective_backprop as sb
+from reproductions.auto_study.page import AT_A_GLANCE, caption_of, compose, draw_page, overview
 from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.study import caption_of, compose, draw_page, overview, read_sections
+from reproductions.auto_study.results import read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop.lab.analysis.grouping import gather as compare
@@ -334,10 +335,12 @@ def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
 def study(folder: str) -> str:
     """Return a stage of the study at a glance, with the command that made it."""
     stage = STAGES[Path(folder).name]
-    sections = read_sections(stage, ROOT / folder)
-    runs = [run for section in sections for run in section.runs]
+    results = [each for each in read_results(stage, ROOT / folder) if each.runs]
+    if not results:
+        return "Nothing is on record yet.\n"
+    runs = [run for each in results for run in each.runs]
     commands = dict.fromkeys(run.header.command for run in runs)
-    lines = [overview(sections).to_markdown(), caption_of(runs), "", "Made by", ""]
+    lines = [overview(results, AT_A_GLANCE).to_markdown(), caption_of(runs), "", "Made by", ""]
     return "\n".join([*lines, *(f"    {command}" for command in commands), ""])
 
 
@@ -411,7 +414,7 @@ def draw_pages(folder: Path) -> None:
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)
         if name.startswith("study"):
             stage = STAGES[source.name]
-            draw_page(compose(stage, read_sections(stage, source)), target, svg=False)
+            draw_page(compose(stage, read_results(stage, source)), target, svg=False)
             continue
         order = committed(source)
         for figure in figures_at(order.scale):

@@ -38,8 +38,8 @@ Names = Annotated[
     typer.Argument(
         metavar="list | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; all of these; {' or '.join(STUDY)}, the stages "
-        "of the study behind auto: digits and MNIST, where its settings were chosen, and "
-        "Fashion-MNIST, CIFAR-10 and CIFAR-100, with seeds of their own. list says what each "
+        "of the study behind auto: digits, MNIST and MNIST-1D in many forms, where its settings "
+        "were chosen, and other images and tables, with seeds of their own. list says what each "
         "figure needs, what is on record, and how long the rest takes.",
     ),
 ]
@@ -61,7 +61,7 @@ Seeds = Annotated[
         metavar="N",
         min=1,
         help="How many seeds to run. Default: 3, and 5 of the study, from 0 in study-develop and "
-        "from 100 in study-confirm.",
+        "from 200 in study-confirm, beside those that learning rates are found with.",
     ),
 ]
 Out = Annotated[
@@ -108,6 +108,22 @@ Hours = Annotated[
         "and 96 on SVHN; what prunes a data set keeps its epochs.",
     ),
 ]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--only",
+        metavar="WORKLOAD,...",
+        help="Train only these workloads of a stage of the study, such as mnist-skewed,digits.",
+    ),
+]
+Arms = Annotated[
+    str | None,
+    typer.Option(
+        "--arms",
+        metavar="STRATEGY,...",
+        help="Train only these strategies of the study. Its page shows all that is on record.",
+    ),
+]
 
 
 @app.callback()
@@ -119,6 +135,8 @@ def main(
     batch_size: BatchSize = None,
     selectivities: Selectivities = None,
     hours: Hours = None,
+    only: Only = None,
+    arms: Arms = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
@@ -169,7 +187,13 @@ def main(
         (list_figures if lists else reproduce)(console, figures, order)
     for stage in stages:
         folder = (out or Path("runs/study")) / stage
-        run_study(console, STAGES[stage], Order(seeds=seeds or 5, out=folder, **told))
+        order = Order(seeds=seeds or 5, out=folder, **told)
+        run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
+
+
+def _names(given: str | None) -> list[str]:
+    """Return the names of a comma-separated list."""
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
 
 
 def _shares(given: str) -> tuple[float, ...]:

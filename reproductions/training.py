@@ -182,7 +182,9 @@ def cost(plan: RunConfig) -> float:
 
 def work(plan: RunConfig) -> float:
     """Return a run's size, by which it is compared with others of its kind."""
-    return (plan.limit or EXAMPLES.get(plan.recipe.data, (1000, 0))[0]) * cost(plan)
+    examples = plan.limit or EXAMPLES.get(plan.recipe.data, (1000, 0))[0]
+    passes = plan.length.value if plan.length.unit == "cost" else cost(plan)
+    return (plan.composition.places or examples) * passes
 
 
 def seconds(plan: RunConfig) -> float | None:

@@ -1,81 +1,183 @@
-"""What is asked of `auto` on a benchmark, and what was measured of it."""
+"""What is asked of `auto` on a stage, and what was measured of it."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from reproductions.auto_study.budget_curves import BudgetCurves
-from reproductions.auto_study.protocol import HARDEST, OURS, RANDOM, Benchmark
+from reproductions.auto_study.protocol import OURS
+from reproductions.auto_study.results import Results
+from selective_backprop.lab.analysis.class_errors import rare_recall
 from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.analysis.verdict import (
-    Finding,
-    above_zero,
-    in_words,
-    is_above,
-    is_below,
-)
+from selective_backprop.lab.analysis.run_summary import listed
+from selective_backprop.lab.analysis.statistics import Axis, Estimate, by_seed, estimate
+from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.verdict import Finding, Verdict, is_below
+from selective_backprop.lab.analysis.worth import Worth, mean_worth
 
+LEAST, MEAN, BEST, SATURATED = 0.97, 1.5, 2.0, 1.1  # worths
+REDUNDANT = ("skewed", "copies", "near-copies", "fine-tuning")
+WRONG, LOWER = 0.2, 2 / 3  # share of wrong labels, and of traditional's error that is left
 RELATIVE, POINTS = 0.05, 0.3  # an error at most so much higher, in both together, is level
-SPEEDUPS = ((1.1, 1.5), (1.2, 2.0), (1.4, 2.5))  # multiples of the error, and how much sooner
+LEVEL = 0.9  # of the cells
+IN_SECONDS = 0.95  # of each worth
+_MOST_NAMED = 6
 
 
-def goals(benchmark: Benchmark, curves: BudgetCurves) -> Iterator[Finding]:
-    """Judge all that is asked for, of runs of `auto` and of traditional training at each budget."""
-    short, long = curves.budgets[0], curves.budgets[-1]
-    for budget in curves.budgets:
-        best = curves.best_rival(budget)
-        claim = f"at {budget:g} level with the best of the others, {best}"
-        allowed = RELATIVE * curves.mean(best, budget).mean + POINTS
-        yield _below(claim, curves.difference(OURS, budget, best), allowed)
-    for other in (BASELINE, RANDOM):
-        if other in curves.arms:
-            claim = f"mean error over the logarithm of cost below {other}'s"
-            yield _below(claim, curves.area_difference(OURS, other))
-    if curves.errors.get((BASELINE, benchmark.more)):
-        claim = f"at {short:g} as low as {BASELINE} at {benchmark.more:g}"
-        yield _below(claim, curves.difference(OURS, short, BASELINE, benchmark.more))
-    if not benchmark.noise:
-        yield from _sooner(curves)
+@dataclass(frozen=True)
+class _Cell:
+    """`auto` on a workload at a length."""
+
+    results: Results
+    length: float
+
+    @property
+    def title(self) -> str:
+        return f"{self.results.workload.title} at {self.length:g}"
+
+
+def goals(stage: Sequence[Results]) -> Iterator[Finding]:
+    """Judge all that is asked for, on the workloads on which `auto` was run."""
+    cells = [
+        _Cell(each, length)
+        for each in stage
+        for length in each.lengths
+        if (OURS, length) in each.groups
+    ]
+    if not cells:
         return
-    allowed = RELATIVE * curves.mean(BASELINE, long).mean + POINTS
-    claim = f"with flipped labels no higher than {BASELINE} at {long:g}"
-    yield _below(claim, curves.difference(OURS, long, BASELINE), allowed)
-    if HARDEST in curves.arms:
-        claim = f"where {HARDEST} ends higher than {BASELINE}"
-        yield above_zero(claim, curves.difference(HARDEST, long, BASELINE), "points")
-
-
-def _below(claim: str, found: Estimate, limit: float = 0.0) -> Finding:
-    measured = in_words(found, "points")
-    if limit:
-        measured += f"; up to {limit:+.2f} is level"
-    return Finding(claim, is_below(found, limit), measured)
-
-
-def _sooner(curves: BudgetCurves) -> Iterator[Finding]:
-    long = curves.budgets[-1]
-    for factor, wanted in SPEEDUPS:
-        target = factor * curves.mean(BASELINE, long).mean
-        found, own = curves.full_over(OURS, target), curves.full_over(BASELINE, target)
-        against = curves.sooner(OURS, target)
-        measured = (
-            f"at {_times(found)} of that cost; {BASELINE} itself at {_times(own)}"
-            if math.isfinite(found.mean)
-            else f"never; {BASELINE} itself at {_times(own)} of that cost"
+    yield from _worths(cells, "cost", 1.0)
+    yield _everywhere(
+        f"nowhere above {BASELINE} beyond the interval",
+        [(cell, _not_above(cell.results.difference(OURS, cell.length))) for cell in cells],
+    )
+    for results in stage:
+        yield from _wrong_labels(results)
+    rare = [cell for cell in cells if cell.results.workload.composition.skew]
+    if rare:
+        yield _everywhere(
+            f"recall of the rarest three classes nowhere below {BASELINE}'s beyond the interval",
+            [(cell, _not_above(_missed_of_the_rarest(cell))) for cell in rare],
         )
-        if math.isfinite(against.mean):
-            measured += f", of which that is {_times(against)}"
-        claim = (
-            f"{factor:g} times {BASELINE}'s error at {long:g} ({target:.2f} %) {wanted:g} × sooner"
+    yield _level(cells)
+    yield from _worths(cells, "cpu_seconds", IN_SECONDS)
+
+
+def _worths(cells: Sequence[_Cell], axis: Axis, share: float) -> Iterator[Finding]:
+    """Judge worths at equal passes, or a share of what is asked there at equal CPU seconds."""
+    at = "" if axis == "cost" else " at equal CPU seconds"
+
+    def value(cell: _Cell) -> Worth:
+        return cell.results.worth(OURS, cell.length, axis)
+
+    limit = LEAST * share
+    yield _everywhere(
+        f"worth at least {limit:.2f} in every cell{at}",
+        [(cell, value(cell).is_at_least(limit)) for cell in cells],
+    )
+    redundant = [c for c in cells if set(c.results.workload.kinds) & set(REDUNDANT)]
+    if redundant:
+        limit = MEAN * share
+        kinds = [k for k in REDUNDANT if any(k in c.results.workload.kinds for c in redundant)]
+        mean = mean_worth([value(cell) for cell in redundant])
+        yield Finding(
+            f"mean worth at least {limit:.2f} on what is {listed(kinds)}{at}",
+            mean.is_at_least(limit),
+            f"{mean.text}, the geometric mean of {len(redundant)} cells",
         )
-        yield Finding(claim, is_above(found, math.log(wanted)), measured)
+        known = [cell for cell in redundant if not value(cell).reason]
+        # By what it is worth at least: a worth beyond the curve may be of a hair's breadth.
+        best = max(known, key=lambda cell: (value(cell).low, value(cell).times), default=None)
+        if best is not None:
+            limit = BEST * share
+            yield Finding(
+                f"worth at least {limit:.2f} in the best of these cells{at}",
+                value(best).is_at_least(limit),
+                f"{value(best).text} on {best.title}",
+            )
+    for cell in cells:
+        saturated = "saturated" in cell.results.workload.kinds
+        if saturated and cell.length == cell.results.lengths[-1]:
+            limit = SATURATED * share
+            yield Finding(
+                f"worth at least {limit:.2f} on {cell.title}, saturated{at}",
+                value(cell).is_at_least(limit),
+                value(cell).text,
+            )
 
 
-def _times(found: Estimate) -> str:
-    """Return one over a ratio whose logarithm was estimated: `1/1.80 (1/1.50 to 1/2.10)`."""
-    if not math.isfinite(found.mean):
-        return "none"
-    text = f"1/{math.exp(found.mean):.2f}"
-    if math.isfinite(found.half_width):
-        text += f" (1/{math.exp(found.low):.2f} to 1/{math.exp(found.high):.2f})"
-    return text
+def _wrong_labels(results: Results) -> Iterator[Finding]:
+    if results.workload.composition.noise < WRONG or not results.lengths:
+        return
+    length = results.lengths[-1]
+    pair = OURS, BASELINE
+    mine, theirs = (results.error(arm, length) for arm in pair)
+    if not mine.seeds or not theirs.seeds:
+        return
+    ours, usual = (by_seed(results.groups[arm, length], results.workload.measure) for arm in pair)
+    yield Finding(
+        f"a third below {BASELINE} on {results.workload.title} at {length:g}",
+        is_below(estimate([*(ours - LOWER * usual).dropna()])),
+        f"{with_interval(mine)} against {with_interval(theirs)}",
+    )
+
+
+def _level(cells: Sequence[_Cell]) -> Finding:
+    verdicts = []
+    for cell in cells:
+        best = cell.results.best_rival(cell.length)
+        assert best is not None  # traditional training was run at each length
+        allowed = RELATIVE * cell.results.error(best, cell.length).mean + POINTS
+        found = cell.results.difference(OURS, cell.length, best)
+        verdicts.append((cell, is_below(found, allowed)))
+    holds, fails = (
+        sum(verdict is wanted for _, verdict in verdicts)
+        for wanted in (Verdict.HOLDS, Verdict.FAILS)
+    )
+    all_told = Verdict.OPEN
+    if holds >= LEVEL * len(cells):
+        all_told = Verdict.HOLDS
+    elif len(cells) - fails < LEVEL * len(cells):
+        all_told = Verdict.FAILS
+    words = (
+        f"level in {holds} of {len(cells)} cells, higher in {fails}, the others unresolved; level "
+        f"is up to {100 * RELATIVE:g} % and {POINTS} points above"
+    )
+    missed = _named(cell for cell, verdict in verdicts if verdict is Verdict.FAILS)
+    if missed:
+        words += f"; higher on {missed}"
+    return Finding("level with the best of all others in nine cells of ten", all_told, words)
+
+
+def _everywhere(claim: str, found: Sequence[tuple[_Cell, Verdict]]) -> Finding:
+    """Return whether a claim holds in all cells: it fails where it does in one."""
+    verdicts = [verdict for _, verdict in found]
+    failed = [cell for cell, verdict in found if verdict is Verdict.FAILS]
+    verdict = Verdict.HOLDS
+    if failed:
+        verdict = Verdict.FAILS
+    elif Verdict.OPEN in verdicts:
+        verdict = Verdict.OPEN
+    words = f"so in {verdicts.count(Verdict.HOLDS)} of {len(found)} cells"
+    if failed:
+        words += f", not in {len(failed)}: {_named(failed)}"
+    if opened := verdicts.count(Verdict.OPEN):
+        words += f"; {opened} unresolved"
+    return Finding(claim, verdict, words)
+
+
+def _named(cells: Iterable[_Cell]) -> str:
+    titles = [cell.title for cell in cells]
+    if len(titles) > _MOST_NAMED:
+        titles = [*titles[:_MOST_NAMED], f"{len(titles) - _MOST_NAMED} more"]
+    return listed(titles) if titles else ""
+
+
+def _not_above(found: Estimate) -> Verdict:
+    """Judge that a difference is not resolved above zero; open for a single seed."""
+    side = found.against()
+    if side == "untold":
+        return Verdict.OPEN
+    return Verdict.FAILS if side == "higher" else Verdict.HOLDS
+
+
+def _missed_of_the_rarest(cell: _Cell) -> Estimate:
+    return cell.results.difference(OURS, cell.length, measure=lambda run: 100 - rare_recall(run))

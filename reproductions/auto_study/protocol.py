@@ -1,69 +1,139 @@
 """What the study behind `auto` trains, fixed before anything ran.
 
 What `auto` does is chosen in the first stage alone. The second has other data, and seeds that no
-other record has, and is run once.
+other record has, and is run once. In both, every strategy has its own learning rate at each length.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from selective_backprop.lab.analysis.grouping import BASELINE
+from selective_backprop.lab.analysis.statistics import final_error, final_loss
+from selective_backprop.lab.analysis.tuning import Cell, Tuned
 from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.composition import AS_PUBLISHED, Composition
+from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.recipe import RECIPES, Recipe
+from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.run_config import RunConfig
 
 OURS = "auto"
-RANDOM = "random-backprop"
-HARDEST = "selective-backprop"
 ARMS = (
     BASELINE,
-    RANDOM,
-    HARDEST,
+    "random-backprop",
+    "selective-backprop",
     "stale-sb",
     "recorded-sb",
-    "kath18",
+    "kath18-loss",
     "infobatch",
     "easy-skip",
     "kakurenbo",
-    "rho-loss",
     OURS,
 )
-MORE = 1.25  # times the shortest budget, for traditional training alone
-FLIPPED = 0.2
-SETTINGS = StrategyOptions(rate=0.5)
+FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
+WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
+TUNING_SEEDS = (900, 901)  # that nothing else has
+TABLES = frozenset({"table", "clicks", "breast-cancer"})
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Workload:
     """Data, a net and lengths on which all strategies are compared."""
 
     title: str  # what figures and tables call it
-    recipe: Recipe  # each run's learning rate decays over its own length
-    limit: int | None  # training examples
-    budgets: tuple[float, ...]  # of whole runs, in passes of traditional training, rising
-    noise: float = 0.0  # share of the training labels that are flipped
+    recipe: Recipe  # its learning rate is the middle of the grid, and decays over each run's length
+    lengths: tuple[float, ...]  # of traditional training, in passes, rising: its curve
+    compared: tuple[float, ...]  # of the others; traditional training has them all
+    composition: Composition = AS_PUBLISHED
+    limit: int | None = None  # training examples that it is composed of
+    more: tuple[str, ...] = field(default=())  # kinds that its data do not show
+
+    # What is to be low: a number of a run, positive.
+    measure: Callable[[Run], float] = final_error
 
     @property
-    def more(self) -> float:
-        """What traditional training is also run at, to be held against the lowest budget."""
-        return MORE * self.budgets[0]
+    def unit(self) -> str:
+        """What the measure is called."""
+        return "100 × log-loss" if self.measure is final_loss else "error in %"
 
-    def plan(self, arm: str, budget: float, seed: int, device: str) -> RunConfig:
+    @property
+    def name(self) -> str:
+        """What the command line and files call it."""
+        return "-".join("".join(c if c.isalnum() else " " for c in self.title.lower()).split())
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it is an example of, by which means are taken."""
+        made = self.composition
+        repeats = "near-copies" if made.near_copies else "copies" if made.copies else ""
+        skewed = ("skewed" if repeats else "imbalanced") if made.skew else repeats
+        noise = "noisy" if made.noise else "clean"
+        table = "table" if self.recipe.data in TABLES else ""
+        return tuple(kind for kind in (skewed, noise, table, *self.more) if kind)
+
+    def cells(self, arms: Sequence[str]) -> list[Cell]:
+        """Return each of some strategies at each of its lengths."""
+        return [
+            (arm, Budget("cost", length))
+            for arm in arms
+            for length in (self.lengths if arm == BASELINE else self.compared)
+        ]
+
+    def plan(self, cell: Cell, rate: float, seed: int, device: str) -> RunConfig:
         """Return one run."""
         return RunConfig(
-            recipe=self.recipe,
-            arm=arm,
-            settings=SETTINGS,
+            recipe=replace(self.recipe, learning_rate=rate),
+            arm=cell[0],
+            settings=StrategyOptions(),
             seed=seed,
-            length=Budget("cost", budget),
-            evaluations=3,
+            length=cell[1],
+            evaluations=1,
             limit=self.limit,
             device=device,
-            composition=Composition(noise=self.noise),
+            composition=self.composition,
         )
+
+    def tuning_plans(
+        self, arms: Sequence[str], found: Mapping[Cell, Tuned], device: str
+    ) -> list[RunConfig]:
+        """Return the runs that find the learning rates, the grid of each being a factor of two.
+
+        Where the best of what was found so far is at the edge, the grid has one rate more there.
+        """
+        middle = self.recipe.learning_rate
+        rates: dict[Cell, list[float]] = {}
+        for cell in self.cells(arms):
+            tried = [factor * middle for factor in FACTORS]
+            if known := found.get(cell):
+                tried += known.errors
+                if known.edge and not self.is_bounded(known):
+                    tried.append(known.rate * 2.0**known.edge)
+            rates[cell] = [*dict.fromkeys(tried)]
+        return [
+            self.plan(cell, rate, seed, device)
+            for seed in TUNING_SEEDS
+            for cell, tried in rates.items()
+            for rate in tried
+        ]
+
+    def is_bounded(self, found: Tuned) -> bool:
+        """Return whether the grid of a cell ends where the best of it is at its edge."""
+        beyond = found.rate * 2.0**found.edge / self.recipe.learning_rate
+        return not 1 / WIDEST <= beyond <= WIDEST
+
+    def plans(
+        self, arms: Sequence[str], rates: Mapping[Cell, Tuned], seeds: Sequence[int], device: str
+    ) -> list[RunConfig]:
+        """Return the runs of all whose learning rate is known, those of a seed together."""
+        return [
+            self.plan(cell, rates[cell].rate, seed, device)
+            for seed in seeds
+            for cell in self.cells(arms)
+            if cell in rates
+        ]
 
 
 @dataclass(frozen=True)
@@ -71,54 +141,162 @@ class Stage:
     """A part of the study."""
 
     title: str  # of its page
-    benchmarks: tuple[Benchmark, ...]
+    workloads: tuple[Workload, ...]
     first_seed: int  # the others follow
 
     def seeds(self, count: int) -> range:
         """Return so many seeds."""
         return range(self.first_seed, self.first_seed + count)
 
-    def plans_on(self, benchmark: Benchmark, seeds: int, device: str) -> list[RunConfig]:
-        """Return all runs on a benchmark, those of a seed beside each other."""
-        runs = [(arm, budget) for budget in benchmark.budgets for arm in ARMS]
-        runs.append((BASELINE, benchmark.more))
-        return [
-            benchmark.plan(arm, budget, seed, device)
-            for seed in self.seeds(seeds)
-            for arm, budget in runs
-        ]
+
+_PASSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_SHORTER, _LONGER = (tuple(by * length for length in _PASSES) for by in (0.5, 4.0))
+_PLACES = 8000
 
 
-def _benchmark(
-    title: str, data: str, limit: int | None, noise: float = 0.0, **changes: Any
-) -> Benchmark:
+def _perceptron(title: str, data: str, rate: float, **more: Any) -> Workload:
+    """Return a workload of 8,000 training examples, of which nothing is augmented."""
+    batch = min(64, RECIPES[data].batch_size)
+    recipe = replace(
+        RECIPES[data],
+        model="perceptron",
+        batch_size=batch,
+        learning_rate=rate,
+        augmentation=Augmentation(),
+    )
+    usual: dict[str, Any] = {"lengths": _PASSES, "compared": (4.0, 16.0)}
+    return Workload(title, recipe, **usual | more)
+
+
+def _convolutional(title: str, data: str, rate: float, **more: Any) -> Workload:
+    """Return a workload of a small net with BatchNorm, with the data set's shifts and mirroring.
+
+    Its passes take twice as long as a perceptron's, and there are fewer of them.
+    """
     recipe = RECIPES[data]
-    # Small data sets have few batches of 128, and small nets do not overfit.
+    # Small nets do not overfit.
     augmentation = replace(recipe.augmentation, cutout=0)
-    recipe = replace(recipe, model="small_cnn", batch_size=64, augmentation=augmentation)
-    return Benchmark(title, replace(recipe, **changes), limit, (3.0, 9.0, 27.0), noise)
+    recipe = replace(
+        recipe,
+        model="small_cnn",
+        batch_size=64,
+        learning_rate=rate,
+        augmentation=augmentation,
+    )
+    return Workload(title, recipe, **_SHORT | more)
 
+
+def _composed(places: int = _PLACES, noise: float = 0.0, **more: Any) -> Composition:
+    return Composition(places=places, noise=noise, **more)
+
+
+_SKEWED: dict[str, Any] = {"skew": 1.5, "copies": 1.0}
+_NEAR: dict[str, Any] = {"copies": 1.0, "near_copies": 2}
+_NEIGHBOUR: dict[str, Any] = {"noise_kind": NoiseKind.NEIGHBOUR}
+_EARLY: dict[str, Any] = {"compared": (2.0, 8.0)}  # where data are skewed most is learned early
+_SHORT: dict[str, Any] = {"lengths": _SHORTER, "compared": (2.0, 8.0)}
+_LATE: dict[str, Any] = {"lengths": _LONGER, "compared": (16.0, 64.0)}
 
 STAGES: Mapping[str, Stage] = {
     "develop": Stage(
         "Development",
         (
-            _benchmark("Digits", "digits", None),
-            _benchmark("MNIST", "mnist", 4_000),
-            _benchmark("MNIST, 20 % flipped", "mnist", 4_000, FLIPPED),
-            # A net that cannot learn all of it, at a learning rate that is right for it.
-            _benchmark("MNIST, linear", "mnist", 4_000, model="linear", learning_rate=0.01),
+            _perceptron("Digits", "digits", 0.2, **_EARLY),
+            _perceptron("MNIST", "mnist", 0.1, limit=_PLACES),
+            _convolutional("MNIST, convolutional", "mnist", 0.1, limit=4000),
+            _perceptron("MNIST, skewed", "mnist", 0.1, composition=_composed(**_SKEWED), **_EARLY),
+            _perceptron(
+                "MNIST, skewed, 10 % wrong",
+                "mnist",
+                0.1,
+                composition=_composed(noise=0.1, **_SKEWED),
+            ),
+            _convolutional(
+                "MNIST, skewed, convolutional",
+                "mnist",
+                0.1,
+                composition=_composed(4000, **_SKEWED),
+            ),
+            _perceptron("MNIST, copies", "mnist", 0.1, composition=_composed(copies=1.0), **_EARLY),
+            _perceptron("MNIST, near-copies", "mnist", 0.1, composition=_composed(**_NEAR)),
+            _perceptron(
+                "MNIST, imbalanced", "mnist", 0.1, composition=_composed(skew=1.5), **_EARLY
+            ),
+            _perceptron("MNIST, 20 % wrong", "mnist", 0.1, composition=_composed(noise=0.2)),
+            _perceptron(
+                "MNIST, 10 % taken for neighbours",
+                "mnist",
+                0.1,
+                composition=_composed(noise=0.1, **_NEIGHBOUR),
+            ),
+            _perceptron("MNIST-1D", "mnist1d", 0.1, **_LATE, more=("saturated",)),
+            _perceptron(
+                "MNIST-1D, skewed, 5 % wrong",
+                "mnist1d",
+                0.1,
+                composition=_composed(4000, noise=0.05, **_SKEWED),
+                lengths=tuple(2 * length for length in _PASSES),
+                compared=(8.0, 32.0),
+            ),
         ),
         first_seed=0,
     ),
     "confirm": Stage(
         "Confirmation",
         (
-            _benchmark("Fashion-MNIST", "fashion-mnist", 5_000),
-            _benchmark("CIFAR-10", "cifar10", 4_000),
-            _benchmark("CIFAR-10, 20 % flipped", "cifar10", 4_000, FLIPPED),
-            _benchmark("CIFAR-100", "cifar100", 4_000),
+            _perceptron("Fashion-MNIST", "fashion-mnist", 0.1, limit=_PLACES),
+            _perceptron(
+                "Fashion-MNIST, skewed",
+                "fashion-mnist",
+                0.1,
+                composition=_composed(**_SKEWED),
+                **_EARLY,
+            ),
+            _perceptron(
+                "Fashion-MNIST, skewed, 10 % wrong",
+                "fashion-mnist",
+                0.1,
+                composition=_composed(noise=0.1, **_SKEWED),
+            ),
+            _convolutional(
+                "Fashion-MNIST, skewed, convolutional",
+                "fashion-mnist",
+                0.1,
+                composition=_composed(4000, **_SKEWED),
+            ),
+            _perceptron(
+                "Fashion-MNIST, near-copies",
+                "fashion-mnist",
+                0.1,
+                composition=_composed(**_NEAR),
+            ),
+            _perceptron(
+                "Fashion-MNIST, 20 % wrong",
+                "fashion-mnist",
+                0.1,
+                composition=_composed(noise=0.2),
+            ),
+            _convolutional("CIFAR-10", "cifar10", 0.1, limit=4000),
+            _perceptron(
+                "CIFAR-10, copies", "cifar10", 0.02, composition=_composed(4000, copies=1.0)
+            ),
+            _convolutional(
+                "CIFAR-10, 20 % wrong",
+                "cifar10",
+                0.1,
+                composition=_composed(4000, noise=0.2),
+            ),
+            _convolutional("CIFAR-100", "cifar100", 0.1, limit=4000),
+            _perceptron("Table", "table", 0.1),
+            _perceptron(
+                "Table, 20 % taken for neighbours",
+                "table",
+                0.1,
+                composition=_composed(noise=0.2, **_NEIGHBOUR),
+            ),
+            _perceptron("Clicks", "clicks", 0.05, measure=final_loss, **_SHORT),
+            _perceptron("Breast cancer", "breast-cancer", 0.05, **_LATE, more=("saturated",)),
         ),
-        first_seed=100,
+        first_seed=200,
     ),
 }

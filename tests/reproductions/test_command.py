@@ -35,14 +35,18 @@ def typed(monkeypatch, tmp_path):
     seen = []
     for name in ("list_figures", "reproduce", "run_study"):
         monkeypatch.setattr(
-            command, name, lambda _, what, order, name=name: seen.append((name, what, order))
+            command,
+            name,
+            lambda _, what, order, name=name, **part: seen.append(
+                (name, what, order, *part.values())
+            ),
         )
 
     def run(line):
         seen.clear()
         status, said = reproduce(line, tmp_path)
         assert status == 0, said
-        return [(name, what, order) for name, what, order in seen]
+        return [*seen]
 
     return run
 
@@ -97,15 +101,17 @@ def test_selectivities_that_are_no_numbers_are_refused(tmp_path):
 def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_path):
     confirm, develop = typed("study-confirm study-develop")
     assert (confirm[1], develop[1]) == (STAGES["confirm"], STAGES["develop"])
-    assert {(what, order.seeds) for what, _, order in (confirm, develop)} == {("run_study", 5)}
-    assert [str(order.out) for *_, order in (confirm, develop)] == [
+    assert {(what, order.seeds) for what, _, order, *_ in (confirm, develop)} == {("run_study", 5)}
+    assert [str(order.out) for _, _, order, *_ in (confirm, develop)] == [
         "runs/study/confirm",
         "runs/study/develop",
     ]
+    assert confirm[3:] == ([], [])
     line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path} --no-train"
-    ((_, _, order),) = typed(line)
+    ((_, _, order, *part),) = typed(f"{line} --only table,clicks --arms auto")
     assert (order.seeds, order.jobs, order.threads, order.device) == (2, 3, 2, "cpu")
     assert (order.out, order.trains) == (tmp_path / "confirm", False)
+    assert part == [["table", "clicks"], ["auto"]]
 
 
 def test_drawing_alone_asks_for_no_device_that_is_here(typed):

@@ -4,8 +4,9 @@ import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
+from reproductions.auto_study.page import compose
 from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.study import compose, read_sections
+from reproductions.auto_study.results import read_results
 from reproductions.papers import committed, figures_at, gather, section
 
 # Whose figures show images or classes of data sets, which may not be at hand.
@@ -30,5 +31,5 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_page_of_the_study_says_what_its_records_say(stage):
     folder = RECORDS / "study" / stage
-    page = compose(STAGES[stage], read_sections(STAGES[stage], folder))
+    page = compose(STAGES[stage], read_results(STAGES[stage], folder))
     assert page.text == (folder / "index.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The study is trained once, goes on where it was, and writes a page from what is on record."""
+"""A stage finds learning rates, trains once, goes on where it was, and writes what is there."""
 
 import shutil
 from dataclasses import replace
@@ -8,54 +8,62 @@ from fixture_papers import Screen
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.auto_study.protocol import ARMS, OURS, Benchmark, Stage
-from reproductions.auto_study.study import RUNS as FOLDER
-from reproductions.auto_study.study import plans_of, run_study
-from reproductions.training import Order, file_of
+from reproductions.auto_study import protocol
+from reproductions.auto_study.page import compose
+from reproductions.auto_study.protocol import (
+    ARMS,
+    OURS,
+    STAGES,
+    Stage,
+    Workload,
+)
+from reproductions.auto_study.results import RUNS, read_results
+from reproductions.auto_study.study import run_study
+from reproductions.training import Order
+from selective_backprop.lab.analysis.tuning import Tuned
 from selective_backprop.lab.analysis.verdict import GOALS
-from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.records.pack import PACK
+from selective_backprop.lab.records.schema import pack_finished, read_runs
 
 # So few digits are scored by so young a net that the halves may lack a class.
 pytestmark = pytest.mark.filterwarnings("ignore")
-TINY = Stage(
-    "Tiny",
-    (
-        Benchmark(
-            "Few digits",
-            Recipe(
-                "digits",
-                "fixture_lab:small_net",
-                epochs=2,
-                batch_size=32,
-                augmentation=Augmentation(shift=1),
-            ),
-            192,
-            (2.0, 4.0),
-        ),
-    ),
-    first_seed=7,
+FACTORS, TUNING_SEEDS = (0.5, 1.0), (900,)
+FEW = ("traditional", "infobatch", OURS)
+DIGITS = Recipe("digits", "fixture_lab:small_net", epochs=2, batch_size=32)
+PLAIN = Workload("Few digits", DIGITS, (1.0, 2.0), (1.0, 2.0), limit=64)
+SKEWED = Workload(
+    "Few digits, skewed",
+    DIGITS,
+    (1.0, 2.0),
+    (2.0,),
+    composition=Composition(skew=1.0, copies=1.0, places=64, noise=0.2),
+    more=("saturated",),
 )
-RUNS = 2 * (2 * len(ARMS) + 1)
+TINY = Stage("Tiny", (PLAIN, SKEWED), first_seed=7)
+CELLS = 3 * 2 + 2 + 2  # of three strategies on the one, then on the other
 
 
-def run(out, stage=TINY, **changes):
+@pytest.fixture(autouse=True, scope="module")
+def _small_grid():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "FACTORS", FACTORS)
+        patch.setattr(protocol, "TUNING_SEEDS", TUNING_SEEDS)
+        patch.setattr(protocol, "WIDEST", 1.0)
+        yield
+
+
+def run(out, *, stage=TINY, arms=FEW, only=(), **changes):
     """Run a stage, and return what was said."""
     fields = {"seeds": 2, "device": "cpu", "threads": 1, "jobs": 1, "root": None, "command": "any"}
     screen = Screen()
-    run_study(screen, stage, Order(out=out, **fields | changes))
+    run_study(screen, stage, Order(out=out, **fields | changes), arms=arms, only=only)
     return screen.text
 
 
-def without(made, out, arm):
-    """Copy the records, but for those of a strategy, and draw what is left."""
-    shutil.copytree(made / FOLDER, out / FOLDER)
-    (plans,) = plans_of(TINY, 2, "cpu").values()
-    for plan in plans:
-        if plan.arm == arm:
-            file_of(plan, out / FOLDER).unlink()
-    run(out, trains=False)
+def page_of(out):
+    return (out / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -64,64 +72,152 @@ def made(tmp_path_factory):
     return out, run(out)
 
 
-def test_every_strategy_is_trained_at_each_budget_with_the_stages_own_seeds(made):
+def test_rates_are_found_with_seeds_of_their_own_and_then_trained_at(made):
     out, said = made
-    runs = read_runs(out / "runs")
-    assert len(runs) == RUNS
-    assert {run.header.seed for run in runs} == {7, 8}
-    assert {run.header.arm for run in runs} == set(ARMS)
-    assert {run.header.config["budget"] for run in runs} == {2.0, 2.5, 4.0}
-    assert all(run.finished for run in runs)
-    assert all(
-        run.points[-1].cost == pytest.approx(run.header.config["budget"], 0.1) for run in runs
-    )
-    assert f"{RUNS} runs: 0 on record, {RUNS} to do" in said
+    runs = read_runs(out / RUNS)
+    tuning = [run for run in runs if run.header.seed in TUNING_SEEDS]
+    assert len(tuning) == CELLS * len(FACTORS) * len(TUNING_SEEDS)
+    assert len(runs) - len(tuning) == CELLS * 2
+    assert {run.header.seed for run in runs} == {*TUNING_SEEDS, 7, 8}
+    for results in read_results(TINY, out):
+        for run in results.runs:
+            best = results.rates[run.header.arm, results.groups[key(run)].length]
+            assert run.header.config["recipe"]["learning_rate"] == best.rate
+            assert list(best.errors) == [0.05, 0.1]
+    assert f"{len(tuning)} runs: 0 on record" in said
+    assert f"{CELLS * 2} runs: 0 on record" in said
 
 
-def test_the_page_has_a_figure_a_row_for_each_strategy_and_every_goal(made):
+def key(run):
+    return run.header.arm, run.header.config["budget"]
+
+
+def test_the_page_has_goals_worths_rates_a_budget_and_a_figure_for_each_workload(made):
     out, said = made
-    page = (out / "index.md").read_text(encoding="utf-8")
+    page = page_of(out)
     assert page.startswith("# Tiny\n")
-    assert "](few-digits.png)" in page
-    assert (out / "few-digits.png").read_bytes().startswith(b"\x89PNG")
-    drawn = (out / "few-digits.svg").read_text(encoding="utf-8")
-    for arm in ARMS:
-        assert f"| {arm} |" in page
-        assert arm in drawn
+    for name in ("few-digits", "few-digits-skewed", "profile"):
+        assert f"]({name}.png)" in page
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        drawn = (out / f"{name}.svg").read_text(encoding="utf-8")
+        assert all(arm in drawn for arm in FEW)
     goals = [
         line for line in page.splitlines() if any(f"| {each} |" in line for each in GOALS.values())
     ]
-    assert len(goals) == 2 + 2 + 1 + 3
     assert f"Of {len(goals)} goals: " in page
-    assert "192 training examples, fixture_lab:small_net, batch 32" in page
-    assert "Seeds 7 and 8" in page
-    assert "Few digits: " in said
+    assert "| Few digits, skewed at 2 | " in page
+    assert "| skewed, 1 cells, equal CPU seconds | " in page
+    assert "| infobatch at 1 | " in page
+    assert f"| all | {2 * CELLS} | 8 | 12 | " in page
+    assert "skew 1, copies 1, 20 % wrong labels (uniform), fixture_lab:small_net" in page
+    assert "kinds: skewed, noisy, saturated" in page
+    assert "Few digits at 2" in said
 
 
-def test_nothing_is_trained_again(made, monkeypatch):
-    out, _ = made
+def test_nothing_is_trained_again_and_what_is_packed_is_found(made, tmp_path, monkeypatch):
+    shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
+    pack_finished(tmp_path / RUNS)
+    assert [file.name for file in (tmp_path / RUNS).iterdir()] == [PACK]
     monkeypatch.setattr(training, "run_grid", None)
-    before = (out / "few-digits.svg").read_bytes()
-    assert f"{RUNS} runs: {RUNS} on record\n" in run(out)
-    assert (out / "few-digits.svg").read_bytes() == before
+    before = page_of(tmp_path)
+    assert f"{2 * CELLS} runs: {2 * CELLS} on record\n" in run(tmp_path)
+    assert page_of(tmp_path) == before
+    assert compose(TINY, read_results(TINY, tmp_path)).text == before
 
 
-def test_what_is_missing_is_left_out_with_a_word(made, tmp_path):
-    without(made[0], tmp_path, "kath18")
-    page = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert "| kath18 |" not in page
-    assert "Left out: 4 runs, not on record." in page
+def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
+    run(tmp_path, arms=("traditional",), only=("few-digits-skewed",), seeds=1)
+    runs = read_runs(tmp_path / RUNS)
+    assert {run.header.arm for run in runs} == {"traditional"}
+    assert len(runs) == 2 * (len(FACTORS) * len(TUNING_SEEDS) + 1)
+    page = page_of(tmp_path)
+    assert "Not on record yet: Few digits." in page
+    others = (len(ARMS) - 1) * (len(FACTORS) * len(TUNING_SEEDS) + 1)
+    assert f"Of the others {others} runs are missing." in page
+    assert "| Few digits, skewed at 2 | " in page
+    # What is trained later joins it.
+    run(tmp_path, arms=(OURS,), only=("few-digits-skewed",), seeds=1)
+    assert f"| {OURS} at 2 | " in page_of(tmp_path)
 
 
-def test_a_benchmark_without_auto_is_not_judged(made, tmp_path):
-    with pytest.raises(sb.RecordError, match="no benchmark on which traditional and auto were run"):
-        without(made[0], tmp_path, OURS)
+def test_without_a_record_there_is_a_page_of_what_is_missing_and_an_error(tmp_path):
+    text = compose(TINY, read_results(TINY, tmp_path)).text
+    assert text == "# Tiny\n\nNot on record yet: Few digits; Few digits, skewed.\n"
+    with pytest.raises(sb.RecordError, match="no finished run of tiny"):
+        run(tmp_path, trains=False)
+
+
+def test_a_rate_that_diverges_is_left_out_and_the_others_are_trained(tmp_path, monkeypatch):
+    wild = replace(PLAIN, recipe=replace(DIGITS, learning_rate=1e30), lengths=(4.0,))
+    wild = replace(wild, compared=wild.lengths)
+    monkeypatch.setattr(protocol, "FACTORS", (1e-31, 1.0))
+    stage, arms = replace(TINY, workloads=(wild,)), ("traditional", "selective-backprop")
+    assert "Diverged, and left out" in run(tmp_path, stage=stage, arms=arms, seeds=1)
+    main = [run for run in read_runs(tmp_path / RUNS) if run.header.seed == 7]
+    rates = [run.header.config["recipe"]["learning_rate"] for run in main if run.finished]
+    assert rates == pytest.approx([0.1, 0.1])
+
+
+def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
+    monkeypatch.setattr(protocol, "WIDEST", 8.0)
+    monkeypatch.setattr(protocol, "FACTORS", (0.5, 1.0, 2.0))
+    (first, *_) = cells = PLAIN.cells(("traditional",))
+
+    def tried(errors):
+        plans = PLAIN.tuning_plans(("traditional",), {first: Tuned(errors)}, "cpu")
+        own = [plan for plan in plans if plan.length == first[1]]
+        assert len(plans) - len(own) == (len(cells) - 1) * 3
+        return sorted({plan.recipe.learning_rate for plan in own})
+
+    assert tried({0.05: 3.0, 0.1: 2.0, 0.2: 3.0}) == [0.05, 0.1, 0.2]
+    assert tried({0.05: 1.0, 0.1: 2.0, 0.2: 3.0}) == [0.025, 0.05, 0.1, 0.2]
+    assert tried({0.05: 5.0, 0.1: 4.0, 0.2: 3.0, 0.4: 2.0}) == [0.05, 0.1, 0.2, 0.4, 0.8]
+    assert tried({0.05: 3.0, 0.1: 2.0}) == [0.05, 0.1, 0.2]  # where it diverged
+    highest = {0.1 * 2.0**i: 9.0 - i for i in range(-1, 4)}
+    assert tried(highest) == sorted(highest)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"only": ("digits-9",)}, "'digits-9'.*few-digits, few-digits-skewed"),
+        ({"arms": ("best",)}, "best is not in the study"),
+    ],
+)
+def test_a_part_that_is_not_there_is_refused(changes, said, tmp_path):
+    with pytest.raises(sb.ConfigurationError, match=said):
+        run(tmp_path, **changes)
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_data_are_named_before_anything_is_trained(tmp_path):
-    (benchmark,) = TINY.benchmarks
-    absent = replace(benchmark, recipe=replace(benchmark.recipe, data="cifar10"))
-    stage = replace(TINY, benchmarks=(benchmark, absent))
+    absent = replace(PLAIN, title="Absent", recipe=replace(DIGITS, data="cifar10"))
+    stage = replace(TINY, workloads=(PLAIN, absent))
     with pytest.raises(sb.DataError, match="no such place is not a folder"):
-        run(tmp_path, stage, root=tmp_path / "no such place")
+        run(tmp_path, stage=stage, root=tmp_path / "no such place")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_workload_has_a_name_of_its_own_and_traditional_training_at_six_lengths(stage):
+    workloads = STAGES[stage].workloads
+    assert len({workload.name for workload in workloads}) == len(workloads) >= 12
+    for workload in workloads:
+        assert len(workload.lengths) >= 6
+        assert [*workload.lengths] == sorted(workload.lengths)
+        assert {*workload.compared} < {*workload.lengths[1:-1]}
+
+
+def test_the_stages_share_no_data_and_no_seed():
+    develop, confirm = STAGES.values()
+    data = [{each.recipe.data for each in stage.workloads} for stage in (develop, confirm)]
+    assert not data[0] & data[1]
+    seeds = [{*stage.seeds(50)} for stage in (develop, confirm)]
+    assert not seeds[0] & seeds[1]
+    assert not (seeds[0] | seeds[1]) & {900, 901}
+
+
+def test_the_stages_cover_all_kinds_of_data():
+    for stage in STAGES.values():
+        kinds = {kind for workload in stage.workloads for kind in workload.kinds}
+        assert {"skewed", "copies", "near-copies", "clean", "noisy", "saturated"} <= kinds

@@ -125,8 +125,8 @@ def test_what_strategies_are_worth_stands_first_and_in_a_table(report):
     ]
     page = report([*curve, *other], axis="cpu_seconds")
     head, rest = page.text.split("Error as training goes on")
-    assert "other @ 5 1.41× (1.41 to 1.41)" in head
-    assert "1.41×(1.41 to 1.41)" in rest
+    assert "other @ 5 1.40× (1.39 to 1.40)" in head
+    assert "1.40×(1.39 to 1.40)" in rest
     assert "CPU s" in rest
     assert "wall s" not in rest
 

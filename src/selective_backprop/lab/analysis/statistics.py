@@ -169,10 +169,21 @@ def final_error(run: Run) -> float:
     Raises:
         RecordError: if the run has no evaluation.
     """
+    return statistics.fmean(point.test_error for point in _last(run))
+
+
+def final_loss(run: Run) -> float:
+    """Return a hundred times the mean test loss, of the same evaluations.
+
+    Of rare positives a net predicts none, so that its error says nothing, and the loss does.
+    """
+    return 100 * statistics.fmean(point.test_loss for point in _last(run))
+
+
+def _last(run: Run) -> Sequence[Point]:
     if not run.points:
         raise sb.RecordError(f"{run.name} has no evaluation, so no final error.")
-    last = run.points[-math.ceil(len(run.points) / 10) :]
-    return statistics.fmean(point.test_error for point in last)
+    return run.points[-math.ceil(len(run.points) / 10) :]
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -206,13 +217,15 @@ def mean_at_end(group: RunGroup, axis: Axis) -> float:
     return estimate([at(run.points[-1], axis) for run in group.runs]).mean
 
 
-def paired_difference(group: RunGroup, other: RunGroup) -> Estimate:
+def paired_difference(
+    group: RunGroup, other: RunGroup, measure: Callable[[Run], float] = final_error
+) -> Estimate:
     """Return how much higher a group's final error is than another's, seed by seed, in points.
 
     Only seeds that both have count: they share initial weights and order of the data, so that
     their difference is less noisy than the difference of two means.
     """
-    mine, theirs = by_seed(group), by_seed(other)
+    mine, theirs = by_seed(group, measure), by_seed(other, measure)
     shared = mine.index.intersection(theirs.index)
     return estimate([*(mine[shared] - theirs[shared])])
 
