@@ -148,6 +148,7 @@ RECIPES: Mapping[str, Recipe] = {
     "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
     "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
     "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
+    "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
 }
 
 

@@ -21,6 +21,7 @@ from selective_backprop.lab.data.generated import (
 )
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
+from selective_backprop.lab.data.source_code import read_source_code
 from selective_backprop.lab.data.splits import Splits, limited
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
@@ -118,19 +119,20 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "breast-cancer": lambda root: read_breast_cancer(),
     "table": lambda root: make_table(),
     "clicks": lambda root: make_clicks(),
+    "source-code": lambda root: read_source_code(),  # which comes with Python
 }
 
-INDICATORS = frozenset({"clicks"})
-"""Data sets of noughts and ones, which are not normalised: rare categories would be huge."""
+COUNTS = frozenset({"clicks", "source-code"})
+"""Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
 
 
 def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
     """Load a data set by name.
 
-    `digits` and `breast-cancer` are embedded in scikit-learn; `mnist1d`, `table` and `clicks` are
-    generated. The others are read from disk in their publishers'
-    layouts, which torchvision's root folder also has, and every file is checked; nothing is
-    fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
+    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code` in Python; `mnist1d`,
+    `table` and `clicks` are generated. The others are read from disk in their publishers' layouts,
+    which torchvision's root folder also has, and every file is checked; nothing is fetched, but of
+    `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
 
     Args:
         name: a key of `DATASETS`, or that of a data set of the hub.
@@ -166,7 +168,7 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a data set's training images are normalised by."""
     channels = images.shape[1]
-    if name in INDICATORS:
+    if name in COUNTS:
         return (0.0,) * channels, (1.0,) * channels
     return channel_statistics(images)
 
