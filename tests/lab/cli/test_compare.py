@@ -15,7 +15,7 @@ from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.noise import NoiseKind, UniformFlip
 from selective_backprop.lab.recipe import RECIPES, Rates
-from selective_backprop.lab.records.example_history import examples_path
+from selective_backprop.lab.records.example_history import examples_path, read_examples
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner import grid, run_store
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
@@ -75,6 +75,16 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     assert text.endswith("Open out/report.html; table.md and comparison.png lie beside it.")
     rows = [line for line in compared.outcome.out.splitlines() if "±" in line and "×" in line]
     assert [row.split()[0] for row in rows[:1]] == ["traditional"]
+
+
+def test_a_comparison_on_a_table_shows_log_loss_and_needs_no_pictures(tmp_path):
+    line = "compare --data breast-cancer --strategies traditional --seeds 1 --budget 1 --out out"
+    outcome = run_command(f"{line} --evaluations 2", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "log-loss" in outcome.out
+    assert (tmp_path / "out" / "report.html").exists()
+    (run,) = read_runs(tmp_path / "out")
+    assert read_examples(run.path).portrait_image is None
 
 
 def test_the_same_command_again_trains_nothing_and_draws_the_same(
