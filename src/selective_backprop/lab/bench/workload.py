@@ -159,4 +159,4 @@ def _whole_windows(data: ImageData, window: int, recipe: Recipe) -> ImageData:
             f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
             "--rate"
         )
-    return replace(data, train_images=data.train_images[kept], train_labels=data.train_labels[kept])
+    return data.within(kept)

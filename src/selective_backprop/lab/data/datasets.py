@@ -1,7 +1,7 @@
 """Image data by name, held in memory as bytes, with the statistics that normalising needs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +54,14 @@ class ImageData:
         if self.train_clean_labels is None:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
         return self.train_labels != self.train_clean_labels
+
+    def within(self, rows: Int64[Tensor, " row"]) -> "ImageData":
+        """Return the data with some of the training examples; statistics stay those of all."""
+        images, labels, clean = self.train_images, self.train_labels, self.train_clean_labels
+        clean = None if clean is None else clean[rows]
+        return replace(
+            self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
+        )
 
     @property
     def channels(self) -> int:

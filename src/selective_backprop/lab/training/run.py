@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
+from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.meter import Meter
 from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
@@ -21,6 +22,8 @@ from selective_backprop.lab.training.callbacks import Scene
 from selective_backprop.lab.training.example_log import ExampleLog
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run_config import RunConfig
+
+_PROBED = 10_000  # training examples, at most, that a run's training error is taken on
 
 
 class TrainingRun:
@@ -120,7 +123,14 @@ class TrainingRun:
             "prepared_cost": self.meter.prepared,
             "peak_memory_bytes": self.meter.peak_memory,
             "class_shares": self._class_shares(),
+            "train_error": self._train_error(),
         }
+
+    def _train_error(self) -> float:
+        """Return the error, in percent, on training examples as trained on, unaugmented."""
+        part = self.data.within(stratified_order(self.data.train_labels)[:_PROBED])
+        loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
+        return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
         """Return each class's share of the training examples, by the right labels."""
@@ -399,7 +409,7 @@ def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on a test set."""
+    """How a model does on a set of examples."""
 
     error: float  # percent
     loss: float  # mean cross-entropy
