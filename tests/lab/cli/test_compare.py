@@ -87,6 +87,16 @@ def test_a_comparison_on_a_table_shows_log_loss_and_needs_no_pictures(tmp_path):
     assert read_examples(run.path).portrait_image is None
 
 
+def test_fine_tuning_says_which_net_is_trained_beforehand(tmp_path):
+    line = "train --data digits:5-9 --pretrained digits:0-4 --model perceptron --epochs 1 --out o"
+    outcome = run_command(f"{line} --evaluations 1 --strategy traditional", tmp_path)
+    assert outcome.status == 0
+    assert outcome.out.startswith("perceptron is trained on digits:0-4 first, for 20 epochs, ")
+    (run,) = read_runs(tmp_path / "o")
+    assert run.header.identity["pretrained"] == "digits:0-4"
+    assert len(run.points[-1].class_errors) == 5
+
+
 def test_the_same_command_again_trains_nothing_and_draws_the_same(
     compared, copy, untrained, undrawn
 ):

@@ -186,9 +186,18 @@ class TrainingOptions:
         option(
             "NAME",
             f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
-            "such as hub:uoft-cs/cifar10.",
+            "such as hub:uoft-cs/cifar10. mnist:5-9 is mnist with its classes 5 to 9 alone.",
         ),
     ] = "digits"
+    pretrained: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Fine-tune: begin with the net as it is after traditional training on this data set, "
+            "by its recipe, but for a new last layer. It is trained once for all runs of --out, "
+            "and its cost is not counted.",
+        ),
+    ] = None
     epochs: Annotated[
         int | None,
         option(
@@ -397,6 +406,7 @@ class TrainingOptions:
                 limit=self.limit,
                 device=device,
                 composition=composition,
+                pretrained=self.pretrained,
                 lr_follows=self.lr_follows,
             )
             for seed in seeds

@@ -22,7 +22,7 @@ from selective_backprop.lab.data.generated import (
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop.lab.data.source_code import read_source_code
-from selective_backprop.lab.data.splits import Splits, limited
+from selective_backprop.lab.data.splits import Splits, limited, of_classes
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
@@ -143,20 +143,22 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
     `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
 
     Args:
-        name: a key of `DATASETS`, or that of a data set of the hub.
+        name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its
+            classes 5 to 9 alone, which are numbered from 0 then.
         root: the folder that holds the data set's files, or one that holds the publisher's or
             torchvision's folder of them. For the hub, the folder in which fetched files are kept.
         limit: how many training examples to keep, of a fixed stratified order; None keeps all.
 
     Raises:
-        ConfigurationError: if the name is unknown, the limit out of range, or the package
-            `datasets` is needed and not installed.
+        ConfigurationError: if the name is unknown, the limit or a class out of range, or the
+            package `datasets` is needed and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
+    base = base_name(name)
     if name.startswith(HUB):
         read = partial(read_hub_splits, name)
-    elif name in DATASETS:
-        read = DATASETS[name]
+    elif base in DATASETS:
+        read = DATASETS[base]
     else:
         raise sb.ConfigurationError(
             f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}, or {HUB}NAME for "
@@ -166,9 +168,16 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         splits = read(root)
     except OSError as error:
         raise sb.DataError(f"{name} cannot be read: {error}") from error
+    if base != name:
+        splits = of_classes(splits, name.removeprefix(f"{base}:"))
     if limit is not None:
         splits = limited(splits, limit)
     return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+
+
+def base_name(name: str) -> str:
+    """Return the name of a whole data set, of `mnist:5-9` for one `mnist`."""
+    return name if name.startswith(HUB) else name.partition(":")[0]
 
 
 def statistics_of(
@@ -176,7 +185,7 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a data set's training images are normalised by."""
     channels = images.shape[1]
-    if name in COUNTS:
+    if base_name(name) in COUNTS:
         return (0.0,) * channels, (1.0,) * channels
     return channel_statistics(images)
 

@@ -1,7 +1,7 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.meter import Meter
+from selective_backprop.lab.nets.models import take_over
 from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Observation, Point
@@ -30,17 +31,27 @@ class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them. With `log_examples`, it keeps what becomes
-    of each training example.
+    GPU too, and leaves the global ones as it found them. A run of a net that is trained beforehand
+    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example.
     """
 
-    def __init__(self, config: RunConfig, data: ImageData, *, log_examples: bool = False) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        data: ImageData,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+        log_examples: bool = False,
+    ) -> None:
+        assert (weights is None) == (config.pretrained is None)
         self.config, self.data = config, data
         self._device = torch.device(config.device)
         recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
         with self.meter.beside():
             self.model = recipe.make_model(data, seed=config.seed).to(self._device)
+            if weights is not None:
+                take_over(self.model, weights)
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
