@@ -12,6 +12,7 @@ from fixture_lab import few_digits
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.noise import NoiseKind, UniformFlip
 from selective_backprop.lab.recipe import RECIPES, Rates
@@ -240,6 +241,8 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
         ("--stale 5", {"settings": {"stale": 5}}),
         ("--keep 0.5", {"settings": {"keep": 0.5}}),
         ("--keep 2/3", {"settings": {"keep": 2 / 3}}),
+        ("--no-augmentation", {"recipe": {"augmentation": asdict(Augmentation())}}),
+        ("--pretrained mnist:0-4", {"pretrained": "mnist:0-4"}),
         ("--noise 0.2", {"composition": {"noise": 0.2}}),
         ("--noise 1/3", {"composition": {"noise": 1 / 3}}),
         (

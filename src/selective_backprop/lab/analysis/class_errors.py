@@ -6,11 +6,12 @@ for a run whose record does not hold what it needs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from selective_backprop.lab.records.schema import Point, Run
+from selective_backprop.lab.analysis.statistics import last_tenth
+from selective_backprop.lab.records.schema import Run
 
 RAREST = 3  # classes
 
@@ -55,12 +56,12 @@ def is_binary(run: Run) -> bool:
 
 def log_loss(run: Run) -> float:
     """Return the mean cross-entropy on the test set, in nats."""
-    return float(np.mean([point.test_loss for point in _last(run)]))
+    return float(np.mean([point.test_loss for point in last_tenth(run)]))
 
 
 def area_under_curve(run: Run) -> float:
     """Return how often, in percent, the second class's examples rank above those of the first."""
-    known = [point.ranking for point in _last(run) if point.ranking is not None]
+    known = [point.ranking for point in last_tenth(run) if point.ranking is not None]
     return 100.0 * float(np.mean(known)) if known else math.nan
 
 
@@ -78,13 +79,9 @@ BINARY_MEASURES: Mapping[str, Callable[[Run], float]] = {
 """The measures that a table shows where there are two classes, by their headings."""
 
 
-def _last(run: Run) -> Sequence[Point]:
-    return run.points[-math.ceil(len(run.points) / 10) :]
-
-
 def _class_errors(run: Run) -> np.ndarray:
     """Return each class's final error in percent, one NaN where none was recorded."""
-    found = [point.class_errors for point in _last(run) if point.class_errors is not None]
+    found = [point.class_errors for point in last_tenth(run) if point.class_errors is not None]
     return np.mean(found, axis=0) if found else np.full(len(_shares(run)), math.nan)
 
 

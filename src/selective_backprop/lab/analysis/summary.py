@@ -24,6 +24,7 @@ from selective_backprop.lab.analysis.statistics import (
     mean_error,
     paired_difference,
     speedups,
+    training_error,
 )
 from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop.lab.analysis.worth import WORTH, worth, worth_words
@@ -66,9 +67,14 @@ def numbers_table(comparison: Comparison) -> Table:
 
     arm, error, *rest = _ends().items()
     columns = dict([arm, error, (Column("against\ntraditional"), difference), *rest])
+    if not all(math.isnan(training_error(run)) for run in comparison.runs):
+        columns[Column("training\nerror %")] = lambda group: with_interval(
+            estimate([*by_seed(group, training_error)])
+        )
     note = (
         "Means over seeds. Scored and trained count examples. Against traditional: the difference "
-        "of the final errors in points, seed by seed, to traditional training of the same length."
+        "of the final errors in points, seed by seed, to traditional training of the same length. "
+        "Training error: at the end, on up to 10,000 training examples as they were trained on."
     )
     return _table(comparison, columns, [note])
 

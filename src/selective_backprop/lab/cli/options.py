@@ -19,6 +19,7 @@ import selective_backprop as sb
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
+from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.nets.models import MODELS
@@ -318,6 +319,14 @@ class TrainingOptions:
         Rates | None,
         option("|".join(Rates), "How the learning rate moves over a run. Default: the recipe's."),
     ] = None
+    augmentation: Annotated[
+        bool,
+        typer.Option(
+            "--augmentation/--no-augmentation",
+            help="Shift and mirror images as the recipe says, anew in each epoch. Without, small "
+            "nets learn a data set by heart much sooner.",
+        ),
+    ] = True
     precision: TrainingPrecision = Precision.FP32
     lr_follows: Annotated[
         Follows,
@@ -357,6 +366,7 @@ class TrainingOptions:
             batch_size=self.batch_size,
             learning_rate=self.lr,
             rates=self.lr_schedule,
+            augmentation=None if self.augmentation else Augmentation(),
             precision=self.precision,
         )
 
