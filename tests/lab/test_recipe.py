@@ -26,6 +26,10 @@ def test_every_data_set_has_a_recipe_of_its_own_name():
     assert all(find_recipe(name).data == name for name in DATASETS)
 
 
+def test_some_classes_are_trained_as_all_are():
+    assert find_recipe("mnist:5-9") == replace(RECIPES["mnist"], data="mnist:5-9")
+
+
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_every_recipe_names_a_model_that_there_is(recipe):
     assert recipe.model in MODELS

@@ -102,12 +102,8 @@ class TrainingSetup:
         return examples / len(self.data.train_labels)
 
     def within(self, rows: Tensor) -> "TrainingSetup":
-        """Return the same setup on some of the training examples; statistics stay those of all."""
-        data = self.data
-        images, labels = data.train_images[rows], data.train_labels[rows]
-        clean = None if data.train_clean_labels is None else data.train_clean_labels[rows]
-        part = replace(data, train_images=images, train_labels=labels, train_clean_labels=clean)
-        return replace(self, data=part)
+        """Return the same setup on some of the training examples."""
+        return replace(self, data=self.data.within(rows))
 
 
 def prepare_pruned(

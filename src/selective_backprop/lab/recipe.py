@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.data.datasets import ImageData, base_name
 from selective_backprop.lab.data.hub import HUB
 from selective_backprop.lab.nets.models import make_model
 
@@ -148,11 +148,12 @@ RECIPES: Mapping[str, Recipe] = {
     "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
     "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
     "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
+    "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
 }
 
 
 def find_recipe(data: str) -> Recipe:
-    """Return the recipe of a data set.
+    """Return the recipe of a data set; of some of its classes, it is that of all.
 
     One of the hub has that of the data set whose name it bears, such as `hub:uoft-cs/cifar10` that
     of `cifar10`. Where there is none it is trained on as `svhn` is, since flipping may not do.
@@ -164,12 +165,13 @@ def find_recipe(data: str) -> Recipe:
         path, _, _ = data.removeprefix(HUB).partition(":")
         bare = path.rpartition("/")[2].replace("_", "-")
         return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
-    if data not in RECIPES:
+    base = base_name(data)
+    if base not in RECIPES:
         raise sb.ConfigurationError(
             f"there is no data set {data!r}; there are {', '.join(RECIPES)}, and {HUB}NAME for one "
             "of the Hugging Face hub"
         )
-    return RECIPES[data]
+    return replace(RECIPES[base], data=data)
 
 
 class _Autocast(nn.Module):

@@ -7,9 +7,12 @@ import pytest
 from fixture_runs import fixture_point, fixture_run
 
 from selective_backprop.lab.analysis.class_errors import (
+    area_under_curve,
     balanced_error,
     error_as_it_comes,
+    is_binary,
     is_skewed,
+    log_loss,
     macro_recall,
     rare_recall,
 )
@@ -55,3 +58,23 @@ def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():
     assert "Classes are skewed" in text
     assert "skew 1.5" in text
     assert "macro" not in to_markdown(gather([skewed_run(skew=0)]))
+
+
+def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
+    clicks = replace(
+        fixture_run(),
+        points=(
+            fixture_point(0.5, test_loss=9.0, ranking=0.5),
+            fixture_point(test_loss=0.0953, ranking=0.75),
+        ),
+    )
+    assert is_binary(clicks)
+    assert (log_loss(clicks), area_under_curve(clicks)) == (0.0953, 75.0)
+    text = to_markdown(gather([clicks]))
+    assert "| log-loss × 100 | area under curve % |" in text
+    assert "| 9.53 | 75.00 |" in text
+    assert "in nats" in text
+    several = fixture_run()
+    assert not is_binary(several)
+    assert math.isnan(area_under_curve(several))
+    assert "log-loss" not in to_markdown(gather([several]))

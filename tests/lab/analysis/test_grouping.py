@@ -71,7 +71,7 @@ def test_seeds_are_in_order_and_unfinished_runs_stand_apart():
     assert [run.header.seed for run in arm.unfinished] == [1, 3]
 
 
-@pytest.mark.parametrize("key", ["data", "limit", "noise", "model"])
+@pytest.mark.parametrize("key", ["data", "limit", "noise", "pretrained", "model"])
 def test_different_data_or_models_are_never_compared(key):
     runs = [fixture_run(), fixture_run("other", config={key: {"name": "else"}})]
     with pytest.raises(sb.RecordError, match=rf"{key} .*: \w+, seed 0\."):

@@ -64,6 +64,13 @@ def test_flipped_labels_are_named_with_the_data(noise, words):
     assert "noise" not in facts(comparison)["recipe"]
 
 
+def test_a_net_that_was_trained_beforehand_is_named_with_the_data():
+    comparison = gather([fixture_run(config={"pretrained": "other-data"})])
+    said = "fixture-data, the net trained on other-data beforehand"
+    assert facts(comparison)["data"] == said
+    assert "other-data" not in facts(comparison).get("recipe", "")
+
+
 def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
     usual = gather([fixture_run(config={"schedules_follow": "candidates seen"})])
     assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"

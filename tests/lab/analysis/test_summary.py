@@ -43,6 +43,15 @@ def test_a_row_holds_means_over_finished_runs_and_the_difference_seed_by_seed():
     )
 
 
+def test_the_training_error_is_shown_where_records_hold_it():
+    assert "training error %" not in cells(numbers_table(gather(two_arms())))["traditional"]
+    end = {"status": "finished", "meters": {"train_error": 0.25}}
+    runs = [replace(run, end=end) for run in fixture_seeds("traditional", [5.0, 6.0])]
+    found = cells(numbers_table(gather([*runs, fixture_run("auto")])))
+    assert found["traditional"]["training error %"] == "0.25 ± 0.00"
+    assert found["auto"]["training error %"] == "–"
+
+
 def test_speed_ups_are_measured_along_the_axis_asked_for_with_slowest_and_fastest_seed():
     comparison = gather(two_arms())
     for axis, times in (("seconds", "2.00×"), ("cost", "1.67×")):

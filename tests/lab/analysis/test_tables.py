@@ -89,6 +89,7 @@ def test_durations_are_shown_to_three_digits(seconds, text):
         (Estimate(12.345, 0.004, 3), "12.345 ± 0.004"),
         (Estimate(12.3, math.nan, 1), "12.30"),
         (Estimate(math.nan, math.nan, 0), "–"),
+        (Estimate(math.nan, math.nan, 2), "–"),
     ],
 )
 def test_a_mean_is_shown_with_its_interval(value, text):

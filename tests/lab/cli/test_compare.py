@@ -12,10 +12,11 @@ from fixture_lab import few_digits
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli import main as cli
+from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.noise import NoiseKind, UniformFlip
 from selective_backprop.lab.recipe import RECIPES, Rates
-from selective_backprop.lab.records.example_history import examples_path
+from selective_backprop.lab.records.example_history import examples_path, read_examples
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner import grid, run_store
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
@@ -75,6 +76,26 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     assert text.endswith("Open out/report.html; table.md and comparison.png lie beside it.")
     rows = [line for line in compared.outcome.out.splitlines() if "±" in line and "×" in line]
     assert [row.split()[0] for row in rows[:1]] == ["traditional"]
+
+
+def test_a_comparison_on_a_table_shows_log_loss_and_needs_no_pictures(tmp_path):
+    line = "compare --data breast-cancer --strategies traditional --seeds 1 --budget 1 --out out"
+    outcome = run_command(f"{line} --evaluations 2", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "log-loss" in outcome.out
+    assert (tmp_path / "out" / "report.html").exists()
+    (run,) = read_runs(tmp_path / "out")
+    assert read_examples(run.path).portrait_image is None
+
+
+def test_fine_tuning_says_which_net_is_trained_beforehand(tmp_path):
+    line = "train --data digits:5-9 --pretrained digits:0-4 --model perceptron --epochs 1 --out o"
+    outcome = run_command(f"{line} --evaluations 1 --strategy traditional", tmp_path)
+    assert outcome.status == 0
+    assert outcome.out.startswith("perceptron is trained on digits:0-4 first, for 20 epochs, ")
+    (run,) = read_runs(tmp_path / "o")
+    assert run.header.identity["pretrained"] == "digits:0-4"
+    assert len(run.points[-1].class_errors) == 5
 
 
 def test_the_same_command_again_trains_nothing_and_draws_the_same(
@@ -220,6 +241,8 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
         ("--stale 5", {"settings": {"stale": 5}}),
         ("--keep 0.5", {"settings": {"keep": 0.5}}),
         ("--keep 2/3", {"settings": {"keep": 2 / 3}}),
+        ("--no-augmentation", {"recipe": {"augmentation": asdict(Augmentation())}}),
+        ("--pretrained mnist:0-4", {"pretrained": "mnist:0-4"}),
         ("--noise 0.2", {"composition": {"noise": 0.2}}),
         ("--noise 1/3", {"composition": {"noise": 1 / 3}}),
         (

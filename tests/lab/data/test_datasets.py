@@ -15,7 +15,7 @@ from selective_backprop.lab.data.datasets import DATASETS, channel_statistics, l
 
 REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
-NEED_NO_FOLDER = {"digits", "mnist1d", "breast-cancer", "table", "clicks"}
+NEED_NO_FOLDER = {"digits", "mnist1d", "breast-cancer", "table", "clicks", "source-code"}
 
 
 def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
@@ -65,6 +65,17 @@ def test_loading_twice_gives_the_same_and_moves_no_global_stream():
     first, second = load("digits", limit=50), load("digits", limit=50)
     assert torch.equal(first.train_images, second.train_images)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
+    whole, part = load("digits"), load("digits:5-9", limit=100)
+    assert (part.name, part.class_names) == ("digits:5-9", tuple("56789"))
+    assert part.train_labels.bincount().tolist() == [20] * 5
+    later = whole.test_images[whole.test_labels >= 5]
+    assert torch.equal(part.test_images, later)
+    levels = part.train_images.double() / 255
+    assert part.mean == pytest.approx([levels.mean().item()], abs=1e-12)
+    assert load("clicks:0-1").mean[0] == 0.0  # as all clicks
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.splits import Splits, limited, stratified_order
+from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80)
 
@@ -59,3 +59,19 @@ def test_a_smaller_limit_is_a_prefix_of_a_larger_one():
 def test_a_limit_that_leaves_a_class_out_or_asks_for_too_many_is_refused(limit):
     with pytest.raises(sb.ConfigurationError, match=rf"limit is {limit},.* between 3 .* and 60 "):
         limited(splits_of([0, 1, 2] * 20), limit)
+
+
+def test_some_classes_keep_their_examples_and_are_numbered_from_0():
+    whole = splits_of([0, 3, 1, 2, 3, 0, 2, 4])
+    part = of_classes(whole, "2-3")
+    assert part.train_labels.tolist() == [1, 0, 1, 0]
+    assert part.train_images[:, 0, 0, 0].tolist() == [1, 3, 4, 6]
+    assert part.class_names == ("c", "d")
+    assert len(part.test_labels) == 0  # all are of class 0
+    assert of_classes(whole, "0-4").train_labels.tolist() == whole.train_labels.tolist()
+
+
+@pytest.mark.parametrize("chosen", ["3-5", "2-2", "3-1", "4", "", "a-b", "0-1-2", "-1-2"])
+def test_classes_that_there_are_not_are_refused_with_those_there_are(chosen):
+    with pytest.raises(sb.ConfigurationError, match=rf"'{chosen}' .*the classes 0 to 4"):
+        of_classes(splits_of([0, 1, 2, 3, 4]), chosen)

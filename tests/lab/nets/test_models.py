@@ -7,7 +7,7 @@ from fixture_lab import blank_data
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
-from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.nets.models import MODELS, make_model, take_over
 from selective_backprop.lab.nets.small import resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
@@ -144,3 +144,24 @@ def test_a_net_that_was_tried_out_is_as_it_was_made():
     model = make_model("my_nets_for_tests:of_norm", blank_data(1, 8), seed=0)
     assert [part.training for part in model] == [True, False, True, True]
     assert model[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("name", [*OWN, *(each for each in MODELS if each.endswith("_narrow"))])
+def test_a_net_takes_over_all_of_another_but_its_last_layer(name):
+    old, new = (
+        make_model(name, blank_data(3, 32, classes), seed=seed).state_dict()
+        for classes, seed in ((7, 0), (5, 1))
+    )
+    model = make_model(name, blank_data(3, 32, 5), seed=1)
+    take_over(model, old)
+    fresh = {key for key, value in model.state_dict().items() if not torch.equal(value, old[key])}
+    assert {old[key].shape[0] for key in fresh} == {7}
+    assert all(torch.equal(model.state_dict()[key], new[key]) for key in fresh)
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, 5)
+
+
+def test_a_net_of_other_layers_is_refused_by_what_differs():
+    model = make_model("perceptron", blank_data(1, 8), seed=0)
+    other = make_model("perceptron", blank_data(1, 28), seed=0)
+    with pytest.raises(sb.ConfigurationError, match=r"cannot go on .*1\.weight"):
+        take_over(model, other.state_dict())

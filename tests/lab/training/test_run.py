@@ -28,6 +28,7 @@ from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import ImageDataset
 from selective_backprop.lab.data.noise import NoiseKind
+from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run import TrainingRun, area_under_curve, evaluate
@@ -295,6 +296,18 @@ def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are()
     assert point.ranking is None
     shares = torch.tensor(run.meters()["class_shares"]) * len(data.train_labels)
     assert torch.equal(shares.round().long(), data.train_clean_labels.bincount(minlength=10))
+
+
+def test_the_end_says_the_error_on_training_examples_by_the_labels_trained_on(monkeypatch):
+    data = Composition(noise=0.2)(few_digits())
+    run = carry_out(fixture_plan("traditional", epochs=2), data)
+    images = (data.train_images / 255 - data.mean[0]) / data.std[0]
+    with torch.no_grad():
+        wrong = run.model.eval()(images).argmax(1) != data.train_labels
+    assert run.meters()["train_error"] == pytest.approx(100 * float(wrong.double().mean()))
+    monkeypatch.setattr("selective_backprop.lab.training.run._PROBED", 64)
+    wrong = wrong[stratified_order(data.train_labels)[:64]]
+    assert run.meters()["train_error"] == pytest.approx(100 * float(wrong.double().mean()))
 
 
 @given(

@@ -6,6 +6,7 @@ import pytest
 from fixture_lab import fixture_plan
 from fixture_records import RECORDS
 
+import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.recipe import Recipe, find_recipe
@@ -48,6 +49,25 @@ def test_of_a_composition_what_is_not_as_by_default_is_named():
     assert identity["noise"] == 0.1
     assert identity["composition"] == {"skew": 1.5, "copies": 1.0, "places": 8000}
     assert Composition.of(replace(as_by_default(), composition=skewed).description()) == skewed
+
+
+def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
+    plan = replace(as_by_default(), pretrained="digits:0-4")
+    assert plan.identity() == {**as_by_default().identity(), "pretrained": "digits:0-4"}
+    others = [replace(plan, arm="traditional", seed=7), replace(plan, length=Budget("cost", 2.0))]
+    assert all(each.pretraining == plan.pretraining for each in others)
+    before = plan.pretraining
+    assert (before.arm, before.seed, before.pretrained) == ("traditional", 0, None)
+    assert before.recipe == find_recipe("digits:0-4")
+    assert before.length == Budget("epochs", 20.0)
+    perceptron = replace(plan, recipe=replace(plan.recipe, model="perceptron"))
+    assert perceptron.pretraining.recipe.model == "perceptron"
+    assert as_by_default().pretraining is None
+
+
+def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
+    with pytest.raises(sb.ConfigurationError, match="'imagenet:0-4'"):
+        replace(as_by_default(), pretrained="imagenet:0-4")
 
 
 def test_a_run_with_no_more_than_noise_is_named_as_before_there_were_compositions():

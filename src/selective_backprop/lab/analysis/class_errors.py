@@ -1,7 +1,8 @@
-"""What errors by class say: of a balanced test set, of data as they come, and of rare classes.
+"""Measures that tell classes apart: balanced error, error on data as they come, rare classes.
 
-Each measure is the mean of the last tenth of a run's evaluations, as the final error is, and NaN
-for a run whose record holds no errors by class.
+Of two classes there are two more, which judge probabilities and order instead of decisions. Each
+measure is the mean of the last tenth of a run's evaluations, as the final error is, and NaN
+for a run whose record does not hold what it needs.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from selective_backprop.lab.analysis.statistics import last_tenth
 from selective_backprop.lab.records.schema import Run
 
 RAREST = 3  # classes
@@ -47,6 +49,22 @@ def rare_recall(run: Run) -> float:
     return 100.0 - float(np.mean(_class_errors(run)[rarest]))
 
 
+def is_binary(run: Run) -> bool:
+    """Whether a run's data have two classes."""
+    return any(point.ranking is not None for point in run.points)
+
+
+def log_loss(run: Run) -> float:
+    """Return the mean cross-entropy on the test set, in nats."""
+    return float(np.mean([point.test_loss for point in last_tenth(run)]))
+
+
+def area_under_curve(run: Run) -> float:
+    """Return how often, in percent, the second class's examples rank above those of the first."""
+    known = [point.ranking for point in last_tenth(run) if point.ranking is not None]
+    return 100.0 * float(np.mean(known)) if known else math.nan
+
+
 CLASS_MEASURES: Mapping[str, Callable[[Run], float]] = {
     "as it\ncomes %": error_as_it_comes,
     "macro-\nrecall %": macro_recall,
@@ -54,11 +72,16 @@ CLASS_MEASURES: Mapping[str, Callable[[Run], float]] = {
 }
 """The measures that a table shows where classes are skewed, by their headings."""
 
+BINARY_MEASURES: Mapping[str, Callable[[Run], float]] = {
+    "log-loss\n× 100": lambda run: 100.0 * log_loss(run),
+    "area under\ncurve %": area_under_curve,
+}
+"""The measures that a table shows where there are two classes, by their headings."""
+
 
 def _class_errors(run: Run) -> np.ndarray:
     """Return each class's final error in percent, one NaN where none was recorded."""
-    last = run.points[-math.ceil(len(run.points) / 10) :]
-    found = [point.class_errors for point in last if point.class_errors is not None]
+    found = [point.class_errors for point in last_tenth(run) if point.class_errors is not None]
     return np.mean(found, axis=0) if found else np.full(len(_shares(run)), math.nan)
 
 

@@ -15,7 +15,7 @@ from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.records.schema import Run
 
 BASELINE = "traditional"
-DATA = ("data", "limit", "noise", "composition")
+DATA = ("data", "limit", "noise", "composition", "pretrained")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What a group may have for itself; all else in a configuration is the recipe, the same for all.
 OF_THE_GROUP = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})

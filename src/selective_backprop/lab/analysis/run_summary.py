@@ -114,6 +114,8 @@ def _data(config: Mapping[str, Any]) -> Iterable[str]:
     yield _name_of(config.get("data"))
     if config.get("limit"):
         yield f"{config['limit']} training examples"
+    if config.get("pretrained"):
+        yield f"the net trained on {config['pretrained']} beforehand"
     if noise := config.get("noise"):
         share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
         kind = (config.get("composition") or {}).get("noise_kind")

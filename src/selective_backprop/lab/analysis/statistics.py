@@ -160,6 +160,11 @@ class Curve:
         return [*self.mean, *own]
 
 
+def last_tenth(run: Run) -> Sequence[Point]:
+    """Return the last tenth of a run's evaluations, at least one where there is any."""
+    return run.points[-math.ceil(len(run.points) / 10) :]
+
+
 def final_error(run: Run) -> float:
     """Return the mean test error, in percent, of the last tenth of the evaluations, at least one.
 
@@ -183,7 +188,7 @@ def final_loss(run: Run) -> float:
 def _last(run: Run) -> Sequence[Point]:
     if not run.points:
         raise sb.RecordError(f"{run.name} has no evaluation, so no final error.")
-    return run.points[-math.ceil(len(run.points) / 10) :]
+    return last_tenth(run)
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -205,6 +210,12 @@ def t_quantile(seeds: int) -> float:
 def by_seed(group: RunGroup, measure: Callable[[Run], float] = final_error) -> pd.Series:
     """Return a number of each finished run of a group, by seed; pandas joins two such by seed."""
     return pd.Series({run.header.seed: measure(run) for run in group.runs}, dtype=float)
+
+
+def training_error(run: Run) -> float:
+    """Return the error on training examples at the end, in percent; NaN where it is not known."""
+    meters = (run.end or {}).get("meters") or {}
+    return float(meters.get("train_error", math.nan))
 
 
 def final_estimate(group: RunGroup) -> Estimate:

@@ -4,7 +4,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from selective_backprop.lab.analysis.class_errors import CLASS_MEASURES, is_skewed
+from selective_backprop.lab.analysis.class_errors import (
+    BINARY_MEASURES,
+    CLASS_MEASURES,
+    is_binary,
+    is_skewed,
+)
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
@@ -19,6 +24,7 @@ from selective_backprop.lab.analysis.statistics import (
     mean_error,
     paired_difference,
     speedups,
+    training_error,
 )
 from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop.lab.analysis.worth import WORTH, worth, worth_words
@@ -61,9 +67,14 @@ def numbers_table(comparison: Comparison) -> Table:
 
     arm, error, *rest = _ends().items()
     columns = dict([arm, error, (Column("against\ntraditional"), difference), *rest])
+    if not all(math.isnan(training_error(run)) for run in comparison.runs):
+        columns[Column("training\nerror %")] = lambda group: with_interval(
+            estimate([*by_seed(group, training_error)])
+        )
     note = (
         "Means over seeds. Scored and trained count examples. Against traditional: the difference "
-        "of the final errors in points, seed by seed, to traditional training of the same length."
+        "of the final errors in points, seed by seed, to traditional training of the same length. "
+        "Training error: at the end, on up to 10,000 training examples as they were trained on."
     )
     return _table(comparison, columns, [note])
 
@@ -154,14 +165,15 @@ def _ends(axis: Axis = "seconds") -> Columns:
 
 
 def _by_class(comparison: Comparison) -> Columns:
-    """Return the columns of measures by class, where training data are skewed."""
+    """Return the columns of measures by class where data are skewed, and those of two classes."""
 
     def cell(measure: Callable[[Run], float]) -> Callable[[RunGroup], str]:
         return lambda group: with_interval(estimate([*by_seed(group, measure)]))
 
-    if not any(map(is_skewed, comparison.runs)):
-        return {}
-    return {Column(name, expendable=7): cell(measure) for name, measure in CLASS_MEASURES.items()}
+    shown = CLASS_MEASURES if any(map(is_skewed, comparison.runs)) else {}
+    if any(map(is_binary, comparison.runs)):
+        shown = {**shown, **BINARY_MEASURES}
+    return {Column(name, expendable=7): cell(measure) for name, measure in shown.items()}
 
 
 def _speedups(comparison: Comparison, axis: Axis) -> Columns:
@@ -200,6 +212,11 @@ def _notes(comparison: Comparison, axis: Axis) -> list[str]:
             "Classes are skewed: as it comes, the error with each class weighed by its share of "
             "the training data, by the right labels; macro-recall, the mean over classes of the "
             "share that is recognised; rarest three, the same of the three rarest in training."
+        )
+    if any(map(is_binary, comparison.runs)):
+        lines.append(
+            "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
+            "a test example of the second class gets a higher score than one of the first."
         )
     if comparison.baseline is not None:
         error = final_estimate(comparison.baseline).mean

@@ -127,9 +127,10 @@ def with_interval(value: Estimate, *, signed: bool = False) -> str:
     """Return a mean with its interval, as many digits as the interval deserves.
 
     Returns:
-        "12.34 ± 0.05"; "12.34" for one seed, whose spread is unknown; "–" for none.
+        "12.34 ± 0.05"; "12.34" for one seed, whose spread is unknown; "–" for none, or where
+        the mean is NaN.
     """
-    if not value.seeds:
+    if math.isnan(value.mean):
         return "–"
     digits = 3 if 0.0005 <= value.half_width < 0.01 else 2
     sign = "+" if signed else ""

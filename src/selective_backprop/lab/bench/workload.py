@@ -113,7 +113,7 @@ def bench_recipe(data: str) -> Recipe:
     """Return the recipe of a data set, or one for images of a shape."""
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
-    if data not in RECIPES and not data.startswith(HUB):
+    if datasets.base_name(data) not in RECIPES and not data.startswith(HUB):
         raise sb.ConfigurationError(
             f"--data {data}: there are {', '.join(RECIPES)}, and {HUB}NAME for one of the Hugging "
             "Face hub; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
@@ -159,4 +159,4 @@ def _whole_windows(data: ImageData, window: int, recipe: Recipe) -> ImageData:
             f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
             "--rate"
         )
-    return replace(data, train_images=data.train_images[kept], train_labels=data.train_labels[kept])
+    return data.within(kept)

@@ -19,6 +19,7 @@ import selective_backprop as sb
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
+from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.nets.models import MODELS
@@ -186,9 +187,18 @@ class TrainingOptions:
         option(
             "NAME",
             f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
-            "such as hub:uoft-cs/cifar10.",
+            "such as hub:uoft-cs/cifar10. mnist:5-9 is mnist with its classes 5 to 9 alone.",
         ),
     ] = "digits"
+    pretrained: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Fine-tune: begin with the net as it is after traditional training on this data set, "
+            "by its recipe, but for a new last layer. It is trained once for all runs of --out, "
+            "and its cost is not counted.",
+        ),
+    ] = None
     epochs: Annotated[
         int | None,
         option(
@@ -309,6 +319,14 @@ class TrainingOptions:
         Rates | None,
         option("|".join(Rates), "How the learning rate moves over a run. Default: the recipe's."),
     ] = None
+    augmentation: Annotated[
+        bool,
+        typer.Option(
+            "--augmentation/--no-augmentation",
+            help="Shift and mirror images as the recipe says, anew in each epoch. Without, small "
+            "nets learn a data set by heart much sooner.",
+        ),
+    ] = True
     precision: TrainingPrecision = Precision.FP32
     lr_follows: Annotated[
         Follows,
@@ -348,6 +366,7 @@ class TrainingOptions:
             batch_size=self.batch_size,
             learning_rate=self.lr,
             rates=self.lr_schedule,
+            augmentation=None if self.augmentation else Augmentation(),
             precision=self.precision,
         )
 
@@ -397,6 +416,7 @@ class TrainingOptions:
                 limit=self.limit,
                 device=device,
                 composition=composition,
+                pretrained=self.pretrained,
                 lr_follows=self.lr_follows,
             )
             for seed in seeds

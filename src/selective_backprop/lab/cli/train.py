@@ -74,7 +74,14 @@ def train(
 
 def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
     """Run a grid, as `run_grid` does, and show how far it is."""
-    store.data(plans[0])  # missing data are told of before a folder is made
+    first, before = plans[0], plans[0].pretraining
+    for plan in filter(None, (first, before)):
+        store.data(plan)  # missing data are told of before a folder is made
     make_folder(store.folder)
+    if before is not None:
+        console.print(
+            f"{first.recipe.model} is trained on {first.pretrained} first, for "
+            f"{before.length.words}, unless {store.folder} has it from before"
+        )
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

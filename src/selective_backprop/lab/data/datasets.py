@@ -1,7 +1,7 @@
 """Image data by name, held in memory as bytes, with the statistics that normalising needs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from selective_backprop.lab.data.generated import (
 )
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
-from selective_backprop.lab.data.splits import Splits, limited
+from selective_backprop.lab.data.source_code import read_source_code
+from selective_backprop.lab.data.splits import Splits, limited, of_classes
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
@@ -53,6 +54,14 @@ class ImageData:
         if self.train_clean_labels is None:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
         return self.train_labels != self.train_clean_labels
+
+    def within(self, rows: Int64[Tensor, " row"]) -> "ImageData":
+        """Return the data with some of the training examples; statistics stay those of all."""
+        images, labels, clean = self.train_images, self.train_labels, self.train_clean_labels
+        clean = None if clean is None else clean[rows]
+        return replace(
+            self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
+        )
 
     @property
     def channels(self) -> int:
@@ -118,35 +127,38 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "breast-cancer": lambda root: read_breast_cancer(),
     "table": lambda root: make_table(),
     "clicks": lambda root: make_clicks(),
+    "source-code": lambda root: read_source_code(),  # which comes with Python
 }
 
-INDICATORS = frozenset({"clicks"})
-"""Data sets of noughts and ones, which are not normalised: rare categories would be huge."""
+COUNTS = frozenset({"clicks", "source-code"})
+"""Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
 
 
 def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
     """Load a data set by name.
 
-    `digits` and `breast-cancer` are embedded in scikit-learn; `mnist1d`, `table` and `clicks` are
-    generated. The others are read from disk in their publishers'
-    layouts, which torchvision's root folder also has, and every file is checked; nothing is
-    fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
+    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code` in Python; `mnist1d`,
+    `table` and `clicks` are generated. The others are read from disk in their publishers' layouts,
+    which torchvision's root folder also has, and every file is checked; nothing is fetched, but of
+    `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
 
     Args:
-        name: a key of `DATASETS`, or that of a data set of the hub.
+        name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its
+            classes 5 to 9 alone, which are numbered from 0 then.
         root: the folder that holds the data set's files, or one that holds the publisher's or
             torchvision's folder of them. For the hub, the folder in which fetched files are kept.
         limit: how many training examples to keep, of a fixed stratified order; None keeps all.
 
     Raises:
-        ConfigurationError: if the name is unknown, the limit out of range, or the package
-            `datasets` is needed and not installed.
+        ConfigurationError: if the name is unknown, the limit or a class out of range, or the
+            package `datasets` is needed and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
+    base = base_name(name)
     if name.startswith(HUB):
         read = partial(read_hub_splits, name)
-    elif name in DATASETS:
-        read = DATASETS[name]
+    elif base in DATASETS:
+        read = DATASETS[base]
     else:
         raise sb.ConfigurationError(
             f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}, or {HUB}NAME for "
@@ -156,9 +168,16 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         splits = read(root)
     except OSError as error:
         raise sb.DataError(f"{name} cannot be read: {error}") from error
+    if base != name:
+        splits = of_classes(splits, name.removeprefix(f"{base}:"))
     if limit is not None:
         splits = limited(splits, limit)
     return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+
+
+def base_name(name: str) -> str:
+    """Return the name of a whole data set, of `mnist:5-9` for one `mnist`."""
+    return name if name.startswith(HUB) else name.partition(":")[0]
 
 
 def statistics_of(
@@ -166,7 +185,7 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a data set's training images are normalised by."""
     channels = images.shape[1]
-    if name in INDICATORS:
+    if base_name(name) in COUNTS:
         return (0.0,) * channels, (1.0,) * channels
     return channel_statistics(images)
 

@@ -1,5 +1,6 @@
 """What every reader of image data returns: two splits, as the files hold them."""
 
+import re
 from typing import NamedTuple
 
 import torch
@@ -43,6 +44,31 @@ def limited(splits: Splits, limit: int) -> Splits:
     kept = stratified_order(splits.train_labels)[:limit]
     return splits._replace(
         train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+    )
+
+
+def of_classes(splits: Splits, chosen: str) -> Splits:
+    """Return the splits with only some classes, such as `5-9`, which are numbered from 0 then.
+
+    Raises:
+        ConfigurationError: if `chosen` is not two numbers of classes, the lower first.
+    """
+    found = re.fullmatch(r"(\d+)-(\d+)", chosen)
+    first, last = map(int, found.groups()) if found else (0, 0)
+    if not first < last < len(splits.class_names):
+        raise sb.ConfigurationError(
+            f"the classes {chosen!r} are asked for: write the first and the last, such as 0-4, of "
+            f"the classes 0 to {len(splits.class_names) - 1}"
+        )
+
+    def part(images: Tensor, labels: Tensor) -> Part:
+        rows = (first <= labels) & (labels <= last)
+        return images[rows], labels[rows] - first
+
+    return Splits(
+        *part(splits.train_images, splits.train_labels),
+        *part(splits.test_images, splits.test_labels),
+        splits.class_names[first : last + 1],
     )
 
 

@@ -87,6 +87,34 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     return model
 
 
+def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give a net the weights of another of its kind, all but those of its last layer.
+
+    The last layer is the last module that has parameters of its own. It stays as it is: classes
+    may be others, and more or fewer.
+
+    Raises:
+        ConfigurationError: if the nets differ in anything else.
+    """
+    layers = [
+        name
+        for name, part in model.named_modules()
+        if next(part.parameters(recurse=False), None) is not None
+    ]
+    own = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name.rpartition(".")[0] == layers[-1]
+    }
+    try:
+        model.load_state_dict({**weights, **own})
+    except RuntimeError as error:
+        raise sb.ConfigurationError(
+            "the net cannot go on from the one that was trained beforehand: "
+            + " ".join(str(error).split())
+        ) from error
+
+
 def find_factory(name: str) -> ModelFactory:
     """Return what makes the nets that a name stands for, importing it if need be.
 

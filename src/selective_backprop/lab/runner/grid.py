@@ -74,6 +74,9 @@ def run_grid(
             data = config.recipe.data, config.limit, config.composition
             key = *data, config.seed, config.length
             groups.setdefault(key if interleave else config, []).append(config)
+    # Before there are processes, each of which would train the same net for itself.
+    for config in {each.pretraining: each for group in groups.values() for each in group}.values():
+        store.weights(config)
     failed: list[str] = []
 
     def hear(group: _Group, news: _News | None) -> None:
@@ -116,7 +119,8 @@ class _Group:
         store, data = self.store, self.store.data(self.configs[0])
         # All are built before anything is written, so that what cannot be built leaves no record.
         runs = [
-            TrainingRun(config, data, log_examples=self.log_examples) for config in self.configs
+            TrainingRun(config, data, weights=store.weights(config), log_examples=self.log_examples)
+            for config in self.configs
         ]
         with ExitStack() as stack, asked_to_stop() as stop:
             unfinished: list[ResumableRun] = []

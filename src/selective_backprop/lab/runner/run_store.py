@@ -4,11 +4,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 import selective_backprop as sb
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.nets.models import fingerprint, refuse_changed
+from selective_backprop.lab.records.files import replacing
+from selective_backprop.lab.records.lines import SUFFIX
 from selective_backprop.lab.records.schema import Run, is_recorded, read_run
+from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.run_config import RunConfig
 
 
@@ -24,6 +30,35 @@ class RunStore:
     def data(self, config: RunConfig) -> ImageData:
         """Return what a run trains on, composed as it says."""
         return config.composition(load_data(config.recipe.data, self.root, config.limit))
+
+    def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
+        """Return the weights of the net that a run goes on from; None where it begins anew.
+
+        That net is trained when it is first asked for, once for all runs of the folder, and kept
+        beside the records.
+
+        Raises:
+            ConfigurationError: if its data have other images than the run's.
+        """
+        plan = config.pretraining
+        if plan is None:
+            return None
+        model_file = fingerprint(plan.recipe.model) or ""  # a net of the user's may change
+        path = self.folder / f"{plan.record_name.removesuffix(SUFFIX)}{model_file}.weights"
+        if not path.exists():
+            before, after = self.data(plan), self.data(config)
+            if before.train_images.shape[1:] != after.train_images.shape[1:]:
+                raise sb.ConfigurationError(
+                    f"examples of {before.name} are {_shape(before)} and those of {after.name} "
+                    f"{_shape(after)}, so no net can go from the one to the other"
+                )
+            run = TrainingRun(plan, before)
+            while not run.finished:
+                run.advance()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                torch.save(run.model.state_dict(), file)
+        return torch.load(path, map_location="cpu", weights_only=True)
 
     def path(self, config: RunConfig) -> Path:
         """Return the file of a run's record."""
@@ -56,6 +91,10 @@ class RunStore:
         if run.header.model_file is not None:
             refuse_changed(path, model, run.header.model_file, fingerprint(model))
         return True
+
+
+def _shape(data: ImageData) -> str:
+    return " x ".join(map(str, data.train_images.shape[1:]))
 
 
 @lru_cache(maxsize=2)

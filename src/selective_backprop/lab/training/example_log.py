@@ -137,7 +137,8 @@ class ExampleLog:
             loss_mean=self.loss_mean,
             doubt=self.doubt,
             portrait_index=shown,
-            portrait_image=portraits(data, shown),
+            # Of tables, text and series, an example is a single pixel of many channels.
+            portrait_image=portraits(data, shown) if data.image_size > 1 else None,
             **columns,
             **self.spread(),
             **self.lives(chosen),

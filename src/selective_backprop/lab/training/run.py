@@ -1,7 +1,7 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
+from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.meter import Meter
+from selective_backprop.lab.nets.models import take_over
 from selective_backprop.lab.preparation import Preparation, TrainingSetup
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Observation, Point
@@ -22,22 +24,34 @@ from selective_backprop.lab.training.example_log import ExampleLog
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run_config import RunConfig
 
+_PROBED = 10_000  # training examples, at most, that a run's training error is taken on
+
 
 class TrainingRun:
     """A run at work: `advance` trains until the next evaluation, and evaluates.
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them. With `log_examples`, it keeps what becomes
-    of each training example.
+    GPU too, and leaves the global ones as it found them. A run of a net that is trained beforehand
+    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example.
     """
 
-    def __init__(self, config: RunConfig, data: ImageData, *, log_examples: bool = False) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        data: ImageData,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+        log_examples: bool = False,
+    ) -> None:
+        assert (weights is None) == (config.pretrained is None)
         self.config, self.data = config, data
         self._device = torch.device(config.device)
         recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
         with self.meter.beside():
             self.model = recipe.make_model(data, seed=config.seed).to(self._device)
+            if weights is not None:
+                take_over(self.model, weights)
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
@@ -120,7 +134,14 @@ class TrainingRun:
             "prepared_cost": self.meter.prepared,
             "peak_memory_bytes": self.meter.peak_memory,
             "class_shares": self._class_shares(),
+            "train_error": self._train_error(),
         }
+
+    def _train_error(self) -> float:
+        """Return the error, in percent, on training examples as trained on, unaugmented."""
+        part = self.data.within(stratified_order(self.data.train_labels)[:_PROBED])
+        loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
+        return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
         """Return each class's share of the training examples, by the right labels."""
@@ -399,7 +420,7 @@ def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on a test set."""
+    """How a model does on a set of examples."""
 
     error: float  # percent
     loss: float  # mean cross-entropy

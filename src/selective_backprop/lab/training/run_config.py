@@ -10,7 +10,7 @@ from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop.lab.nets.models import fingerprint
 from selective_backprop.lab.preparation import Preparation
-from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.lines import record_name
 from selective_backprop.lab.records.schema import Header
 from selective_backprop.lab.strategies import StrategyOptions, find_strategy
@@ -34,6 +34,7 @@ class RunConfig:
     limit: int | None = None  # training examples, a fixed and stratified part; None for all
     device: str = "cpu"
     composition: Composition = AS_PUBLISHED  # what is made of the training data
+    pretrained: str | None = None  # data that the net is trained on beforehand; None for no such
     lr_follows: Follows = Follows.RUN  # selection follows the run in any case
     probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
 
@@ -49,6 +50,8 @@ class RunConfig:
             raise sb.ConfigurationError(
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
+        if self.pretrained is not None:
+            find_recipe(self.pretrained)
         strategy = find_strategy(self.arm)
         if strategy.prepare is None:  # refuses now what it would refuse when it trains
             strategy.make(self.settings, Preparation())
@@ -69,6 +72,7 @@ class RunConfig:
             "model": recipe.pop("model"),
             "limit": self.limit,
             **self.composition.config(),
+            **({"pretrained": self.pretrained} if self.pretrained else {}),
             "arm": self.arm,
             "seed": self.seed,
             "strategy": {"name": self.arm, **options},
@@ -95,6 +99,7 @@ class RunConfig:
             settings=StrategyOptions(),
             limit=None,
             composition=AS_PUBLISHED,
+            pretrained=None,
             lr_follows=Follows.RUN,
         )
         chosen = _differing(self.description(), usual.description())
@@ -114,6 +119,30 @@ class RunConfig:
             "evaluations": self.evaluations,
             **chosen,
         }
+
+    @property
+    def pretraining(self) -> "RunConfig | None":
+        """The run whose weights this one begins with, but for the last layer's; None for none.
+
+        It is traditional and has the recipe of its own data, all of them, and always the same
+        seed, so that all strategies and seeds of a comparison begin with the same weights.
+        """
+        if self.pretrained is None:
+            return None
+        recipe = replace(
+            find_recipe(self.pretrained),
+            model=self.recipe.model,
+            precision=self.recipe.precision,
+        )
+        return RunConfig(
+            recipe,
+            "traditional",
+            StrategyOptions(),
+            seed=0,
+            length=Budget("epochs", float(recipe.epochs)),
+            evaluations=1,
+            device=self.device,
+        )
 
     @property
     def record_name(self) -> str:

@@ -1,0 +1,71 @@
+"""Text of Python's own sources: snippets by package, of files that no two splits share."""
+
+import zlib
+
+import pytest
+import torch
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import load
+from selective_backprop.lab.data.source_code import PACKAGES, read_source_code
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A library whose packages have three files of 60, 40 and 20 lines, each of its own word."""
+    for package in PACKAGES:
+        for name, length in (("long", 60), ("middle", 40), ("short", 20)):
+            path = tmp_path / package / f"{name}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{package} = {name}_1\n\n" * length, encoding="utf-8")
+    return tmp_path
+
+
+def bucket(word):
+    return zlib.crc32(word.encode()) % 1024
+
+
+def test_each_package_of_this_python_is_a_class_with_examples_in_both_splits():
+    data = load("source-code")
+    assert data.class_names == PACKAGES
+    assert data.train_images.shape[1:] == data.test_images.shape[1:] == (1024, 1, 1)
+    train, test = data.train_labels.bincount(), data.test_labels.bincount()
+    assert train.min() > 50
+    assert test.min() > 25
+    assert train.max() > 4 * train.min()  # packages are unequal
+    assert 3000 < len(data.train_labels) < 6000
+    assert (data.mean[0], data.std[0]) == (0.0, 1.0)
+
+
+def test_the_second_of_three_files_by_length_is_tested_on_and_no_other(library):
+    splits = read_source_code(library)
+    assert (len(splits.train_labels), len(splits.test_labels)) == (10 * (6 + 2), 10 * 4)
+    middle = bucket("middle")
+    assert (splits.test_images[:, middle] > 0).all()
+    assert not splits.train_images[:, middle].any()
+
+
+def test_a_level_counts_a_word_up_to_three_times(library):
+    (library / "xml" / "long.py").write_text(
+        "\n".join(["once twice thrice", "twice thrice", *["thrice"] * 48]), encoding="utf-8"
+    )
+    splits = read_source_code(library)
+    first = splits.train_images[splits.train_labels == PACKAGES.index("xml")][0, :, 0, 0]
+    assert [first[bucket(word)].item() for word in ("once", "twice", "thrice")] == [85, 170, 255]
+    assert int((first > 0).sum()) == 3
+
+
+def test_tests_within_a_package_are_left_out(library):
+    before = read_source_code(library)
+    (library / "email" / "test").mkdir()
+    (library / "email" / "test" / "big.py").write_text("more\n" * 500, encoding="utf-8")
+    after = read_source_code(library)
+    assert torch.equal(before.train_images, after.train_images)
+    assert torch.equal(before.test_images, after.test_images)
+
+
+def test_a_python_without_sources_is_refused_by_the_folder(library):
+    for path in (library / "json").iterdir():
+        path.unlink()
+    with pytest.raises(sb.DataError, match=r"json has 0 source files"):
+        read_source_code(library)
