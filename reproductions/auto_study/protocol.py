@@ -15,7 +15,7 @@ from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop.lab.data.noise import NoiseKind
-from selective_backprop.lab.recipe import RECIPES, Recipe
+from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.run_config import RunConfig
@@ -49,6 +49,7 @@ class Workload:
     compared: tuple[float, ...]  # of the others; traditional training has them all
     composition: Composition = AS_PUBLISHED
     limit: int | None = None  # training examples that it is composed of
+    pretrained: str | None = None  # data that the net was trained on before; None for no such
     more: tuple[str, ...] = field(default=())  # kinds that its data do not show
 
     # What is to be low: a number of a run, positive.
@@ -72,7 +73,8 @@ class Workload:
         skewed = ("skewed" if repeats else "imbalanced") if made.skew else repeats
         noise = "noisy" if made.noise else "clean"
         table = "table" if self.recipe.data in TABLES else ""
-        return tuple(kind for kind in (skewed, noise, table, *self.more) if kind)
+        tuned = "fine-tuning" if self.pretrained else ""
+        return tuple(kind for kind in (skewed, noise, table, tuned, *self.more) if kind)
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
         """Return each of some strategies at each of its lengths."""
@@ -94,6 +96,7 @@ class Workload:
             limit=self.limit,
             device=device,
             composition=self.composition,
+            pretrained=self.pretrained,
         )
 
     def tuning_plans(
@@ -156,9 +159,9 @@ _PLACES = 8000
 
 def _perceptron(title: str, data: str, rate: float, **more: Any) -> Workload:
     """Return a workload of 8,000 training examples, of which nothing is augmented."""
-    batch = min(64, RECIPES[data].batch_size)
+    batch = min(64, find_recipe(data).batch_size)
     recipe = replace(
-        RECIPES[data],
+        find_recipe(data),
         model="perceptron",
         batch_size=batch,
         learning_rate=rate,
@@ -173,7 +176,7 @@ def _convolutional(title: str, data: str, rate: float, **more: Any) -> Workload:
 
     Its passes take twice as long as a perceptron's, and there are fewer of them.
     """
-    recipe = RECIPES[data]
+    recipe = find_recipe(data)
     # Small nets do not overfit.
     augmentation = replace(recipe.augmentation, cutout=0)
     recipe = replace(
@@ -195,6 +198,7 @@ _NEAR: dict[str, Any] = {"copies": 1.0, "near_copies": 2}
 _NEIGHBOUR: dict[str, Any] = {"noise_kind": NoiseKind.NEIGHBOUR}
 _EARLY: dict[str, Any] = {"compared": (2.0, 8.0)}  # where data are skewed most is learned early
 _SHORT: dict[str, Any] = {"lengths": _SHORTER, "compared": (2.0, 8.0)}
+_TUNED: dict[str, Any] = {"limit": _PLACES, **_SHORT}
 _LATE: dict[str, Any] = {"lengths": _LONGER, "compared": (16.0, 64.0)}
 
 STAGES: Mapping[str, Stage] = {
@@ -228,6 +232,9 @@ STAGES: Mapping[str, Stage] = {
                 "mnist",
                 0.1,
                 composition=_composed(noise=0.1, **_NEIGHBOUR),
+            ),
+            _perceptron(
+                "MNIST, 5 to 9 after 0 to 4", "mnist:5-9", 0.1, pretrained="mnist:0-4", **_TUNED
             ),
             _perceptron("MNIST-1D", "mnist1d", 0.1, **_LATE, more=("saturated",)),
             _perceptron(
@@ -287,6 +294,14 @@ STAGES: Mapping[str, Stage] = {
                 composition=_composed(4000, noise=0.2),
             ),
             _convolutional("CIFAR-100", "cifar100", 0.1, limit=4000),
+            _perceptron(
+                "Fashion-MNIST, 5 to 9 after 0 to 4",
+                "fashion-mnist:5-9",
+                0.1,
+                pretrained="fashion-mnist:0-4",
+                **_TUNED,
+            ),
+            _perceptron("Source code", "source-code", 0.1, more=("text",), **_EARLY),
             _perceptron("Table", "table", 0.1),
             _perceptron(
                 "Table, 20 % taken for neighbours",

@@ -77,8 +77,8 @@ def test_the_first_five_minutes_run(capsys):
         assert stats.kept < 0.7 * stats.candidates
     assert names["optimizer"].param_groups[0]["lr"] < 0.005
     assert len(recording) == 2
-    for stats in recording:  # as they do until there are two losses of each example
-        assert 2 / 3 <= stats.kept / stats.candidates < 0.9
+    for stats in recording:  # the first epoch whole, a part of the others
+        assert 1 / 3 < stats.kept / stats.candidates < 0.7
         assert stats.scored == 0
     assert "Stats(" in capsys.readouterr().out
 
