@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -17,6 +18,7 @@ from selective_backprop._batches.losses import (
     ADVICE,
     ExampleLosses,
     check_losses,
+    excess_losses,
     find_losses,
 )
 
@@ -298,3 +300,80 @@ def test_losses_come_from_outputs_of_any_batch_or_from_the_user():
     assert find_losses(nn.CrossEntropyLoss(), max, None) is max  # the user's own come first
     with pytest.raises(sb.ConfigurationError, match=r"loss.*got None"):
         find_losses(None, None, None)
+
+
+def lowest_of(loss_fn, target, classes):
+    """The lowest loss that logits can have, found by descent."""
+    logits = torch.zeros(1, classes, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([logits], max_iter=200, line_search_fn="strong_wolfe")
+
+    def step():
+        optimizer.zero_grad()
+        loss = loss_fn(logits, target).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(step)
+    return float(step().detach())
+
+
+SOFT = torch.tensor([[0.7, 0.2, 0.1, 0.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+COSTS = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("weight", [None, COSTS], ids=["", "weights"])
+@pytest.mark.parametrize("targets", [torch.tensor([1, 3]), SOFT], ids=["classes", "soft"])
+def test_excess_is_what_a_loss_has_above_its_lowest_in_units_of_its_weight(
+    smoothing, weight, targets
+):
+    def loss_fn(outputs, targets):
+        return functional.cross_entropy(
+            outputs, targets, weight=weight, label_smoothing=smoothing, reduction="none"
+        )
+
+    given = nn.CrossEntropyLoss(weight=weight, label_smoothing=smoothing)
+    outputs = torch.tensor([[0.3, 2.0, -1.0, 0.5], [0.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    losses = loss_fn(outputs, targets)
+    found = excess_losses(given, losses, outputs, targets)
+    for row in range(2):
+        lowest = lowest_of(loss_fn, targets[row : row + 1], 4)
+        hard = functional.one_hot(targets, 4).double() if targets.ndim == 1 else targets
+        target = (1 - smoothing) * hard[row] + smoothing / 4
+        total = float((target * (1.0 if weight is None else weight)).sum())
+        assert float(found[row]) == pytest.approx((float(losses[row]) - lowest) / total, abs=1e-6)
+    if not smoothing and weight is None and targets.ndim == 1:
+        assert found is losses
+
+
+def test_excess_leaves_other_losses_and_ignored_positions_alone():
+    outputs, targets = torch.randn(3, 4), torch.rand(3, 4)
+    losses = torch.rand(3, 4)
+    assert excess_losses(nn.BCEWithLogitsLoss(), losses, outputs, targets) is losses
+    assert excess_losses(lambda x, y: x, losses, outputs, targets) is losses
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="none")
+    tokens = torch.tensor([[1, -100, 3]])
+    found = excess_losses(
+        smooth, smooth(torch.zeros(1, 4, 3), tokens), torch.zeros(1, 4, 3), tokens
+    )
+    assert found.shape == tokens.shape
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(smoothing):
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 4)
+    model, loss_fn = nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=smoothing)
+    loader = sb.SelectiveLoader(DataLoader(data, 64), model, loss_fn, sb.auto(), quiet=True)
+    weighing = loader.loss_fn
+    for inputs, targets in loader:
+        outputs = model(inputs)
+        torch.testing.assert_close(weighing(outputs, targets), loss_fn(outputs, targets))
+        plain = functional.cross_entropy(
+            outputs, targets, label_smoothing=smoothing, reduction="none"
+        )
+        expected = excess_losses(loss_fn, plain, outputs, targets).detach()
+    found = torch.from_numpy(loader.ledger.recorded.observe().scores[0])
+    torch.testing.assert_close(found, expected)
+    assert smoothing == 0 or float(found.min()) < float(plain.detach().min())

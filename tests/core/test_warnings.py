@@ -41,7 +41,9 @@ def check_fit():
     sb.SelectiveLoader(loader, MODEL, LOSS, sb.random_backprop(1 / 2))  # here
 
 def warn_of_loss():
-    sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, nn.MSELoss(), sb.auto())  # here
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
+    loader = sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, smooth, sb.auto(), with_selection=True)
+    iter(loader)  # here
 
 def _sizes():
     wrap(sb.selective_backprop(0.3), batch=4)

@@ -150,15 +150,20 @@ def test_a_rate_that_whole_numbers_cannot_meet_is_warned_about():
     build(selective(0.3), batch_size=30)
 
 
-UNLIKE = {
+OTHER = {
+    "MSELoss": nn.MSELoss(),
+    "mse_loss": functional.mse_loss,
+    "l1_loss": functools.partial(functional.l1_loss, reduction="none"),
+}
+SHIFTED = {
     "smooths labels": nn.CrossEntropyLoss(label_smoothing=0.1),
     "smooths labels, too": functools.partial(functional.cross_entropy, label_smoothing=0.1),
     "weighs classes": nn.CrossEntropyLoss(weight=torch.ones(2)),
     "weighs classes, too": functools.partial(functional.nll_loss, weight=torch.ones(2)),
-    "is MSELoss": nn.MSELoss(),
-    "is mse_loss": functional.mse_loss,
-    "is l1_loss": functools.partial(functional.l1_loss, reduction="none"),
 }
+by_confidence = pytest.mark.parametrize(
+    "strategy", [sb.auto(), sb.easy_skip(), sb.kakurenbo()], ids=lambda each: each.name
+)
 PLAIN = (
     LOSS,
     nn.NLLLoss(ignore_index=3),
@@ -169,20 +174,34 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize("why", UNLIKE)
-@pytest.mark.parametrize(
-    "strategy", [sb.auto(), sb.easy_skip(), sb.kakurenbo()], ids=lambda each: each.name
-)
-def test_a_loss_that_is_no_cross_entropy_is_told_of_where_it_is_taken_for_one(strategy, why):
-    def build(strategy):
-        loader = DataLoader(fixture_data(), 4)
-        sb.SelectiveLoader(loader, nn.Linear(2, 2), UNLIKE[why], strategy, epochs=3)
+def build_with(loss_fn, strategy, **options):
+    loader = DataLoader(fixture_data(), 4)
+    return sb.SelectiveLoader(loader, nn.Linear(2, 2), loss_fn, strategy, epochs=3, **options)
 
-    with pytest.warns(sb.SelectionWarning, match=f"{strategy.name} takes .* the loss {why[:10]}"):
-        build(strategy)
+
+@pytest.mark.parametrize("name", OTHER)
+@by_confidence
+def test_a_loss_that_is_no_cross_entropy_is_refused_where_it_would_be_taken_for_one(strategy, name):
+    refusal = f"{strategy.name} takes .* and {name} is no cross-entropy.*recorded_sb"
+    with pytest.raises(sb.ConfigurationError, match=refusal):
+        build_with(OTHER[name], strategy)
+    build_with(OTHER[name], sb.recorded_sb(1 / 2))
+
+
+@pytest.mark.parametrize("why", SHIFTED)
+@by_confidence
+def test_losses_that_are_recorded_by_hand_and_have_another_lowest_value_are_warned_of(
+    strategy, why
+):
+    loader = build_with(SHIFTED[why], strategy, with_selection=True)
+    with pytest.warns(sb.SelectionWarning, match=f"{strategy.name} takes .* the loss {why[:14]}"):
+        iter(loader)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        build(sb.recorded_sb(1 / 2))
+        loader = build_with(SHIFTED[why], strategy)
+        assert loader.loss_fn
+        iter(loader)
+        iter(build_with(SHIFTED[why], sb.recorded_sb(1 / 2), with_selection=True))
 
 
 @pytest.mark.parametrize("loss_fn", PLAIN)

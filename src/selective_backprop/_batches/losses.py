@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
@@ -34,20 +35,72 @@ ADVICE = (
 )
 
 
-def no_plain_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return why a loss is not a plain cross-entropy; None if it may be one."""
+def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
+    """Return the name of a loss of torch's that is no cross-entropy; None if it may be one."""
+    name, home = _name_of(loss_fn)
+    of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
+    return name if of_torch and name not in _CROSS_ENTROPIES else None
+
+
+def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
+    """Return the name of a loss's class or function, and of its module."""
+    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
+    named = type(function) if isinstance(function, nn.Module) else function
+    return getattr(named, "__name__", None), getattr(named, "__module__", None)
+
+
+def label_smoothing(loss_fn: LossFunction | None) -> float:
+    """Return the share of a target that a cross-entropy spreads over all classes."""
     loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
     bound = isinstance(loss_fn, functools.partial)
-    function = loss_fn.func if bound else loss_fn
-    smoothing = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
-    if loss_fn is not None and class_weights(loss_fn) is not None:
-        return "weighs classes"
-    if smoothing.get("label_smoothing"):
-        return "smooths labels"
-    named = type(function) if isinstance(function, nn.Module) else function
-    name, home = (getattr(named, key, None) for key in ("__name__", "__module__"))
-    of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
-    return f"is {name}" if of_torch and name not in _CROSS_ENTROPIES else None
+    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    return float(options.get("label_smoothing") or 0.0)
+
+
+def excess_losses(
+    loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
+) -> Float[Tensor, "*position"]:
+    """Return by how much losses exceed the lowest that their targets allow, weights divided out.
+
+    That is the Kullback-Leibler divergence of the model from the target: of a cross-entropy with
+    label smoothing, class weights or probabilities as targets what a plain cross-entropy is of
+    classes, 0 where the model could not do better. Other losses are returned as they are.
+
+    Args:
+        loss_fn: gave the losses.
+        losses: one per position, not reduced.
+        outputs: logits, `[row, class, ...]`.
+        targets: classes, `[row, ...]`, or probabilities of classes, like the logits.
+    """
+    smoothed, weights = label_smoothing(loss_fn), class_weights(loss_fn)
+    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+    if not tensors or outputs.ndim < 2:
+        return losses
+    soft = targets.is_floating_point() and targets.shape == outputs.shape
+    multiclass = _name_of(loss_fn)[0] in (
+        "CrossEntropyLoss",
+        "NLLLoss",
+        "cross_entropy",
+        "nll_loss",
+    )
+    if not multiclass or not (smoothed or weights is not None or soft):
+        return losses
+    count = outputs.shape[1]
+    each = losses.new_ones(count) if weights is None else weights.to(losses)
+    spread = smoothed / count * each  # of a position's target, on each class
+    if soft:
+        shape = (1, count, *[1] * (outputs.ndim - 2))
+        whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
+        total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
+    else:
+        hit = targets.clamp(0, count - 1).long()  # what is ignored has no class, and is left out
+        own = spread[hit] + (1.0 - smoothed) * each[hit]
+        total = spread.sum() - spread[hit] + own
+        others = torch.xlogy(spread, spread)
+        entropy = others[hit] - others.sum() - torch.xlogy(own, own)
+    lowest = entropy + torch.xlogy(total, total)
+    return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:

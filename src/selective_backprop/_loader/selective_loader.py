@@ -29,7 +29,13 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.summary import summarise
-from selective_backprop._loader.validation import check_fit, check_length, check_use, warn_of_loss
+from selective_backprop._loader.validation import (
+    check_fit,
+    check_length,
+    check_loss,
+    check_use,
+    warn_of_loss,
+)
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
@@ -89,7 +95,8 @@ class SelectiveLoader:
             batch of a training: what was checked, what waits, and what selection will save.
 
     Raises:
-        ConfigurationError: if an option, or a combination of them, cannot work.
+        ConfigurationError: if an option, or a combination of them, cannot work, such as a loss of
+            torch's that is no cross-entropy with a strategy that reads confidence from it.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
 
     Example:
@@ -133,7 +140,7 @@ class SelectiveLoader:
         if strategy.subset is not None:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
-        warn_of_loss(strategy, loss_fn)
+        check_loss(strategy, loss_fn)
         epochs = check_number("epochs", epochs, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
         options = LoaderOptions(
@@ -194,8 +201,10 @@ class SelectiveLoader:
 
         If the targets belong to a batch that this loader handed out, or to a part of one, it
         weights the rows and records their losses. It averages tokens or pixels of a row first, and
-        reduces as the given loss does. With gradients off it is the given loss. For a strategy that
-        neither weights nor remembers it always is, but a gate in its schedule observes batches.
+        reduces as the given loss does. A strategy that reads confidence from losses is told by how
+        much they exceed the lowest that label smoothing, class weights or soft targets allow.
+        With gradients off it is the given loss. For a strategy that neither weights nor remembers
+        it always is, but a gate in its schedule observes batches.
         Take it before the loop: it knows only batches that are handed out from then on.
 
         Raises:
@@ -210,7 +219,10 @@ class SelectiveLoader:
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
             works = weighs or self._parts.pipeline.feed is not None
             self._loss = WeighingLoss(
-                self._options.loss_fn, self.record if works else None, weighs=weighs
+                self._options.loss_fn,
+                self.record if works else None,
+                weighs=weighs,
+                confidence=self._strategy.selector.terms.confidence,
             )
         return self._loss
 
@@ -311,6 +323,8 @@ class SelectiveLoader:
         known = self._loss is not None or self._options.with_selection
         if not known:
             check_use(self._strategy)
+        if self._loss is None:
+            warn_of_loss(self._strategy, self._options.loss_fn)
         if (feed := self._parts.pipeline.feed) is not None:
             feed.watch(taken=self._loss is not None, expected=known)
         return Epoch(self._begin, self._thread if self._strategy.scores else None)

@@ -2,7 +2,12 @@
 
 from typing import Any
 
-from selective_backprop._batches.losses import find_outputs, no_plain_cross_entropy
+from selective_backprop._batches.losses import (
+    class_weights,
+    find_outputs,
+    is_no_cross_entropy,
+    label_smoothing,
+)
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
@@ -34,15 +39,28 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         )
 
 
+def check_loss(strategy: Strategy, loss_fn: Any) -> None:
+    """Refuse a loss of torch's that a strategy would take for a cross-entropy and that is none."""
+    name = is_no_cross_entropy(loss_fn) if strategy.selector.terms.confidence else None
+    if name is not None:
+        raise ConfigurationError(
+            f"{strategy.name} takes exp(-loss) for the probability of the true class, and {name} "
+            "is no cross-entropy. Take a strategy that ranks losses: recorded_sb(rate=1 / 2), say"
+        )
+
+
 def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
-    """Warn of a loss that a strategy would misread."""
-    why = no_plain_cross_entropy(loss_fn) if strategy.selector.terms.confidence else None
-    if why is not None:
+    """Warn of a loss that is recorded as it is and that a strategy would misread."""
+    why = {
+        "smooths labels": label_smoothing(loss_fn),
+        "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
+    }
+    found = [reason for reason, given in why.items() if given]
+    if strategy.selector.terms.confidence and found:
         warn(
             f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
-            f"{why}: it is no plain cross-entropy, and what seems learned may not be. Train on "
-            "it and record plain ones (with_selection=True, loader.record), or take another "
-            "strategy, such as recorded_sb"
+            f"{' and '.join(found)}, so that what is learned may not seem so. Take the loss from "
+            "the loader before the loop, loss_fn = loader.loss_fn, or record plain cross-entropies"
         )
 
 

@@ -14,6 +14,7 @@ from selective_backprop._batches.losses import (
     LossFunction,
     average_examples,
     check_losses,
+    excess_losses,
 )
 from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
@@ -26,7 +27,8 @@ class WeighingLoss:
 
     A batch is recognised by its targets: the same tensors or views of them, such as parts of the
     batch. With gradients off nothing is trained on, and this is the plain loss. With `record=None`
-    it always is. With `weighs=False` it is the plain loss too, but what can be recorded is.
+    it always is. With `weighs=False` it is the plain loss too, but what can be recorded is. With
+    `confidence`, losses are recorded as what they exceed the lowest possible loss by.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class WeighingLoss:
         record: Callable[[Selection, Tensor, tuple[Any, Any]], None] | None,
         *,
         weighs: bool = True,
+        confidence: bool = False,
     ) -> None:
         self._loss_fn = loss_fn
         self._losses = ExampleLosses(loss_fn)
         self._record = record
         self._weighs = weighs
+        self._confidence = confidence
         self._handed: deque[tuple[list[weakref.ref[Tensor]], Selection]] = deque(maxlen=AHEAD)
 
     def hand_out(self, batch: Any, selection: Selection) -> None:
@@ -73,7 +77,11 @@ class WeighingLoss:
         found = self._losses.of_positions(outputs, targets)
         averaged = average_examples(found, targets, self._losses.ignored)
         losses = check_losses(averaged, len(weights))
-        self._record(part, losses, (outputs, targets))
+        noted = losses
+        if self._confidence:
+            excess = excess_losses(self._loss_fn, found.detach(), outputs, targets)
+            noted = average_examples(excess, targets, self._losses.ignored)
+        self._record(part, noted, (outputs, targets))
         match self._losses.reduction:
             case "mean":
                 return self._losses.mean(losses * weights, targets)
