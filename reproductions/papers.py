@@ -15,6 +15,7 @@ from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
 from reproductions.figures import Entry, Figure, Found, PanelData, Presentation, Scale
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
+from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.jiang2019.times import best_rates
 from reproductions.timing import StepTiming, read_step_times
@@ -97,9 +98,10 @@ class PaperOrder(training.Order):
 def committed(folder: Path) -> PaperOrder:
     """Return the order of the records of a folder that bears its scale's name, all of a CPU."""
     scale = SCALES[ScaleName(folder.name)]
-    seeds = 1 + max(run.header.seed for run in read_runs(folder / RUNS / scale.name))
+    seeds = {run.header.seed for run in read_runs(folder / RUNS / scale.name)}
     told: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": "", "trains": False}
-    return PaperOrder(scale=scale, seeds=seeds, device="cpu", out=folder, **told)
+    count = 1 + max(seeds.difference(TUNING_SEEDS), default=0)
+    return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, **told)
 
 
 def tuned_rates(order: PaperOrder) -> dict[str, dict[str, float]]:

@@ -140,7 +140,7 @@ def _draw_bars(panel: Axes, shown: PanelData, factor: float) -> None:
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
     panel.set_xlabel(AXIS_LABELS[claims.clock([run for _, arm, _ in bars for run in arm.runs])])
     if target is None:
-        panel.set_xticks([])
+        panel.set_axis_off()
     title = _until(shown, factor, target, f" until {{:.2f}} % ({factor:g} × Traditional's)")
     entitle(panel, title, [] if target is None else list(PARTS), room=_ROOM)
 
