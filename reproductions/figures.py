@@ -101,34 +101,46 @@ class Setting:
         return Budget("epochs", float(self.recipe.epochs))
 
     @property
-    def compressed(self) -> str:
-        """What differs from the source's setting; empty where nothing does."""
+    def changes(self) -> dict[str, str]:
+        """What differs from the source's setting, ours for theirs; empty where nothing does."""
         said, recipe = self.published, self.recipe
         data = recipe.data.removesuffix("-extra")
         real = said.data.lower().replace("-", "") == data.replace("-", "")
         examples = EXAMPLES.get(recipe.data)
         ours = self.limit or (examples[0] if examples else None)
         cutout = recipe.augmentation.cutout
-        return ", ".join(
-            f"{mine} for {theirs}"
-            for mine, theirs, differs in (
-                (self.title.partition(",")[0], said.data, not real),
-                (recipe.model, said.model, said.model not in (None, recipe.model)),
-                (f"{recipe.epochs} epochs", said.epochs, said.epochs not in (None, recipe.epochs)),
+        return {
+            what: f"{mine} for {theirs}"
+            for what, mine, theirs, differs in (
+                ("data", self.title.partition(",")[0], said.data, not real),
+                ("net", recipe.model, said.model, said.model not in (None, recipe.model)),
                 (
+                    "epochs",
+                    f"{recipe.epochs} epochs",
+                    said.epochs,
+                    said.epochs not in (None, recipe.epochs),
+                ),
+                (
+                    "examples",
                     f"{ours or 0:,} examples",
                     f"{said.examples or 0:,}",
                     said.examples is not None and said.examples != ours,
                 ),
                 (
+                    "batch size",
                     f"batches of {recipe.batch_size}",
                     said.batch_size,
                     said.batch_size not in (None, recipe.batch_size),
                 ),
-                ("no cutout", f"cutout of {said.cutout}", cutout != said.cutout and not cutout),
+                (
+                    "cutout",
+                    "no cutout",
+                    f"cutout of {said.cutout}",
+                    cutout != said.cutout and not cutout,
+                ),
             )
             if differs
-        )
+        }
 
 
 @dataclass(frozen=True)
@@ -286,12 +298,16 @@ class Figure:
         """Return in one line whether it is as its source captions it."""
         if self.reported.ours:
             return f"ours: {self.reported.ours}"
-        settings = dict.fromkeys(panel.setting.compressed for panel in self.panels(scale))
-        changes = [words for words in settings if words]
+        changed = {what: None for words in self.changes(scale).values() for what in words}
+        return f"compressed: {', '.join(changed)}" if changed else "as captioned"
+
+    def changes(self, scale: Scale) -> dict[str, dict[str, str]]:
+        """Return what differs from the source's settings, ours for theirs, by our setting."""
+        found = {panel.setting.title: panel.setting.changes for panel in self.panels(scale)}
         timed = [timing.recipe.model for timing in self.timings(scale)]
         if timed and self.reported.model not in timed:
-            changes.append(f"{', '.join(timed)} for {self.reported.model}")
-        return f"compressed: {'; '.join(changes)}" if changes else "as captioned"
+            found["Timed"] = {"net": f"{', '.join(timed)} for {self.reported.model}"}
+        return {title: words for title, words in found.items() if words}
 
 
 def figures_of(reported: Path, made: Mapping[str, Any]) -> tuple[Figure, ...]:

@@ -15,10 +15,12 @@ from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
 from reproductions.figures import Entry, Figure, Found, PanelData, Presentation, Scale
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
+from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.times import best_rates
 from reproductions.timing import StepTiming, read_step_times
 from selective_backprop.lab.analysis.tables import Column, Table, escaped
-from selective_backprop.lab.analysis.verdict import CLAIMS, tally
+from selective_backprop.lab.analysis.verdict import CLAIMS, Verdict, tally
 from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.runner.progress import spell
 from selective_backprop.lab.training.run_config import RunConfig
@@ -96,9 +98,24 @@ class PaperOrder(training.Order):
 def committed(folder: Path) -> PaperOrder:
     """Return the order of the records of a folder that bears its scale's name, all of a CPU."""
     scale = SCALES[ScaleName(folder.name)]
-    seeds = 1 + max(run.header.seed for run in read_runs(folder / RUNS / scale.name))
+    seeds = {run.header.seed for run in read_runs(folder / RUNS / scale.name)}
     told: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": "", "trains": False}
-    return PaperOrder(scale=scale, seeds=seeds, device="cpu", out=folder, **told)
+    count = 1 + max(seeds.difference(TUNING_SEEDS), default=0)
+    return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, **told)
+
+
+def tuned_rates(order: PaperOrder) -> dict[str, dict[str, float]]:
+    """Return what `scales.TUNED` is to be: the best learning rates, by data set and strategy.
+
+    Data sets of which a run of the item `tuning` is missing are left out. Print it with
+    `print(tuned_rates(committed(Path("records/papers/saturated"))))`.
+    """
+    found = gather(FIGURES["tuning"], replace(order, trains=False), {})
+    return {
+        shown.panel.setting.recipe.data: best_rates(shown)
+        for shown in found.panels
+        if len(shown.pairs) == len(shown.arms)
+    }
 
 
 def _turn(job: training.Job) -> tuple[bool, int, str]:
@@ -210,13 +227,13 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
     def files(jobs: Iterable[training.Job]) -> list[Path]:
         return [file for job in jobs if (file := training.file_of(job, folder)) in there]
 
+    specs = [spec for spec in figure.panels(order.scale) if spec.setting.recipe.data not in absent]
     panels = [
         PanelData(
             spec,
             tuple(entry.arm(map(read_run, files(order.plans_of(entry)))) for entry in spec.entries),
         )
-        for spec in figure.panels(order.scale)
-        if spec.setting.recipe.data not in absent
+        for spec in specs
     ]
     names = set(map(training.data_of, needed))
     missing = [
@@ -225,7 +242,15 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
         if name in names
     ]
     if len(there) < len(jobs):
-        missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
+        lacking = dict.fromkeys(
+            entry.label
+            for spec in specs
+            for entry in spec.entries
+            if len(files(plans := order.plans_of(entry))) < len(plans)
+        )
+        of = f": {'; '.join(lacking)}" if lacking else ""
+        left_out = len(jobs) - len(there)
+        missing.append(f"Left out: {left_out} of {len(jobs)} runs, not on record{of}.")
     return Found(
         order.scale,
         panels=tuple(data for data in panels if data.pairs),
@@ -250,6 +275,9 @@ def section(figure: Figure, found: Found, shown: Presentation) -> str:
         f"Measured: {figure.form(found.scale)}.",
         "",
     ]
+    changes = {} if said.ours else figure.changes(found.scale)
+    lines += [f"- {escaped(title)}: {', '.join(each.values())}" for title, each in changes.items()]
+    lines += [""] if changes else []
     if said.quotes:
         lines += ["Reported:", ""]
     for name, quote in said.quotes.items():
@@ -285,7 +313,8 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
     there = [name for name in order if name in sections]
     text = "\n".join(sections[name] for name in there)
     rows = [_overview(name, sections[name]) for name in there]
-    head = ("item", *(Column(name, left=True) for name in ("shows", "measured", "verdict")))
+    columns = ("shows", "measured", "verdict", "the first claim that the records decide")
+    head = ("item", *(Column(name, left=True) for name in columns))
     overview = Table(head, rows).to_markdown()
     page.write_text(f"{_HEAD}{_START}\n\n{overview}\n{text}", encoding="utf-8")
     return page
@@ -295,4 +324,8 @@ def _overview(name: str, section: str) -> tuple[str, ...]:
     """Return the line of the page's first table that sums up a section."""
     parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
     found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
-    return name, *(each[1] if each else "" for each in found)
+    decided = f"{CLAIMS[Verdict.HOLDS]}|{CLAIMS[Verdict.FAILS]}"
+    row = rf"^\| \*.+?\* \| (.+) \| \*\*({decided})\*\* \| (.+) \|$"
+    first = re.search(row, section, re.MULTILINE)
+    words = f"{first[1]}: **{first[2]}**, {first[3]}" if first else ""
+    return name, *(each[1] if each else "" for each in found), words

@@ -18,7 +18,7 @@ from selective_backprop.lab.analysis.statistics import Curve, Estimate, estimate
 from selective_backprop.lab.analysis.tables import Table, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero, is_below
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import entitle
+from selective_backprop.lab.report.panels import draw_curve, entitle, spread
 from selective_backprop.lab.report.styles import Style
 
 # The rows of table 1: what each is judged by, and the seconds per epoch that it says.
@@ -216,7 +216,8 @@ def _draw(panel: Axes, shown: figures.PanelData) -> None:
         )
     drawing.draw_lines(panel, lines, most=len(lines))
     panel.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
-    panel.set_ylim(*panel.get_ylim())  # as it is now, for the names
+    low, high = panel.get_ylim()
+    panel.set_ylim(max(low, 0.0), high)  # for the names; a band may reach below 0
     panel.set_xlabel("dropped (% of the training examples)")
     panel.set_ylabel("accuracy at the end (%)")
     drawing.framed(panel, shown.title, grid="y")
@@ -312,7 +313,9 @@ def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
     both = zip(overlaps.items(), _LOOKS, strict=False)
     lines += [(name, style, curve) for (name, curve), style in both if curve.x]
     panel.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="of these, in both (%)")
-    drawing.draw_named(panel, "", lines)
+    for name, style, curve in lines:  # which all end in one corner, where names have no room
+        draw_curve(panel, curve, style, width=0.75, label=name)
+    drawing.framed(panel, "", legend="lower right")
 
 
 def present_images(found: figures.Found) -> figures.Presentation:
@@ -386,7 +389,9 @@ def present_classes(found: figures.Found) -> figures.Presentation:
         "included; EL2N: the share of a class among the lowest half. Means over seeds. "
         f"{_YOUNG} {drawing.caption(found)}"
     )
-    named = {data.class_names[place]: place for place in (*order[:5], *order[-5:])}
+    named = [
+        [(data.class_names[place], place) for place in end] for end in (order[:5], order[5:][-5:])
+    ]
     claim = "SB and EL2N leave the same classes out most"
     return figures.Presentation(
         drawing.sheet([[partial(_draw_classes, left=left, named=named)]], words, height=4.0),
@@ -405,18 +410,29 @@ def _epochs(shown: figures.PanelData) -> int:
 
 
 def _draw_classes(
-    panel: Axes, left: Mapping[str, Sequence[Estimate]], named: Mapping[str, int]
+    panel: Axes,
+    left: Mapping[str, Sequence[Estimate]],
+    named: Sequence[Sequence[tuple[str, int]]],
 ) -> None:
+    """Draw all classes; those most left out are named to the right, the least to the left."""
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
     panel.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
-    for name, place in named.items():
-        panel.annotate(
-            name.replace("_", " "),
-            (by_el2n[place], by_sb[place]),
-            xytext=(3, 2),
-            textcoords="offset points",
-            fontsize=6.5,
-        )
+    # Names stand where no share can be.
+    panel.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=panel.get_ylim())
+    bottom, top = panel.get_ylim()
+    for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
+        ends = sorted(ends, key=lambda end: by_sb[end[1]])
+        shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
+        for (name, place), height in zip(ends, spread(shares), strict=True):
+            panel.annotate(
+                name.replace("_", " "),
+                (by_el2n[place], by_sb[place]),
+                xytext=(edge, bottom + height * (top - bottom)),
+                fontsize=7.5,
+                ha=side,
+                va="center",
+                arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
+            )
     panel.set_xlabel("of the class among the half of lowest EL2N (%)")
     panel.set_ylabel("of the class not used by SB (%)")
     drawing.framed(panel, "Classes, those at both ends named")

@@ -1,5 +1,6 @@
 """Figures of error over time and cost, their fronts, and what each says of the paper's claims."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from selective_backprop.lab.analysis.statistics import (
     curve,
     estimate,
     final_error,
+    training_error,
 )
 from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import Finding, above_zero
@@ -145,6 +147,8 @@ def _ends(shown: PanelData) -> Table:
         "wall s": mean("seconds", duration),
         "CPU s": mean("cpu_seconds", duration),
     }
+    if any(map(math.isfinite, map(training_error, shown.runs))):  # of old records it is not known
+        columns["training error %"] = claims.each_mean(training_error)
     return claims.by_entry(shown, columns)
 
 

@@ -24,6 +24,7 @@ from selective_backprop.lab.analysis.statistics import (
     Estimate,
     speedups,
     time_to,
+    training_error,
 )
 from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop.lab.analysis.verdict import (
@@ -139,7 +140,7 @@ def _draw_bars(panel: Axes, shown: PanelData, factor: float) -> None:
     panel.set_xlim(0, max(panel.get_xlim()[1] * 1.12, 1e-3))
     panel.set_xlabel(AXIS_LABELS[claims.clock([run for _, arm, _ in bars for run in arm.runs])])
     if target is None:
-        panel.set_xticks([])
+        panel.set_axis_off()
     title = _until(shown, factor, target, f" until {{:.2f}} % ({factor:g} × Traditional's)")
     entitle(panel, title, [] if target is None else list(PARTS), room=_ROOM)
 
@@ -346,16 +347,26 @@ def tuned(shown: PanelData) -> dict[str, dict[float, float]]:
     return ends
 
 
+def best_rates(shown: PanelData) -> dict[str, float]:
+    """Return the learning rate at which each strategy ended lowest, by its key."""
+    return {key: min(ends, key=ends.__getitem__) for key, ends in tuned(shown).items()}
+
+
 def _tuning_table(shown: PanelData) -> Table:
     labels = {entry.key: entry.label for entry, _ in shown.pairs}
     rates = sorted({entry.plan.recipe.learning_rate for entry, _ in shown.pairs})
-    rows = []
+    rows, taken = [], best_rates(shown)
+    learned = {
+        (entry.key, entry.plan.recipe.learning_rate): claims.mean_of(arm, training_error)
+        for entry, arm in shown.pairs
+    }
     for key, ends in tuned(shown).items():
         cells = (f"{ends[rate]:.2f}" if rate in ends else "–" for rate in rates)
-        rows.append((labels[key], *cells, f"{min(ends, key=ends.__getitem__):g}"))
+        there = with_interval(learned[key, taken[key]])
+        rows.append((labels[key], *cells, f"{taken[key]:g}", there))
     spent = sum(run.points[-1].cost for _, arm in shown.pairs for run in arm.runs)
     title = f"{shown.title}: final error in %; all of it cost {spent:.0f} epochs"
-    head = ("strategy", *(f"at {rate:g}" for rate in rates), "taken")
+    head = ("strategy", *(f"at {rate:g}" for rate in rates), "taken", "training error % there")
     return Table(head, tuple(rows), title)
 
 

@@ -7,7 +7,8 @@ import selective_backprop as sb
 from reproductions.auto_study.page import compose
 from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import read_results
-from reproductions.papers import committed, figures_at, gather, section
+from reproductions.jiang2019.scales import TUNED
+from reproductions.papers import committed, figures_at, gather, section, tuned_rates
 
 # Whose figures show images or classes of data sets, which may not be at hand.
 NEED_DATA = {"fig-2", "fig-15", "diet-images", "diet-classes"}
@@ -33,3 +34,8 @@ def test_a_page_of_the_study_says_what_its_records_say(stage):
     folder = RECORDS / "study" / stage
     page = compose(STAGES[stage], read_results(STAGES[stage], folder))
     assert page.text == (folder / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
+    found = tuned_rates(committed(RECORDS / "papers" / "saturated"))
+    assert [data for data in found if TUNED.get(data, found[data]) != found[data]] == []

@@ -10,12 +10,22 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import FIGURES, figures_at, find_figures, list_figures, reproduce
+from reproductions.papers import (
+    FIGURES,
+    figures_at,
+    find_figures,
+    gather,
+    list_figures,
+    reproduce,
+    tuned_rates,
+    write_index,
+)
 from reproductions.probes import LossQuantiles
 from reproductions.training import file_of
+from selective_backprop.lab.analysis.statistics import final_error, training_error
 from selective_backprop.lab.analysis.verdict import CLAIMS
 from selective_backprop.lab.recipe import Precision
-from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.records.schema import read_run, read_runs
 from selective_backprop.lab.training.run_config import RunConfig
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
@@ -100,7 +110,7 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     screen = Screen()
     reproduce(screen, named("fig-7", "fig-18"), partly)
     page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
-    assert "Left out: 1 of 7 runs, not on record." in page
+    assert "Left out: 1 of 7 runs, not on record: Kath18." in page
     assert "| SB |" in page
     assert "| Kath18 |" not in page
     assert not file_of(kath18, partly.folder).exists()
@@ -111,6 +121,58 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
     with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--no-train"):
         reproduce(screen, named("fig-7"), nowhere)
+
+
+def test_tuned_rates_are_those_of_the_lowest_errors_where_every_run_is_on_record(made, tmp_path):
+    _, _, order = made
+    (rates,) = tuned_rates(order).values()
+    (panel,) = FIGURES["tuning"].panels(SCALE)
+    assert rates.keys() == {entry.key for entry in panel.entries}
+    for key, rate in rates.items():
+        ends = {
+            entry.plan.recipe.learning_rate: final_error(read_run(file_of(plan, order.folder)))
+            for entry in panel.entries
+            if entry.key == key
+            for plan in order.plans_of(entry)
+        }
+        assert ends[rate] == min(ends.values())
+        assert ends.keys() == set(SCALE.tuned)
+    partly = fixture_order(tmp_path, seeds=1)
+    shutil.copytree(order.folder, partly.folder)
+    file_of(order.plans_of(panel.entries[0])[0], partly.folder).unlink()
+    assert tuned_rates(partly) == {}
+
+
+def test_the_training_error_is_shown_where_it_is_on_record(made):
+    out, _, order = made
+    for name in ("fig-6", "tuning"):
+        assert "training error %" in (out / f"{name}.md").read_text(encoding="utf-8")
+    found = gather(FIGURES["fig-6"], order, {})
+    (shown,) = found.panels
+    base = shown.find("traditional")
+    table = FIGURES["fig-6"].present(found).tables[0]
+    (row,) = [row for row in table.rows if row[0] == base.label]
+    assert row[-1] == f"{training_error(base.runs[0]):.2f}"
+
+
+def test_the_first_table_sums_up_each_item_in_a_line(tmp_path):
+    claims = [("slower", "cannot say", "0.1"), ("sooner", "agrees", "−3"), ("last", "agrees", "1")]
+    rows = "\n".join(f"| *caption* | SB is {a} | **{b}** | {c} points |" for a, b, c in claims)
+    text = f"## fig-7: It\n\nMeasured: as captioned.\n\nVerdict: agrees 2.\n\n{rows}\n"
+    said = write_index(tmp_path, ["fig-7"], {"fig-7": text}).read_text(encoding="utf-8")
+    told = "| fig-7 | It | as captioned | agrees 2 | SB is sooner: **agrees**, −3 points |"
+    assert told in said.splitlines()
+
+
+def test_what_differs_from_the_source_is_named_once_and_told_of_each_setting():
+    scale = SCALES[ScaleName.SMALL]
+    figure = FIGURES["fig-6"]
+    assert figure.form(scale) == "compressed: net, epochs, examples, batch size, cutout, data"
+    changes = figure.changes(scale)
+    assert list(changes) == ["CIFAR-10", "CIFAR-100", "Fashion-MNIST"]
+    assert changes["CIFAR-100"]["epochs"] == "13 epochs for 200"
+    assert changes["Fashion-MNIST"]["data"] == "Fashion-MNIST for SVHN"
+    assert "data" not in changes["CIFAR-10"]
 
 
 def test_a_run_that_several_figures_share_is_trained_once(made):

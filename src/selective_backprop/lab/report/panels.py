@@ -139,7 +139,7 @@ def label_ends(
         axes.text(1.03, height, label, transform=axes.transAxes, va="center", fontsize=8)
         place: dict[str, Any] = {"transform": axes.transAxes, "color": style.colour}
         axes.plot((across, 1.02), (up, height), **place, **leader)
-        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour)
+        axes.plot(x, y, marker="o", markersize=3.5, color=style.colour, clip_on=False)
 
 
 def spread(heights: Sequence[float], line: float = LINE) -> list[float]:
