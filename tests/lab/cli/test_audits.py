@@ -90,6 +90,11 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
     assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
+    called = audit.suspects.likely().count("wrong")
+    assert 51 <= called < len(found)
+    assert (
+        f"Of the {called} called likely wrong, {51 / called:.1%} are wrong; 100.0%" in outcome.text
+    )
 
 
 def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
@@ -143,7 +148,7 @@ def test_what_is_rare_is_told_from_what_is_wrong_in_terminal_list_and_page(tmp_p
         15: "hard",
         16: "",
     }
-    assert "1 are likely wrong, 1 are doubted no more than what is right but rare" in outcome.out
+    assert "Of these, 1 likely wrong, 1 doubted no more than what is right but rare" in outcome.out
     page = (tmp_path / "audit" / "suspects.html").read_text(encoding="utf-8")
     for words in filter(None, said.values()):
         assert f", {words}</small>" in page

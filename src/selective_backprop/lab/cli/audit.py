@@ -30,10 +30,10 @@ PICTURED = 200  # examples that are shown in pictures, at most
 _PRINTED = 10
 _MEASURES = ("precision", "recall")
 _LIKELY = (  # the kinds of `Suspects.likely`
-    ("wrong", "are likely wrong"),
-    ("rare class", "are doubted no more than what is right but rare"),
-    ("hard", "are doubted no more than what is right but hard"),
-    ("unknown", "are of classes of which nothing is learned, so that wrong and rare look alike"),
+    ("wrong", "likely wrong"),
+    ("rare class", "doubted no more than what is right but rare"),
+    ("hard", "doubted no more than what is right but hard"),
+    ("unknown", "of classes of which nothing is learned, where wrong and rare look alike"),
 )
 _PAGE = Template(
     Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
@@ -274,14 +274,15 @@ def _cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         if cuts[0].inspected  # of few examples a small share is none
     ]
     top = found.suspects.indices[: found.suspects.suspicious]
+    called = top[np.array(found.suspects.likely()) == "wrong"]
     return Table(
         ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
         rows,
         title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
         notes=[
-            f"Of the {len(top):,} with a suspicion above 0, "
-            f"{np.mean(wrong[top]) if len(top) else 0:.1%} are wrong; "
-            f"{wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
+            f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
+            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flips are among them."
+            for some, words in ((top, "with a suspicion above 0"), (called, "called likely wrong"))
         ],
     )
 
