@@ -209,6 +209,8 @@ class Suspects:
     ) -> None:
         """Write the list as CSV, one line per example, the most suspicious first.
 
+        Where labels are known, the column `likely` has what `likely()` says.
+
         Args:
             path: of the file.
             limit: how many examples at most; None for all.
