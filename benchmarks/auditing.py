@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,15 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.guide._doubts import look_at
 from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.data.noise import UniformFlip
 from selective_backprop.lab.recipe import Recipe, find_recipe
 from selective_backprop.lab.records.files import forced_to_disk
 from selective_backprop.lab.records.provenance import provenance
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+RAREST = 3  # classes
+KINDS = ("wrong", "rare class", "hard", "unknown", "")
 ARMS: dict[str, Callable[[], sb.Strategy]] = {
     "traditional": sb.traditional,
     "selective-backprop": lambda: sb.selective_backprop(rate=1 / 3),
@@ -111,7 +114,7 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     return {
         "audit": in_order(sb.guide.audit(looks.doubts)),
         "audit, training alone": in_order(sb.guide.audit(looks.trained)),
-        "audit of losses": (sums["row_buffer"] / weight - 1) / (sums["count"] + 1),
+        "audit of losses": (sums["late"] / weight - 1) / (sums["count"] + 1),
         "audit, all looks alike": (sums["doubt"] - 1) / (sums["count"] + 1),
         "final loss": last,
         "loss of the final model": final.numpy(),
@@ -199,6 +202,28 @@ def measure(data: datasets.ImageData, recipe: Recipe, arm: str, seed: int) -> di
         "wrong": int(wrong.sum()),
         "found": found,
         "above_zero": {"examples": len(top), "wrong": int(wrong[top].sum())},
+        "likely": told(suspects, data.train_labels.numpy(), wrong),
+    }
+
+
+def told(
+    suspects: sb.guide.Suspects, labels: np.ndarray, wrong: np.ndarray
+) -> dict[str, dict[str, list[int]]]:
+    """Count the wrong and the right labels by what is said of them, rare classes apart.
+
+    Those are the three that have the fewest examples by the labels that were trained on. "" is said
+    of what is not suspected.
+    """
+    said = np.full(len(labels), "", dtype=object)
+    likely = [each.partition(":")[0] for each in suspects.likely()]
+    said[suspects.indices[: len(likely)]] = likely
+    rare = np.isin(labels, np.argsort(np.bincount(labels), kind="stable")[:RAREST])
+    return {
+        group: {
+            kind: [int((among & (said == kind) & each).sum()) for each in (wrong, ~wrong)]
+            for kind in KINDS
+        }
+        for group, among in (("rarest", rare), ("others", ~rare))
     }
 
 
@@ -217,6 +242,7 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="training examples; default: all")
     parser.add_argument("--epochs", type=int, help="default: the recipe's")
     parser.add_argument("--noise", type=float, default=0.2)
+    parser.add_argument("--skew", type=float, default=0.0, help="of the classes' shares")
     parser.add_argument("--arms", default="traditional,selective-backprop")
     parser.add_argument("--seeds", type=seeds_of, default=[0], help="such as 0-4")
     parser.add_argument("--out", type=Path, required=True, help="the JSON record")
@@ -229,13 +255,18 @@ def main() -> int:
         recipe, epochs=options.epochs or recipe.epochs, model=options.model or recipe.model
     )
     clean = datasets.load(options.data, root=options.root, limit=options.limit)
+    composed = [
+        Composition(skew=options.skew, noise=options.noise, seed=seed)(clean)
+        for seed in options.seeds
+    ]
     record = {
         "command": "benchmarks/auditing.py " + " ".join(sys.argv[1:]),
         "data": clean.name,
-        "examples": len(clean.train_labels),
+        "examples": round(fmean(len(data.train_labels) for data in composed)),
         "net": recipe.model,
         "epochs": recipe.epochs,
         "noise": options.noise,
+        "skew": options.skew,
         "shares": SHARES,
         **provenance(),
         "runs": [],
@@ -244,8 +275,7 @@ def main() -> int:
         record["runs"] = json.loads(options.out.read_text(encoding="utf-8"))["runs"]
     there = {(run["arm"], run["seed"]) for run in record["runs"]}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    for seed in options.seeds:
-        data = UniformFlip(options.noise, seed=seed)(clean)
+    for seed, data in zip(options.seeds, composed, strict=True):
         for arm in options.arms.split(","):
             if (arm, seed) in there or time.monotonic() - began > options.seconds:
                 continue

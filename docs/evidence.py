@@ -4,10 +4,10 @@
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
-`<!-- traits FILE -->`, `<!-- audit FILE -->` or `<!-- study FOLDER -->` and `<!-- end -->`, with
-paths from the root. A test fails where a page and its records disagree. The figures of each
-comparison, of each record of `bench`, of the papers redone and of the study are drawn when the
-documentation is built.
+`<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->` or `<!-- study FOLDER -->` and
+`<!-- end -->`, with paths from the root. A test fails where a page and its records disagree. The
+figures of each comparison, of each record of `bench`, of the papers redone and of the study are
+drawn when the documentation is built.
 """
 
 import json
@@ -42,7 +42,7 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|traits|audit|study) (\S+) -->\n"
+    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|traits|audit|rare|study) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -313,6 +313,44 @@ def audit(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
+def rare(file: str) -> str:
+    """Return the table of what is said of wrong and of right labels, rare classes apart."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    runs = record["runs"]
+    seeds = sorted({run["seed"] for run in runs})
+    what = (
+        f"{record['net']}, {record['epochs']} epochs on {record['examples']} examples of "
+        f"{record['data']}, skew {record['skew']:g}, {record['noise']:.0%} of the labels "
+        f"flipped · seeds {', '.join(map(str, seeds))} together"
+    )
+    shares = " | ".join(
+        f"{said}: {what}"
+        for said in ("suspected", "likely wrong")
+        for what in ("precision", "of the wrong", "of the right")
+    )
+    lines = [
+        _heading(record, what),
+        "",
+        f"| strategy | labels | wrong, right | {shares} | unknown: wrong, right |",
+        "| :-- | :-- | --: |" + " --: |" * 7,
+    ]
+    for arm in dict.fromkeys(run["arm"] for run in runs):
+        for group, name in (("rarest", "the rarest three"), ("others", "the others")):
+            counts = [run["likely"][group] for run in runs if run["arm"] == arm]
+            sums = {
+                kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]
+            }
+            total = [sum(column) for column in zip(*sums.values(), strict=True)]
+            suspected = [there - not_so for there, not_so in zip(total, sums[""], strict=True)]
+            cells = []
+            for found in (suspected, sums["wrong"]):
+                parts = zip((found[0], *found), (sum(found), *total), strict=True)
+                cells += [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
+            ends = [f"{each[0]}, {each[1]}" for each in (total, sums["unknown"])]
+            lines.append(f"| {arm} | {name} | {ends[0]} | {' | '.join(cells)} | {ends[1]} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
 def _cut(record: dict[str, Any], runs: list[dict[str, Any]], rule: str, share: float) -> str:
     """Return precision, and recall in brackets, in per cent."""
     place = record["shares"].index(share)
@@ -378,6 +416,7 @@ TABLES = {
     "advice": advice,
     "traits": traits,
     "audit": audit,
+    "rare": rare,
     "study": study,
 }
 

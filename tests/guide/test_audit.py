@@ -192,6 +192,64 @@ def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
         sb.guide.Doubts(3).note(indices, outputs, labels)
 
 
+def ranked(doubts, labels, looks=30):
+    doubts, labels = np.array(doubts), np.array(labels)
+    return sb.guide.Suspects.ranked(doubts, np.full(len(doubts), looks), labels=labels)
+
+
+def test_what_is_doubted_as_surely_as_right_labels_are_believed_is_likely_wrong():
+    believed = [-0.9] * 15 + [-0.6] * 15  # -0.75 in the mean
+    assert ranked([*believed, 0.76, 0.74], [0] * 32).likely() == ["wrong", "hard"]
+    assert ranked([*believed, 0.76, 0.74], [0] * 32, looks=3).likely() == ["wrong", "hard"]
+
+
+def test_a_class_is_rare_below_half_of_an_even_share():
+    for count, words in ((9, "rare class: 8 of 9 learned"), (10, "hard")):
+        labels = [0] * (40 - count) + [1] * count
+        assert ranked([-0.9] * 39 + [0.5], labels).likely() == [words]
+
+
+def test_where_nothing_of_a_class_is_learned_nothing_is_said_of_its_examples():
+    suspects = ranked([-0.9] * 9 + [0.95, 0.3], [0] * 9 + [3] * 2)
+    assert suspects.likely() == ["unknown: 0 of 2 learned"] * 2
+    assert suspects.likely(3) == ["unknown: 0 of 2 learned"] * 2 + [""]
+    assert ranked([0.9, 0.9], [0, 1]).likely() == ["unknown: 0 of 1 learned"] * 2
+
+
+def test_of_losses_alone_nobody_knows_what_is_rare():
+    with pytest.raises(sb.ConfigurationError, match="give Doubts"):
+        sb.guide.audit(np.array([1.0, 2.0])).likely()
+
+
+def test_right_examples_of_a_rare_class_are_not_called_wrong():
+    random = torch.Generator().manual_seed(0)
+    clean = torch.cat([torch.arange(400) % 2, torch.full((12,), 2)])
+    centres = torch.tensor([[-4.0, 0.0], [4.0, 0.0], [4.0, 3.5]])
+    points = centres[clean] + torch.randn(412, 2, generator=random)
+    wrong = (torch.arange(412) % 20 == 7) & (clean < 2)
+    labels = torch.where(wrong, 1 - clean, clean)
+    labels[[7, 107]] = 2  # wrong ones in the rare class
+    model = torch.nn.Linear(2, 3)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    doubts = sb.guide.Doubts(412)
+    for _ in range(12):
+        for rows in torch.randperm(412, generator=random).split(16):
+            outputs = model(points[rows])
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(outputs, labels[rows]).backward()
+            optimizer.step()
+            doubts.note(rows, outputs, labels[rows])
+    suspects = sb.guide.audit(doubts)
+    said = dict(zip(suspects.indices.tolist(), suspects.likely(412), strict=True))
+    of_rare = [said[index] for index in range(400, 412)]
+    assert sum(map(bool, of_rare)) >= 3
+    assert "wrong" not in of_rare
+    found = [said[index] == "wrong" for index in wrong.nonzero().flatten().tolist()]
+    assert np.mean(found) > 0.6
+
+
 def test_a_data_set_of_no_examples_is_refused():
     with pytest.raises(sb.ConfigurationError, match="examples=0"):
         sb.guide.Doubts(0)

@@ -12,6 +12,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_number, check_whole
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+RARE = 0.5  # of the examples that a class would have if all had equally many: fewer make it rare
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,62 @@ class Suspects:
         """How many examples, from the top, the model believed to be of another class."""
         return int((self.suspicion > 0).sum())
 
+    def likely(self, count: int | None = None) -> list[str]:
+        """Say of the most suspicious examples what they likely are.
+
+        A wrong label is doubted as surely as right labels are believed: the model knows the class
+        that the example is of. A right one of a class that the model knows little of is doubted
+        less surely. An example counts as learned if its suspicion is at most 0.
+
+        Args:
+            count: examples, from the top of the list; None for all whose suspicion is above 0.
+
+        Returns:
+            For each example one of
+
+            - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
+              all learned examples;
+            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half as
+              many examples as it would have if all classes had equally many;
+            - "hard": it is not, and the class is not rare;
+            - "unknown: 0 of 8 learned": nothing is learned of the label's class, so that its right
+              examples are doubted as wrong ones are;
+            - "", if its suspicion is not above 0.
+
+        Raises:
+            ConfigurationError: if the labels are not known, as of losses alone.
+
+        Source:
+            The comparison with what the model believes of right labels is that of Northcutt et al.
+            2021, arXiv:1911.00068, there by class, in probabilities of one model.
+        """
+        if self.labels is None:
+            raise ConfigurationError(
+                "what examples likely are is told by their classes, which losses alone do not "
+                "show; give Doubts to audit"
+            )
+        count = self.suspicious if count is None else min(count, len(self))
+        learned = self.suspicion <= 0
+        seen = np.bincount(self.labels)
+        of_class = np.bincount(self.labels, learned).astype(np.int64)
+        doubts = (self.suspicion * (self.looks + 1) + 1) / self.looks  # without the added look
+        belief = -doubts[learned].mean() if learned.any() else np.inf
+        rare = seen < RARE * len(self) / np.count_nonzero(seen)
+        said = []
+        for label, doubt, known in zip(
+            self.labels[:count].tolist(), doubts[:count], learned[:count], strict=True
+        ):
+            share = f"{of_class[label]} of {seen[label]} learned"
+            if known:
+                said.append("")
+            elif not of_class[label]:
+                said.append(f"unknown: {share}")
+            elif doubt > belief:
+                said.append("wrong")
+            else:
+                said.append(f"rare class: {share}" if rare[label] else "hard")
+        return said
+
     def top(self, share: float) -> Int64[np.ndarray, " top"]:
         """Return the indices of the most suspicious examples.
 
@@ -152,6 +209,8 @@ class Suspects:
     ) -> None:
         """Write the list as CSV, one line per example, the most suspicious first.
 
+        Where labels are known, the column `likely` has what `likely()` says.
+
         Args:
             path: of the file.
             limit: how many examples at most; None for all.
@@ -180,6 +239,8 @@ class Suspects:
             columns["confidence"] = [
                 f"{each:.4f}" if np.isfinite(each) else "" for each in self.confidences[:count]
             ]
+        if self.labels is not None:
+            columns["likely"] = self.likely(count)
         columns |= dict(extra or {})
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -90,6 +90,11 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
     assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
+    called = audit.suspects.likely().count("wrong")
+    assert 51 <= called < len(found)
+    assert (
+        f"Of the {called} called likely wrong, {51 / called:.1%} are wrong; 100.0%" in outcome.text
+    )
 
 
 def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
@@ -125,6 +130,29 @@ def test_an_audit_ranks_by_the_doubts_that_were_recorded(tmp_path):
     suspects = audit_runs([tmp_path]).suspects
     assert suspects.indices.tolist() == list(range(11, -1, -1))
     np.testing.assert_allclose(suspects.suspicion, (3 * doubt[::-1] - 1) / 4, atol=1e-6)
+
+
+def test_what_is_rare_is_told_from_what_is_wrong_in_terminal_list_and_page(tmp_path):
+    label = np.repeat([0, 1, 2], [16, 3, 1])
+    doubt = np.full(20, -0.8, np.float32)
+    doubt[15:] = [0.5, -0.5, 0.6, 0.9, 0.9]  # nothing of class 2 is learned
+    changes = {"label": label, "doubt": doubt, "looks": np.full(20, 30, np.int32)}
+    record(tmp_path, history=fixture_history(20, **changes))
+    outcome = run_command(f"audit {tmp_path} --top 5", tmp_path)
+    with (tmp_path / "audit" / "suspects.csv").open(encoding="utf-8", newline="") as file:
+        said = {int(row["index"]): row["likely"] for row in csv.DictReader(file)}
+    assert said == {
+        18: "wrong",
+        19: "unknown: 0 of 1 learned",
+        17: "rare class: 1 of 3 learned",
+        15: "hard",
+        16: "",
+    }
+    assert "Of these, 1 likely wrong, 1 doubted no more than what is right but rare" in outcome.out
+    page = (tmp_path / "audit" / "suspects.html").read_text(encoding="utf-8")
+    for words in filter(None, said.values()):
+        assert f", {words}</small>" in page
+        assert sum(line.endswith(words) for line in map(str.rstrip, outcome.out.splitlines())) == 1
 
 
 def test_runs_of_the_same_data_are_audited_together_by_all_their_looks(tmp_path):
@@ -172,7 +200,7 @@ def test_where_there_was_no_prediction_none_is_shown(tmp_path):
     record(tmp_path, history=doubted(np.linspace(-1, 1, 12), confidence=confidence))
     outcome = run_command(f"audit {tmp_path} --top 2", tmp_path)
     first = next(line for line in outcome.out.splitlines() if line.split()[:2] == ["1", "11"])
-    assert first.split()[-2:] == ["–", "–"]
+    assert first.split()[-3:] == ["–", "–", "wrong"]
     assert "class 2 → <b>–</b>" in (tmp_path / "audit/suspects.html").read_text(encoding="utf-8")
     with (tmp_path / "audit/suspects.csv").open(encoding="utf-8", newline="") as file:
         row = next(csv.DictReader(file))

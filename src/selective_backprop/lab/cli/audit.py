@@ -1,6 +1,7 @@
 """The command `audit`: which training examples look mislabelled, by what runs recorded of them."""
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ from selective_backprop.lab.records.schema import Run
 PICTURED = 200  # examples that are shown in pictures, at most
 _PRINTED = 10
 _MEASURES = ("precision", "recall")
+_LIKELY = (  # the kinds of `Suspects.likely`
+    ("wrong", "likely wrong"),
+    ("rare class", "doubted no more than what is right but rare"),
+    ("hard", "doubted no more than what is right but hard"),
+    ("unknown", "of classes of which nothing is learned, where wrong and rare look alike"),
+)
 _PAGE = Template(
     Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
 )
@@ -73,6 +80,8 @@ class Audit:
         assert found.labels is not None
         assert found.predictions is not None
         assert found.confidences is not None
+        count = min(count, len(found))
+        likely = found.likely(count)
         return [
             {
                 "rank": i + 1,
@@ -82,8 +91,9 @@ class Audit:
                 "label": names[found.labels[i]],
                 "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
                 "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
+                "likely": likely[i],
             }
-            for i in range(min(count, len(found)))
+            for i in range(count)
         ]
 
 
@@ -227,6 +237,10 @@ def audit(
         "class more than the label, in the mean over all looks.",
         soft_wrap=True,
     )
+    if suspects.suspicious:
+        kinds = Counter(each.partition(":")[0] for each in suspects.likely())
+        said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
+        console.print(f"Of these, {said}.", soft_wrap=True)
     if count:
         console.print(_top_table(found, min(count, _PRINTED)))
     if against_noise and found.wrong is not None:
@@ -241,7 +255,7 @@ def audit(
 def _top_table(found: Audit, count: int) -> Table:
     """Return the most suspicious examples as a table for the terminal."""
     rows = found.rows(count)
-    left = {"label", "prediction"}
+    left = {"label", "prediction", "likely"}
     columns = [Column(name, left=name in left) for name in rows[0]]
     return Table(columns, [[str(cell) for cell in row.values()] for row in rows])
 
@@ -260,14 +274,15 @@ def _cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         if cuts[0].inspected  # of few examples a small share is none
     ]
     top = found.suspects.indices[: found.suspects.suspicious]
+    called = top[np.array(found.suspects.likely()) == "wrong"]
     return Table(
         ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
         rows,
         title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
         notes=[
-            f"Of the {len(top):,} with a suspicion above 0, "
-            f"{np.mean(wrong[top]) if len(top) else 0:.1%} are wrong; "
-            f"{wrong[top].sum() / wrong.sum():.1%} of the flips are among them."
+            f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
+            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flips are among them."
+            for some, words in ((top, "with a suspicion above 0"), (called, "called likely wrong"))
         ],
     )
 
