@@ -115,6 +115,7 @@ TAKES: Table = {
     "advise": lambda: {k: v for k, v in wrapped().items() if k != "strategy"} | {"budget": 1e-9},
     "audit": given(evidence=torch.rand(8)),
     "auto": given(),
+    "data_traits": lambda: {"data": wrapped()["loader"]},
     "diet_sb": given(subset=PART, rate=0.5),
     "draw_exactly": lambda: {"odds": HALF, "count": 4, "generator": torch.Generator()},
     "easy_skip": given(),
@@ -144,7 +145,8 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "Cut", "ExampleScores", "Forecast", "Median"),
+    *("Advice", "Agreement", "Cut", "DataTraits", "ExampleScores", "Forecast"),
+    "Median",
     *("Observations", "Recommendation", "Redundancy", "ScoreStats", "ScorerOutcome"),
     *("SelectedLosses", "SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),
 }

@@ -66,6 +66,7 @@ def test_every_example_in_a_docstring_runs():
 
 
 def test_the_first_five_minutes_run(capsys):
+    torch.manual_seed(0)
     names, loaders = {}, []
     for example in examples_of("start"):
         exec(example, names)
@@ -84,6 +85,7 @@ def test_the_first_five_minutes_run(capsys):
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():
+    torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(torch.randn(96, 64), torch.arange(96) % 10)
     names = {
         "sb": sb,
