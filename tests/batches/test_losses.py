@@ -360,6 +360,14 @@ def test_excess_leaves_other_losses_and_ignored_positions_alone():
     assert found.isfinite().all()
 
 
+def test_excess_is_found_of_targets_of_one_byte():
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="none")
+    outputs, targets = torch.randn(3, 300), torch.tensor([7, 255, 0])
+    losses = smooth(outputs, targets)
+    expected = excess_losses(smooth, losses, outputs, targets)
+    assert torch.equal(excess_losses(smooth, losses, outputs, targets.byte()), expected)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(smoothing):
     torch.manual_seed(0)
@@ -377,3 +385,22 @@ def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(smoothin
     found = torch.from_numpy(loader.ledger.recorded.observe().scores[0])
     torch.testing.assert_close(found, expected)
     assert smoothing == 0 or float(found.min()) < float(plain.detach().min())
+
+
+def test_kakurenbo_scores_what_it_left_out_by_what_it_records_of_the_others():
+    torch.manual_seed(0)
+    data = TensorDataset(torch.eye(8).repeat(4, 1), torch.arange(32) % 8)
+    model, loss_fn = nn.Linear(8, 8), nn.CrossEntropyLoss(label_smoothing=0.2)
+    model.load_state_dict({"weight": 3.5 * torch.eye(8), "bias": torch.zeros(8)})
+    strategy = sb.kakurenbo(falls=(), schedule=sb.Schedule(warmup_epochs=1))
+    loader = sb.SelectiveLoader(DataLoader(data, 8), model, loss_fn, strategy, epochs=2, quiet=True)
+    weighing = loader.loss_fn
+    for _ in range(2):
+        for inputs, targets in loader:
+            weighing(model(inputs), targets)
+    scored, recorded = (getattr(loader.ledger, name) for name in ("scored", "recorded"))
+    found = torch.from_numpy(scored.observe().scores[0])
+    left_out = ~found.isnan()
+    assert left_out.any()
+    first = torch.from_numpy(recorded.observe().scores[0])
+    torch.testing.assert_close(found[left_out], first[left_out])

@@ -140,6 +140,15 @@ def test_visits_are_counted_by_class():
     assert ledger.class_visits.least == pytest.approx(1 / (5 / 4))
 
 
+def test_classes_may_be_any_whole_numbers_and_none_may_be_known():
+    ledger = sb.scorers.Ledger(4)
+    ledger.classify(indices(), indices(), 0)  # as a rank's shard is told of others' classes
+    assert ledger.class_visits is None
+    ledger.classify(indices(0, 1, 2), torch.tensor([2**62, -5, 2**62]), 0)
+    ledger.count(indices(0, 2, 1))
+    assert ledger.class_visits == ((-5, 2**62), (1, 2), (1, 2))
+
+
 def test_every_filing_is_noticed_and_counting_is_none():
     ledger = sb.scorers.Ledger(4)
     seen = [ledger.changes]
