@@ -165,6 +165,7 @@ def filled(examples: int = 4, depth: int = 2) -> sb.scorers.Ledger:
     ledger = sb.scorers.Ledger(examples, depth)
     ledger.scored.file(indices(0, 3), tensor(1.0, 2.0), 0)
     ledger.scored.file(indices(0), tensor(3.0), 2)
+    ledger.classify(indices(0, 2), indices(5, 1), 1)
     ledger.count(indices(0, 0))
     return ledger
 
