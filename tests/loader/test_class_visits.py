@@ -65,6 +65,14 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
             return inputs, nn.functional.one_hot(target, 10).float()
 
     assert trained(Squares(*imbalanced.tensors), sb.auto(), 1).class_visits is None
+    loader = DataLoader(TensorDataset(torch.randn(8, 3), torch.ones(8)), 4)
+    model, loss_fn = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), nn.BCEWithLogitsLoss()
+    loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto(), quiet=True)
+    record = loader.loss_fn
+    for inputs, targets in loader:
+        record(model(inputs), targets)
+    assert not loader.ledger.recorded.empty
+    assert loader.class_visits is None
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 

@@ -128,13 +128,14 @@ def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
     assert sum(column.nbytes for column in held) == 8 * ledger.examples
 
 
-def test_visits_are_counted_by_class():
+@pytest.mark.parametrize(("low", "middle"), [(-100, 2), (4, 5)])  # far apart, and near
+def test_visits_are_counted_by_class(low, middle):
     ledger = sb.scorers.Ledger(5, depth=2)
     assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, -100, 7, 2]), 0)
+    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, low, 7, middle]), 0)
     ledger.count(indices(0, 2, 2, 3, 4))
     found = ledger.class_visits
-    assert found == ((-100, 2, 7), (1, 1, 2), (0, 1, 3))
+    assert found == ((low, middle, 7), (1, 1, 2), (0, 1, 3))
     assert found.least == 0.0
     ledger.count(indices(1))
     assert ledger.class_visits.least == pytest.approx(1 / (5 / 4))
