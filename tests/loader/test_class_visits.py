@@ -76,6 +76,26 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
+def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
+    def known(ways):
+        loader = sb.SelectiveLoader(
+            DataLoader(imbalanced, 32), None, None, sb.auto(), with_selection=True, quiet=True
+        )
+        for (_, targets), selection in loader:
+            told = {name: each(targets) for name, each in ways.items()}
+            loader.record(selection, torch.ones(len(targets)), **told)
+        return None if loader.class_visits is None else loader.class_visits.classes
+
+    for way in (
+        {"targets": lambda y: y},
+        {"targets": lambda y: y.byte()},
+        {"outputs": lambda y: (y, y)},
+    ):
+        assert known(way) == tuple(range(10))
+    assert known({"targets": lambda y: y[:, None].expand(-1, 2)}) is None
+    assert known({}) is None
+
+
 def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
     entries = []
     log = sb.Log(lambda values, step: entries.append(values), every=10)
@@ -87,3 +107,4 @@ def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
     ]
     assert len(known) == 3 < len(entries)
     assert all(0.0 <= each <= 1.0 for each in known)
+    assert known[0] < 1.0  # ten batches in, not all were trained on
