@@ -1,6 +1,7 @@
 """One loss per example, from whatever loss the user has, and nothing of the user's changed."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -360,6 +361,14 @@ def test_excess_leaves_other_losses_and_ignored_positions_alone():
     assert found.isfinite().all()
 
 
+def test_excess_is_found_of_targets_of_one_byte():
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="none")
+    outputs, targets = torch.randn(3, 300), torch.tensor([7, 255, 0])
+    losses = smooth(outputs, targets)
+    expected = excess_losses(smooth, losses, outputs, targets)
+    assert torch.equal(excess_losses(smooth, losses, outputs, targets.byte()), expected)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(smoothing):
     torch.manual_seed(0)
@@ -377,3 +386,21 @@ def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(smoothin
     found = torch.from_numpy(loader.ledger.recorded.observe().scores[0])
     torch.testing.assert_close(found, expected)
     assert smoothing == 0 or float(found.min()) < float(plain.detach().min())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reads"), [(sb.kakurenbo(falls=()), True), (sb.stale_sb(0.5), False)]
+)
+def test_scores_exceed_the_lowest_loss_where_confidence_is_read_from_them(strategy, reads):
+    data = TensorDataset(torch.eye(8).repeat(4, 1), torch.arange(32) % 8)
+    model, loss_fn = nn.Linear(8, 8), nn.CrossEntropyLoss(label_smoothing=0.2)
+    model.load_state_dict({"weight": 3.5 * torch.eye(8), "bias": torch.zeros(8)})
+    strategy = replace(strategy, schedule=sb.Schedule(warmup_epochs=1))
+    loader = sb.SelectiveLoader(DataLoader(data, 8), model, loss_fn, strategy, epochs=2, quiet=True)
+    weighing = loader.loss_fn
+    for _ in range(2):
+        for inputs, targets in loader:
+            weighing(model(inputs), targets)
+    found = torch.from_numpy(loader.ledger.scored.observe().scores[0])
+    assert bool((found[~found.isnan()] < 0.01).all()) == reads
+    assert not found.isnan().all()

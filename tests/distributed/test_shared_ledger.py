@@ -17,7 +17,11 @@ STALE = sb.Strategy(
 SPREAD = sb.Strategy(
     "spread", sb.scorers.Stale(sb.scorers.Forward(), 2, spread=True), sb.selectors.Percentile(1.0)
 )
-RECORDED = sb.Strategy("recorded", sb.scorers.Recorded(max_age=2), sb.selectors.Percentile(1.0))
+RECORDED = sb.Strategy(
+    "recorded",
+    sb.scorers.Recorded(max_age=2, highest_of=2, give_up=0.05),
+    sb.selectors.Percentile(1.0),
+)
 KINDS = ("scored", "recorded")
 STRATEGIES = [STALE, SPREAD, RECORDED]
 
@@ -50,9 +54,12 @@ def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, str
     wanted = [expected([getattr(seen, kind) for seen in answers], 3) for kind in KINDS]
     trained = [n for seen in answers for epoch in seen.batches[:3] for b in epoch for n in b]
     counts = [trained.count(number) for number in range(EXAMPLES)]
+    told = {n for seen in answers[1::2] for epoch in seen.recorded[:3] for n, _ in epoch}
+    classes = [n % 5 if strategy is RECORDED and n in told else math.nan for n in range(EXAMPLES)]
     for seen in answers:
         assert columns_agree(seen, wanted)
         assert seen.selected == counts
+        assert seen.classes == pytest.approx(classes, abs=0, nan_ok=True)
         if strategy is STALE:
             assert len(seen.scored[0]) > 0
             assert seen.scored[1] == seen.scored[2] == []  # another rank's scores are as good
@@ -63,6 +70,7 @@ def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, str
         share = slice(rank, None, group.size)
         assert columns_agree(part, [(scores[share], times[share]) for scores, times in wanted])
         assert part.selected == counts[share]
+        assert part.classes == pytest.approx(classes[share], abs=0, nan_ok=True)
         assert part.batches == answers[rank].batches
 
 

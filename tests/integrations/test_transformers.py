@@ -235,6 +235,18 @@ def test_losses_that_training_computes_are_recorded_by_themselves(tmp_path):
     assert ledger
 
 
+def test_confidence_is_read_from_losses_of_labels_that_are_not_smoothed(tmp_path):
+    data = text.classified(8)
+    model = text.classifier(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    options = {"learning_rate": 0.0, "label_smoothing_factor": 0.5, "max_steps": 2}
+    made = text.trainer(tmp_path, sb.auto(), model=model, data=data, **options)
+    made.train()
+    found = made.selective_loader.ledger.recorded.observe().scores[0]
+    expected = [model(**text.collate([row])).loss.item() for row in data]
+    assert found.tolist() == pytest.approx(expected, rel=1e-4)
+    assert made.selective_loader.class_visits.visits
+
+
 def test_lengths_that_were_grouped_stay_grouped(tmp_path):
     def spread(**options):
         made = text.trainer(

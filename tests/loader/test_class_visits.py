@@ -23,7 +23,9 @@ def imbalanced():
     generator = torch.Generator().manual_seed(0)
     targets = labels[kept].clone()
     wrong = torch.rand(len(kept), generator=generator) < 0.1
-    targets[wrong] = (targets[wrong] + 1 + torch.randint(9, (int(wrong.sum()),))) % 10
+    targets[wrong] = (
+        targets[wrong] + 1 + torch.randint(9, (int(wrong.sum()),), generator=generator)
+    ) % 10
     return TensorDataset(inputs, targets)
 
 
@@ -65,7 +67,35 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
             return inputs, nn.functional.one_hot(target, 10).float()
 
     assert trained(Squares(*imbalanced.tensors), sb.auto(), 1).class_visits is None
+    loader = DataLoader(TensorDataset(torch.randn(8, 3), torch.ones(8)), 4)
+    model, loss_fn = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), nn.BCEWithLogitsLoss()
+    loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto(), quiet=True)
+    record = loader.loss_fn
+    for inputs, targets in loader:
+        record(model(inputs), targets)
+    assert not loader.ledger.recorded.empty
+    assert loader.class_visits is None
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
+
+
+def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
+    def known(ways):
+        loader = sb.SelectiveLoader(
+            DataLoader(imbalanced, 32), None, None, sb.auto(), with_selection=True, quiet=True
+        )
+        for (_, targets), selection in loader:
+            told = {name: each(targets) for name, each in ways.items()}
+            loader.record(selection, torch.ones(len(targets)), **told)
+        return None if loader.class_visits is None else loader.class_visits.classes
+
+    for way in (
+        {"targets": lambda y: y},
+        {"targets": lambda y: y.byte()},
+        {"outputs": lambda y: (y, y)},
+    ):
+        assert known(way) == tuple(range(10))
+    assert known({"targets": lambda y: y[:, None].expand(-1, 2)}) is None
+    assert known({}) is None
 
 
 def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
@@ -79,3 +109,4 @@ def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
     ]
     assert len(known) == 3 < len(entries)
     assert all(0.0 <= each <= 1.0 for each in known)
+    assert known[-1] < 1.0  # what is learned was skipped

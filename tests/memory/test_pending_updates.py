@@ -42,7 +42,8 @@ def test_an_example_that_comes_often_comes_once_at_a_time_in_its_order(numbers, 
 
 
 @pytest.mark.parametrize(
-    ("examples", "depth", "size"), [(76_000_000, 1, 1), (77_000_000, 1, 4), (50_000_000, 2, 4)]
+    ("examples", "depth", "size"),
+    [(76_000_000, 1, 1), (77_000_000, 1, 4), (32_000_000, 2, 1), (33_000_000, 2, 4)],
 )
 def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
     assert find_shard(examples, depth, Group(3, 4, torch.device("cpu"))).size == size

@@ -188,6 +188,18 @@ def test_nothing_is_given_up_in_a_class_of_which_less_than_half_is_learned(class
     assert (found[60:100] == -math.inf).all()
 
 
+@pytest.mark.parametrize("told", [0, 100])
+def test_examples_without_a_class_are_one_class_and_classes_may_be_far_apart(told):
+    """Those that are told are of two classes, of which one is learned; so are the others."""
+    lasts = [*([[FAR, FAR]] * 40), *([[FAR, LEARNED]] * 60), *crowd(stay=40, recover=0, learned=60)]
+    unseen = [[]] * 200  # count for none
+    ledger = ledger_of(lasts + unseen, depth=2)
+    ledger.classify(torch.arange(told), torch.tensor([0] * 60 + [2**62] * 40)[:told], 1)
+    found = begin(sb.scorers.Recorded(highest_of=2, give_up=0.5)).recall(ledger, 9)
+    lost = [int((part == -math.inf).sum()) for part in (found[:60], found[60:100], found[100:])]
+    assert lost == ([0, 0, 40] if told else [40, 0, 40])
+
+
 @given(
     st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20),
     st.integers(0, 30),

@@ -94,7 +94,7 @@ def excess_losses(
         whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
         total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
     else:
-        hit = targets.clamp(0, count - 1).long()  # what is ignored has no class, and is left out
+        hit = targets.long().clamp(0, count - 1)  # what is ignored has no class, and is left out
         own = spread[hit] + (1.0 - smoothed) * each[hit]
         total = spread.sum() - spread[hit] + own
         others = torch.xlogy(spread, spread)
@@ -207,11 +207,13 @@ class ExampleLosses:
 
     The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
-    reused until the module's attributes change, which they may between batches.
+    reused until the module's attributes change, which they may between batches. With `excess`, an
+    example's loss is what it exceeds the lowest by, as `excess_losses` says.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
+    excess: bool = False
     _copy: Any = field(default=None, init=False, repr=False)
     _copied: Sequence[Any] = field(default=(), init=False, repr=False)
 
@@ -220,7 +222,10 @@ class ExampleLosses:
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
-        return average_examples(self.of_positions(outputs, targets), targets, self.ignored)
+        losses = self.of_positions(outputs, targets)
+        if self.excess:
+            losses = excess_losses(self.loss_fn, losses, outputs, targets)
+        return average_examples(losses, targets, self.ignored)
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
         """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
@@ -322,14 +327,18 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
 
 
 def find_losses(
-    loss_fn: LossFunction | None, losses: LossesOf | None, outputs: OutputsOf | None
+    loss_fn: LossFunction | None,
+    losses: LossesOf | None,
+    outputs: OutputsOf | None,
+    *,
+    excess: bool = False,
 ) -> LossesOf:
     """Return the function that gives one loss per example, from the user's arguments."""
     if losses is not None:
         return losses
     if loss_fn is None:
         raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
-    return ExampleLosses(loss_fn, outputs)
+    return ExampleLosses(loss_fn, outputs, excess)
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:

@@ -187,7 +187,8 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
     """Return what scorers, selectors and gates may know."""
     losses = None
     if strategy.scores:
-        losses = find_losses(options.loss_fn, options.losses, options.outputs)
+        excess = strategy.selector.terms.confidence
+        losses = find_losses(options.loss_fn, options.losses, options.outputs, excess=excess)
     return Context(
         batch_size=shape.batch_size or 1,
         window=shape.window,

@@ -253,7 +253,8 @@ class SelectiveLoader:
         """How often each class was trained on, where the strategy notes classes; else None.
 
         `auto` notes them, of losses from `loss_fn` whose targets are class indices. Reads the
-        device. Of several processes' losses, those of the running epoch are not yet in it.
+        device. Of several processes' losses, those of the running epoch are not yet in it; where
+        these share out the ledger, it is about this process's part.
         """
         return None if self.ledger is None else self.ledger.class_visits
 

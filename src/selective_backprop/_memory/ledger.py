@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int32
+from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from selective_backprop._core.options import check_whole
@@ -57,6 +57,18 @@ class ClassVisits(NamedTuple):
         if not mean:
             return 1.0
         return min(n / m for n, m in zip(self.visits, self.examples, strict=True)) / mean
+
+
+def number_classes(
+    classes: Float32[np.ndarray, " example"],
+) -> tuple[np.ndarray, Int64[np.ndarray, " example"]]:
+    """Return the classes that there are, ascending, and the place of each example's among them."""
+    first = float(classes.min())
+    if not float(classes.max()) - first < len(classes):  # so far apart that counts take too much
+        return np.unique(classes, return_inverse=True)
+    places = (classes - np.float32(first)).astype(np.int64)
+    seen = np.bincount(places) > 0
+    return np.flatnonzero(seen) + first, (np.cumsum(seen) - 1)[places]
 
 
 class Column:
@@ -248,19 +260,16 @@ class Ledger:
         self.classes.file(indices, classes, epoch)
 
     @property
-    def class_visits(self) -> "ClassVisits | None":
+    def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None where no class is known. Reads the device."""
-        if self.classes.empty:
-            return None
         known = self.classes.observe().scores[0]
         noted = ~np.isnan(known)
-        classes = known[noted].astype(np.int64)
-        lowest = int(classes.min())
-        examples = np.bincount(classes - lowest)
-        visits = np.bincount(classes - lowest, weights=self.selected.numpy()[noted])
-        (seen,) = examples.nonzero()
-        found = seen + lowest, examples[seen], visits[seen].astype(np.int64)
-        return ClassVisits(*(tuple(each.tolist()) for each in found))
+        if not noted.any():
+            return None
+        classes, places = number_classes(known[noted])
+        visits = np.bincount(places, weights=self.selected.numpy()[noted])
+        found = classes, np.bincount(places), visits
+        return ClassVisits(*(tuple(map(int, each.tolist())) for each in found))
 
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch; one that is named twice counts twice."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,8 @@ class TrainerSelection:
         trainer, options = self._trainer, self._options
         args, subset = trainer.args, options.strategy.subset
         plain = own_shard(trainer.accelerator, prepared)
-        self._losses = losses = self._find_losses()
+        self._losses = self._find_losses()
+        losses = self._read_losses
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
         loader = SelectiveLoader(
             plain,
@@ -156,10 +157,11 @@ class TrainerSelection:
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Record the losses that training computed, if the strategy selects by them."""
-        if not self._records or self._losses is None or self._updates is None:
+        losses = self._read_losses
+        if not self._records or losses is None or self._updates is None:
             return
         with torch.no_grad():
-            rows = self._losses.rows(outputs, batch, self._trainer.model)
+            rows = losses.rows(outputs, batch, self._trainer.model)
         self._updates.loader.record(selection, rows, targets=batch.get("labels"))
 
     def counts(self) -> dict[str, float]:
@@ -214,6 +216,16 @@ class TrainerSelection:
     def _tokenizer(self) -> Any:
         trainer = self._trainer
         return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+
+    @property
+    def _read_losses(self) -> ModelLosses | OwnLosses | None:
+        """The losses that selection reads, plain ones if it reads confidence from them."""
+        if (
+            isinstance(self._losses, ModelLosses)
+            and self._options.strategy.selector.terms.confidence
+        ):
+            return replace(self._losses, smoothing=0.0)
+        return self._losses
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
         """Return a callable for one loss per row; None if the strategy needs no losses."""

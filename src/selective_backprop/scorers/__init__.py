@@ -4,7 +4,7 @@ Knows batches, the memory of scores and `_core`; knows no selector, no strategy 
 `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 """
 
-from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
@@ -29,6 +29,7 @@ __all__ = [
     "Agreement",
     "Average",
     "Check",
+    "ClassVisits",
     "Context",
     "Crossing",
     "Delegating",

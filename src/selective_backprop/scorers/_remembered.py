@@ -19,7 +19,7 @@ from selective_backprop._core.options import (
     settle,
 )
 from selective_backprop._core.types import RowIndices, Scores
-from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._memory.ledger import Ledger, Observations, number_classes
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -262,8 +262,10 @@ class _RunningRecorded(Delegating):
         return self.inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        scored, recorded = ledger.scored.observe(), ledger.recorded.observe()
-        scores, epochs = _merged(scored, recorded)
+        recorded = ledger.recorded.observe()
+        scores, epochs = recorded.scores[0], recorded.epochs[0]
+        if not ledger.scored.empty:
+            scores, epochs = _merged(ledger.scored.observe(), recorded)
         unknown = (epochs < 0) | np.isnan(scores)
         if self._spec.max_age is not None:
             unknown |= epoch - epochs > self._spec.max_age
@@ -273,11 +275,12 @@ class _RunningRecorded(Delegating):
             mean_visits = float(ledger.selected.float().mean())
             scores = _faded(scores, min(1.0, max(0.0, mean_visits - 1.0) / self._spec.fades))
         if self._spec.give_up is not None:
-            lost = _hopeless(recorded.scores, self._spec.give_up)
-            if not ledger.classes.empty:
-                lost &= _half_learned(recorded.scores[0], ledger.classes.observe().scores[0])
+            lost = np.flatnonzero(_hopeless(recorded.scores, self._spec.give_up))
+            if len(lost) and not ledger.classes.empty:
+                classes = ledger.classes.observe().scores[0]
+                lost = lost[_half_learned(recorded.scores[0], classes)[lost]]
             if self._spec.max_age is not None:  # some are taken back in turn
-                lost &= (np.arange(len(lost)) + epoch) % self._spec.max_age != 0
+                lost = lost[(lost + epoch) % self._spec.max_age != 0]
             scores[lost] = -np.inf  # below any loss
         return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
 
@@ -303,26 +306,27 @@ def _half_learned(
 
     A loss and a class are NaN where they are not known. Examples without a class make one class.
     """
-    places = np.where(np.isnan(classes), np.nanmin(classes) - 1, classes).astype(np.int64)
-    places -= places.min()
-    known = np.isfinite(newest)
-    learned = np.bincount(places, weights=newest <= EVEN)
-    return (2 * learned >= np.bincount(places, weights=known))[places]
+    filled = np.where(np.isnan(classes), np.fmin.reduce(classes) - 1, classes)
+    found, places = number_classes(filled)
+    known = np.bincount(places[np.isfinite(newest)], minlength=len(found))
+    learned = np.bincount(places[newest <= EVEN], minlength=len(found))
+    return (2 * learned >= known)[places]
 
 
 def _faded(losses: Float32[np.ndarray, " example"], done: float) -> Float32[np.ndarray, " example"]:
     """Return losses whose errors below a half have risen towards it, up to it if `done` is 1."""
-    ratios = np.clip(-2.0 * np.expm1(-losses), 0.0, 1.0)  # of the error to a half
-    risen = -np.log1p(-0.5 * ratios ** (1.0 - done))
-    return np.where(losses < EVEN, risen, losses).astype(np.float32)
+    low = losses < EVEN
+    ratios = -2.0 * np.expm1(-np.maximum(losses[low], 0.0))  # of the error to a half
+    risen = losses.copy()
+    risen[low] = -np.log1p(-0.5 * ratios ** (1.0 - done))
+    return risen
 
 
 def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
     """Return the lowest loss from which on too few examples recover; infinity if there is none."""
-    order = np.argsort(-losses, kind="stable")
-    losses, number = losses[order], np.arange(1, len(order) + 1)
+    ascending = np.sort(losses)
+    number = np.arange(len(ascending), 0, -1)  # of losses as high or higher; fewer where some tie
+    back = np.count_nonzero(recovered) - np.searchsorted(np.sort(losses[recovered]), ascending)
     # Both counts start at one, since a share of few examples says little.
-    hopeless = (np.cumsum(recovered[order]) + 1) / (number + 1) < give_up
-    hopeless[:-1] &= losses[:-1] != losses[1:]  # equal losses are given up together or not at all
-    (ends,) = np.nonzero(hopeless)
-    return float(losses[ends[-1]]) if len(ends) else np.inf
+    hopeless = (back + 1) / (number + 1) < give_up
+    return float(ascending[np.argmax(hopeless)]) if hopeless.any() else np.inf
