@@ -145,7 +145,7 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "Cut", "DataTraits", "ExampleScores", "Forecast"),
+    *("Advice", "Agreement", "ClassVisits", "Cut", "DataTraits", "ExampleScores", "Forecast"),
     "Median",
     *("Observations", "Recommendation", "Redundancy", "ScoreStats", "ScorerOutcome"),
     *("SelectedLosses", "SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),

@@ -195,8 +195,9 @@ class Recorded(AbstractScorer):
             its own have, where training tells targets that are class indices. Mislabelled
             examples do not recover, hard ones do. Losses must be plain cross-entropies. None: no
             example is given up.
-        fades: over so many visits of the average example, from its first, low scores rise to
-            those of examples that are not learned, so that selection ends: of an error
+        fades: low scores rise to those of examples that are not learned, so that selection ends
+            once the examples that were trained on have been so this often after their first time,
+            in the mean. Of an error
             `1 - exp(-loss)` below a half, the ratio to a half is raised to a power that falls
             from 1 to 0. Losses must be plain cross-entropies. None: scores stay.
 
@@ -272,8 +273,9 @@ class _RunningRecorded(Delegating):
         if self._spec.highest_of > 1:
             scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
         if self._spec.fades is not None:
-            mean_visits = float(ledger.selected.float().mean())
-            scores = _faded(scores, min(1.0, max(0.0, mean_visits - 1.0) / self._spec.fades))
+            visits = ledger.selected  # a subset or a sampler may leave examples out for good
+            mean = int(visits.sum()) / max(1, int(visits.count_nonzero()))
+            scores = _faded(scores, min(1.0, max(0.0, mean - 1.0) / self._spec.fades))
         if self._spec.give_up is not None:
             lost = np.flatnonzero(_hopeless(recorded.scores, self._spec.give_up))
             if len(lost) and not ledger.classes.empty:
