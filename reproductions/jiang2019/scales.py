@@ -43,7 +43,34 @@ from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.recipe import Precision, Recipe, find_recipe
 
 # By data set: what the item "tuning" found; `papers.tuned_rates` returns it.
-TUNED: Mapping[str, Mapping[str, float]] = {}
+TUNED: Mapping[str, Mapping[str, float]] = {
+    "mnist": {
+        "traditional": 0.1,
+        "random": 0.1,
+        "scored": 0.05,
+        "sb": 0.05,
+        "stale": 0.05,
+        "stale-2": 0.05,
+        "kath18": 0.05,
+        "shortened": 0.1,
+        "half": 0.1,
+        "third": 0.05,
+        "quarter": 0.1,
+    },
+    "fashion-mnist": {
+        "traditional": 0.2,
+        "random": 0.05,
+        "scored": 0.1,
+        "sb": 0.2,
+        "stale": 0.2,
+        "stale-2": 0.2,
+        "kath18": 0.05,
+        "shortened": 0.05,
+        "half": 0.05,
+        "third": 0.1,
+        "quarter": 0.1,
+    },
+}
 _THIRD: dict[str, Any] = {"rate": 1 / 3, "kath18_rate": 1 / 3}
 
 
