@@ -447,7 +447,8 @@ def draw_pages(folder: Path) -> None:
 
     What shows images or classes of a data set is drawn where that is at hand, and copied elsewhere.
     """
-    for name in ("papers/small", "papers/cifar10", *(f"study/{stage}" for stage in STAGES)):
+    papers = (f"papers/{scale}" for scale in ("small", "cifar10", "saturated"))
+    for name in (*papers, *(f"study/{stage}" for stage in STAGES)):
         source, target = ROOT / "records" / name, folder / name
         pages = shutil.ignore_patterns("runs")
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)

@@ -60,6 +60,17 @@ def test_each_class_keeps_its_share_of_visits_within_the_documented_bound(imbala
     assert all(found.visits[c] / found.examples[c] > mean for c in RARE)  # what is rare is hard
 
 
+def test_classes_are_noted_until_all_are_known(imbalanced):
+    loader = trained(imbalanced, sb.auto(), epochs=2)
+    noted = loader.ledger.classes.changes
+    assert noted > 0
+    known = loader.class_visits
+    for _, targets in loader:
+        loader.loss_fn(torch.zeros(len(targets), 10, requires_grad=True), targets)
+    assert loader.ledger.classes.changes == noted
+    assert loader.class_visits.examples == known.examples
+
+
 def test_where_no_class_is_told_none_is_counted(imbalanced):
     class Squares(TensorDataset):
         def __getitem__(self, index):

@@ -132,7 +132,7 @@ def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
 def test_visits_are_counted_by_class(low, middle):
     ledger = sb.scorers.Ledger(5, depth=2)
     assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, low, 7, middle]), 0)
+    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, low, 7, middle]))
     ledger.count(indices(0, 2, 2, 3, 4))
     found = ledger.class_visits
     assert found == ((low, middle, 7), (1, 1, 2), (0, 1, 3))
@@ -143,9 +143,9 @@ def test_visits_are_counted_by_class(low, middle):
 
 def test_classes_may_be_any_whole_numbers_and_none_may_be_known():
     ledger = sb.scorers.Ledger(4)
-    ledger.classify(indices(), indices(), 0)  # as a rank's shard is told of others' classes
+    ledger.classify(indices(), indices())  # as a rank's shard is told of others' classes
     assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2), torch.tensor([2**62, -5, 2**62]), 0)
+    ledger.classify(indices(0, 1, 2), torch.tensor([2**62, -5, 2**62]))
     ledger.count(indices(0, 2, 1))
     assert ledger.class_visits == ((-5, 2**62), (1, 2), (1, 2))
 
@@ -166,7 +166,7 @@ def filled(examples: int = 4, depth: int = 2) -> sb.scorers.Ledger:
     ledger = sb.scorers.Ledger(examples, depth)
     ledger.scored.file(indices(0, 3), tensor(1.0, 2.0), 0)
     ledger.scored.file(indices(0), tensor(3.0), 2)
-    ledger.classify(indices(0, 2), indices(5, 1), 1)
+    ledger.classify(indices(0, 2), indices(5, 1))
     ledger.count(indices(0, 0))
     return ledger
 

@@ -14,7 +14,7 @@ from reproductions.papers import committed, figures_at, gather, section, tuned_r
 NEED_DATA = {"fig-2", "fig-15", "diet-images", "diet-classes"}
 
 
-@pytest.mark.parametrize("scale", ["small", "cifar10"])
+@pytest.mark.parametrize("scale", ["small", "cifar10", "saturated"])
 def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
     order = committed(RECORDS / "papers" / scale)
     page = (order.out / "index.md").read_text(encoding="utf-8")

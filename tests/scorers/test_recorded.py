@@ -178,7 +178,7 @@ def test_nothing_is_given_up_in_a_class_of_which_less_than_half_is_learned(class
     lasts = [[FAR, loss] for loss in newest] + crowd(stay=40, recover=0, learned=200)
     ledger = ledger_of(lasts, depth=2)
     known = torch.tensor([*classes, *[9.0] * 245])  # class 9, of which most is learned
-    ledger.classify(torch.arange(len(known)), known, 1)
+    ledger.classify(torch.arange(len(known)), known)
     found = begin(sb.scorers.Recorded(highest_of=2, give_up=0.9)).recall(ledger, 9)
     for number in {*classes}:
         own = [i for i, each in enumerate(classes) if each == number]
@@ -194,7 +194,7 @@ def test_examples_without_a_class_are_one_class_and_classes_may_be_far_apart(tol
     lasts = [*([[FAR, FAR]] * 40), *([[FAR, LEARNED]] * 60), *crowd(stay=40, recover=0, learned=60)]
     unseen = [[]] * 200  # count for none
     ledger = ledger_of(lasts + unseen, depth=2)
-    ledger.classify(torch.arange(told), torch.tensor([0] * 60 + [2**62] * 40)[:told], 1)
+    ledger.classify(torch.arange(told), torch.tensor([0] * 60 + [2**62] * 40)[:told])
     found = begin(sb.scorers.Recorded(highest_of=2, give_up=0.5)).recall(ledger, 9)
     lost = [int((part == -math.inf).sum()) for part in (found[:60], found[60:100], found[100:])]
     assert lost == ([0, 0, 40] if told else [40, 0, 40])

@@ -119,6 +119,11 @@ class Column:
         """Whether nothing was ever filed."""
         return self._scores is None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every example has a score; waits for the device."""
+        return self._scores is not None and not bool(self._scores[0].isnan().any())
+
     def observe(self) -> Observations:
         """Return what is remembered now, as a copy on the host; waits for the device."""
         if self._scores is None or self._epochs is None:
@@ -255,9 +260,9 @@ class Ledger:
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
-    def classify(self, indices: RowIndices, classes: Tensor, epoch: int) -> None:
-        """Remember the class of some examples."""
-        self.classes.file(indices, classes, epoch)
+    def classify(self, indices: RowIndices, classes: Tensor) -> None:
+        """Remember the class of some examples, which does not change with the epochs."""
+        self.classes.file(indices, classes, 0)
 
     @property
     def class_visits(self) -> ClassVisits | None:

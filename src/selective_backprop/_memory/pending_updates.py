@@ -102,9 +102,9 @@ class PendingUpdates:
         """Keep losses that training computed; as `Ledger.record`."""
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
-    def classify(self, indices: RowIndices, classes: Tensor, epoch: int) -> None:
+    def classify(self, indices: RowIndices, classes: Tensor) -> None:
         """Keep the class of some examples; as `Ledger.classify`."""
-        self.classes.file(indices, classes, epoch)
+        self.classes.file(indices, classes, 0)
 
     @property
     def counted(self) -> RowIndices:

@@ -65,6 +65,7 @@ class ScoreMemory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
+        self._asks_classes = needs.classes  # until an epoch begins in which all are known
         self.epoch_scores: EpochScores | None = None  # of the epoch that was opened last
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
@@ -78,12 +79,14 @@ class ScoreMemory:
         self._runs = False
         known = self.recall(epoch)
         self._runs = True
+        self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         return self.epoch_scores
 
     def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
         """Return what was known when an epoch that is continued began; `settled` stays settled."""
         self._known, self._asked, self._runs = known, None, True
+        self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(settled)
         return self.epoch_scores
@@ -114,8 +117,8 @@ class ScoreMemory:
                 )
         losses = losses.where(losses.isfinite(), torch.nan)
         self.writer.record(selection.indices, losses, epoch)
-        if self.needs.classes and is_class_index(targets, len(losses)):
-            self.writer.classify(selection.indices, targets, epoch)
+        if self._asks_classes and is_class_index(targets, len(losses)):
+            self.writer.classify(selection.indices, targets)
 
     @property
     def noted(self) -> Sizes:
