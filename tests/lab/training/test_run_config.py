@@ -23,7 +23,7 @@ def as_by_default(arm="auto"):
 
 def test_what_is_as_by_default_is_not_named():
     identity = as_by_default().identity()
-    assert identity["strategy"] == {"name": "auto"}
+    assert identity["strategy"] == {"name": "auto", "revision": 2}
     assert identity["length"] == {"cost": 8.0}
     assert identity["recipe"] == {"batch_size": 64, "augmentation": {"shift": 1}}
     assert identity.keys().isdisjoint(
@@ -71,9 +71,10 @@ def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
 
 
 def test_a_run_with_no_more_than_noise_is_named_as_before_there_were_compositions():
-    noisy = replace(as_by_default(), composition=Composition(noise=0.2))
-    names = ("auto-seed3-da12a17a.jsonl", "auto-seed3-35b05448.jsonl")
-    assert (as_by_default().record_name, noisy.record_name) == names
+    plain = as_by_default("infobatch")
+    noisy = replace(plain, composition=Composition(noise=0.2))
+    names = ("infobatch-seed3-053badaa.jsonl", "infobatch-seed3-43e291f4.jsonl")
+    assert (plain.record_name, noisy.record_name) == names
 
 
 @pytest.mark.parametrize("changed", [{"device": "cuda:1"}, {"probes": ()}])
@@ -91,7 +92,7 @@ def test_an_option_that_is_added_leaves_the_runs_of_before_as_they_are(monkeypat
 
 def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch):
     before = fixture_plan("auto").record_name
-    monkeypatch.setitem(STRATEGIES, "auto", replace(STRATEGIES["auto"], revision=2))
+    monkeypatch.setitem(STRATEGIES, "auto", replace(STRATEGIES["auto"], revision=3))
     assert fixture_plan("auto").record_name != before
 
 
