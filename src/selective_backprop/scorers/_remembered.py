@@ -197,9 +197,9 @@ class Recorded(AbstractScorer):
             example is given up.
         fades: low scores rise to those of examples that are not learned, so that selection ends
             once the examples that were trained on have been so this often after their first time,
-            in the mean. Of an error
-            `1 - exp(-loss)` below a half, the ratio to a half is raised to a power that falls
-            from 1 to 0. Losses must be plain cross-entropies. None: scores stay.
+            in the mean. Of an error `1 - exp(-loss)` below a half, the ratio to a half is raised
+            to a power that falls from 1 to 0. Losses must be plain cross-entropies. None: scores
+            stay.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
