@@ -19,6 +19,7 @@ from selective_backprop._core.stats import ScoreStats, Stats, StepStats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._pipeline.in_memory import in_memory_loader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pruning.example_scores import ExampleScores, el2n_scores, grand_scores
@@ -88,6 +89,7 @@ __all__ = [
     "easy_skip",
     "el2n_scores",
     "grand_scores",
+    "in_memory_loader",
     "infobatch",
     "kakurenbo",
     "kath18",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -42,9 +43,19 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
     return name if of_torch and name not in _CROSS_ENTROPIES else None
 
 
+def _uncompiled(loss_fn: Any) -> Any:
+    """Return the module that was compiled; other losses as they are.
+
+    Attributes set on a compiled module, even on a copy, are set on the one inside.
+    """
+    # Not by the attribute: a module takes long to say that it has none.
+    parts = getattr(loss_fn, "_modules", None)
+    return parts.get("_orig_mod", loss_fn) if parts else loss_fn
+
+
 def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
     """Return the name of a loss's class or function, and of its module."""
-    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    loss_fn = _uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function
     return getattr(named, "__name__", None), getattr(named, "__module__", None)
@@ -52,7 +63,7 @@ def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the share of a target that a cross-entropy spreads over all classes."""
-    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
     options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
     return float(options.get("label_smoothing") or 0.0)
@@ -105,7 +116,7 @@ def excess_losses(
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
     """Return the class weights of a cross-entropy, or None."""
-    loss_fn = getattr(loss_fn, "_orig_mod", loss_fn)
+    loss_fn = _uncompiled(loss_fn)
     if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
         return loss_fn.keywords.get("weight")
     return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
@@ -168,6 +179,12 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
             f"needed. {ADVICE}{several}"
         )
     return losses if losses.is_floating_point() else losses.float()
+
+
+def all_finite_on_host(losses: Tensor) -> bool:
+    """Return whether losses in the host's memory are all finite; NumPy is the fastest to ask."""
+    known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
+    return bool(np.isfinite(known.numpy()).all())
 
 
 def error_norms(outputs: Any, targets: Any) -> Scores:
@@ -259,6 +276,8 @@ class ExampleLosses:
         weights, ignored = class_weights(self.loss_fn), self.ignored
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
         masked = ignored is not None and classes and targets.ndim == 1
+        if masked and targets.device.type == "cpu":
+            masked = bool((targets.detach().numpy() == ignored).any())
         if not classes or not (masked or weights is not None):
             return losses.mean()
         kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
@@ -282,8 +301,7 @@ class ExampleLosses:
 
     @property
     def _function(self) -> LossFunction:
-        # Attributes set on a compiled module, even on a copy, are set on the original inside.
-        return getattr(self.loss_fn, "_orig_mod", self.loss_fn)
+        return _uncompiled(self.loss_fn)
 
     def _option(self, name: str) -> Any:
         found = getattr(self._function, name, None)

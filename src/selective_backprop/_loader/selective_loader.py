@@ -405,7 +405,7 @@ class SelectiveLoader:
             weights = torch.ones(rows.count, device=self._options.device)
         selection = Selection(rows.indices, weights)
         if self._loss is not None:
-            self._loss.hand_out(rows.batch, selection)
+            self._loss.hand_out(rows.batch, selection, even=rows.weights is None)
         if self._parts.pipeline.feed is not None and rows.plain:
             self._parts.pipeline.feed.hand_out(weights)
         return (rows.batch, selection) if self._options.with_selection else rows.batch

@@ -4,7 +4,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,17 @@ from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
+
+
+WIDE = (torch.float32, torch.float64)  # which a product with float32 weights of 1 leaves as it is
+
+
+class Handed(NamedTuple):
+    """A batch that was handed out."""
+
+    tensors: list[weakref.ref[Tensor]]
+    selection: Selection
+    even: bool  # whether all rows weigh 1
 
 
 class WeighingLoss:
@@ -44,19 +55,19 @@ class WeighingLoss:
         self._record = record
         self._weighs = weighs
         self._confidence = confidence
-        self._handed: deque[tuple[list[weakref.ref[Tensor]], Selection]] = deque(maxlen=AHEAD)
+        self._handed: deque[Handed] = deque(maxlen=AHEAD)
 
-    def hand_out(self, batch: Any, selection: Selection) -> None:
-        """Note a batch that will be trained on."""
+    def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
+        """Note a batch that will be trained on, and whether all of its rows weigh 1."""
         if self._record is not None:
             refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
-            self._handed.appendleft((refs, selection))
+            self._handed.appendleft(Handed(refs, selection, even))
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
-        part = self._find(targets)
+        part, even = self._find(targets)
         if not self._weighs:
             if part is not None:
                 with torch.no_grad(), suppress(LossError):
@@ -73,23 +84,25 @@ class WeighingLoss:
                 "pass with_selection=True, train on (selection.weights * losses).mean(), and call "
                 "loader.record(selection, losses)."
             )
-        weights = part.weights
-        found = self._losses.of_positions(outputs, targets)
-        averaged = average_examples(found, targets, self._losses.ignored)
-        losses = check_losses(averaged, len(weights))
+        found, ignored = self._losses.of_positions(outputs, targets), self._losses.ignored
+        losses = check_losses(average_examples(found, targets, ignored), len(part.weights))
         noted = losses
         if self._confidence:
-            excess = excess_losses(self._loss_fn, found.detach(), outputs, targets)
-            noted = average_examples(excess, targets, self._losses.ignored)
+            plain = found.detach()
+            excess = excess_losses(self._loss_fn, plain, outputs, targets)
+            noted = losses if excess is plain else average_examples(excess, targets, ignored)
         self._record(part, noted, (outputs, targets))
+        even = even and losses.dtype in WIDE
+        weighted = losses if even else losses * part.weights
         match self._losses.reduction:
             case "mean":
-                return self._losses.mean(losses * weights, targets)
+                return self._losses.mean(weighted, targets)
             case "sum" | "batchmean" as reduction:
-                sums = (found.flatten(1).sum(1) if found.ndim > 1 else found) * weights
+                sums = found.flatten(1).sum(1) if found.ndim > 1 else found
+                sums = sums if even else sums * part.weights
                 return sums.sum() if reduction == "sum" else sums.mean()
             case None | "none":
-                return losses * weights
+                return weighted
             case other:
                 raise LossError(
                     f"the loss has reduction={other!r}, and what that does with weights is not "
@@ -99,21 +112,27 @@ class WeighingLoss:
     def selection_of(self, batch: Any) -> Selection | None:
         """Return the selection of a batch that was handed out lately, or None."""
         tensors = _tensors_in(batch)
-        for refs, selection in tuple(self._handed):
-            if tensors and refs[0]() is tensors[0]:
-                return selection
+        for handed in tuple(self._handed):
+            if tensors and handed.tensors[0]() is tensors[0]:
+                return handed.selection
         return None
 
-    def _find(self, targets: Any) -> Selection | None:
+    def _find(self, targets: Any) -> tuple[Selection | None, bool]:
+        """Return the selection of targets, None if there is none, and whether all rows weigh 1."""
+        recent = tuple(self._handed)  # a copy: a thread that reads ahead may append to it
+        if recent and isinstance(targets, Tensor) and targets.ndim:  # nearly always the newest
+            newest = recent[0]
+            if any(ref() is targets for ref in newest.tensors):
+                return newest.selection, newest.even
         wanted = _tensors_in(targets)
-        # a copy: a thread that reads ahead may append to it
-        for refs, (indices, weights) in tuple(self._handed):
+        for refs, (indices, weights), even in recent:
             for whole in [ref() for ref in refs]:
                 for tensor in wanted:
                     rows = None if whole is None else rows_of(tensor, whole)
                     if rows is not None:
-                        return Selection(None if indices is None else indices[rows], weights[rows])
-        return None
+                        part = None if indices is None else indices[rows]
+                        return Selection(part, weights[rows]), even
+        return None, False
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:

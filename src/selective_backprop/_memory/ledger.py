@@ -97,6 +97,10 @@ class Column:
             self._epochs = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
         if epoch > MOST_IN_SHORT:
             self._epochs = self._epochs.int()
+        self.changes += 1
+        if self._scores.device.type == "cpu":
+            self._file_on_host(indices.numpy(force=True), scores.numpy(force=True), epoch, new)
+            return
         device = self._scores.device
         indices = indices.to(device, non_blocking=True)
         if self._shape[0] > 1:
@@ -107,7 +111,20 @@ class Column:
                 column[1:, indices] = older
         self._scores[0, indices] = scores.to(device, non_blocking=True)
         self._epochs[0, indices] = epoch
-        self.changes += 1
+
+    def _file_on_host(
+        self, indices: np.ndarray, scores: np.ndarray, epoch: int, new: RowMask | None
+    ) -> None:
+        """Do the rest of `file` in NumPy, whose small arrays cost less than small tensors."""
+        assert self._scores is not None and self._epochs is not None
+        all_scores, all_epochs = self._scores.numpy(), self._epochs.numpy()
+        if self._shape[0] > 1:
+            added = indices if new is None else indices[new.numpy(force=True)]
+            for column in (all_scores, all_epochs):
+                for lag in range(self._shape[0] - 1, 0, -1):
+                    column[lag][added] = column[lag - 1][added]
+        all_scores[0][indices] = scores
+        all_epochs[0][indices] = epoch
 
     @property
     def depth(self) -> int:
@@ -177,7 +194,10 @@ class AwaitedLosses:
             return
         if self._flags is None:
             self._flags = torch.zeros(self._examples, dtype=torch.bool, device=indices.device)
-        self._flags[indices.to(self._flags.device)] = True
+        if self._flags.device.type == "cpu":
+            self._flags.numpy()[indices.numpy(force=True)] = True
+        else:
+            self._flags[indices.to(self._flags.device)] = True
 
     def answer(self, indices: RowIndices) -> RowMask | None:
         """Return which recorded losses are the first since a hand-out; None to count all so."""
@@ -185,6 +205,11 @@ class AwaitedLosses:
             return None
         if self._flags is None:  # nothing was handed out yet
             return torch.zeros_like(indices, dtype=torch.bool)
+        if self._flags.device.type == "cpu":
+            flags, rows = self._flags.numpy(), indices.numpy(force=True)
+            new = torch.from_numpy(flags[rows])
+            flags[rows] = False
+            return new
         indices = indices.to(self._flags.device)
         new = self._flags[indices]
         self._flags[indices] = False
@@ -280,9 +305,14 @@ class Ledger:
         """Count examples that go into a training batch; one that is named twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
+        # Accumulating, because a batch may hold an example twice.
+        if self._selected.device.type == "cpu":
+            counts, rows = self._selected.numpy(), indices.numpy(force=True)
+            np.add.at(counts, rows, np.int16(1))
+            counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
+            return
         indices = indices.to(self._selected.device)
         ones = torch.ones_like(indices, dtype=torch.int16)
-        # Accumulating, because a batch may hold an example twice.
         self._selected.index_put_((indices,), ones, accumulate=True)
         self._selected[indices] = self._selected[indices].clamp(max=MOST_COUNTED)
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.losses import all_finite_on_host
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.rows import Rows
@@ -43,6 +44,8 @@ class FiniteGuard:
         """
         scores = rows.scores
         if scores is None:
+            return rows
+        if scores.device.type == "cpu" and all_finite_on_host(scores):
             return rows
         finite = torch.isfinite(scores)
         if self.policy is NonFinite.SELECT:

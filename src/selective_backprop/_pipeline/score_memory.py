@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.losses import all_finite_on_host, check_losses
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
@@ -107,15 +107,16 @@ class ScoreMemory:
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
-        if losses.device.type == "cpu" and policy is NonFinite.RAISE:
+        on_host = losses.device.type == "cpu"
+        if not (on_host and all_finite_on_host(losses)):
             finite = losses.isfinite()
-            if not bool(finite.all()):
+            if on_host and policy is NonFinite.RAISE:
                 raise LossError(
                     f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
                     f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
-        losses = losses.where(losses.isfinite(), torch.nan)
+            losses = losses.where(finite, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes and is_class_index(targets, len(losses)):
             self.writer.classify(selection.indices, targets)

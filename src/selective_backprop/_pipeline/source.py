@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._pipeline.in_memory import gathers
 from selective_backprop._sampling.subset import Subset
 
 
@@ -97,7 +98,7 @@ class Source:
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""
         # shallow: a loader rebuilt from its options would not be faithful to subclasses
-        clone = copy.copy(self.loader)
+        clone = copy.copy(gathers(self.loader))
         object.__setattr__(clone, "_iterator", None)
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)

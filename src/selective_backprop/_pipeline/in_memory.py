@@ -1,0 +1,136 @@
+"""Take the rows of tensors in memory by one index call per batch."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
+
+from selective_backprop._core.errors import LoaderError
+
+Collate: TypeAlias = Callable[[list[Tensor]], Any]
+
+
+class GatheredRows(Dataset[Any]):
+    """The examples of a `TensorDataset`, or of a `Subset` of one, gathered a batch at a time.
+
+    Args:
+        dataset: as above.
+        collate: makes a batch of the gathered tensors, `[row, ...]` each; None hands them out as
+            torch's default collate function does.
+    """
+
+    def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
+        self._dataset = dataset
+        self._collate = collate
+        self._tensors: Sequence[Tensor] | None = None  # those that were seen to be fit
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dataset[index]
+
+    def __getitems__(self, indices: Any) -> Any:
+        """Return the batch of some examples."""
+        if isinstance(self._dataset, Subset):
+            found = self._dataset.indices
+            places = np.asarray([found[index] for index in indices])
+        else:
+            places = np.asarray(indices)
+        tensors = self._fit()
+        # What is empty, out of range or no list of integers takes torch's way, which counts from
+        # the end or raises.
+        usual = tensors is not None and places.dtype == np.int64 and places.ndim == 1
+        if usual and len(places) and places.min() >= 0 and places.max() < len(tensors[0]):
+            rows = torch.from_numpy(places)
+            batch = [each.index_select(0, rows.to(each.device)) for each in tensors]
+        else:
+            batch = default_collate([self._dataset[index] for index in indices])
+        return batch if self._collate is None else self._collate(batch)
+
+    def _fit(self) -> Sequence[Tensor] | None:
+        """Return the tensors, if rows can be taken of them; they may have been replaced."""
+        tensors = _tensors_of(self._dataset)
+        if tensors is not self._tensors:
+            self._tensors = tensors if tensors and all(map(_takes_rows, tensors)) else None
+        return self._tensors
+
+
+def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None) -> DataLoader[Any]:
+    """Return a copy of a loader that gathers the rows of tensors in memory, which is faster.
+
+    torch's loader takes the examples of a `TensorDataset` one by one and stacks them. The copy
+    takes the rows of a batch by one index call; order, random streams and batches stay the same,
+    bit for bit. `SelectiveLoader` does so by itself where there are no workers and the loader's
+    collate function is torch's own.
+
+    Args:
+        loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
+        collate_fn: `callable(tensors)` that makes a batch of the gathered tensors, in place of
+            the loader's own collate function, which takes a list of examples.
+
+    Raises:
+        LoaderError: if the loader has another data set, no batches, or a collate function of its
+            own that `collate_fn` does not replace.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.arange(6.0), torch.arange(6) % 2)
+        >>> loader = sb.in_memory_loader(torch.utils.data.DataLoader(data, batch_size=4))
+        >>> next(iter(loader))
+        [tensor([0., 1., 2., 3.]), tensor([0, 1, 0, 1])]
+    """
+    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
+        raise LoaderError("a torch.utils.data.DataLoader that yields batches is needed")
+    if _tensors_of(loader.dataset) is None:
+        raise LoaderError(
+            f"the data set is a {type(loader.dataset).__name__}; a TensorDataset is needed, or a "
+            "Subset of one. Give other data sets a method __getitems__(indices) that returns a "
+            "batch, and the loader a collate_fn that hands it on."
+        )
+    if collate_fn is None and loader.collate_fn is not default_collate:
+        raise LoaderError(
+            "the loader has a collate function of its own, which takes a list of examples; pass "
+            "collate_fn=callable(tensors) -> batch, which takes the gathered tensors"
+        )
+    return _gathering(loader, collate_fn)
+
+
+def gathers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a loader that gathers rows, if that changes nothing but the time; else the loader."""
+    plain = type(loader) is DataLoader and loader.batch_sampler is not None
+    plain = plain and not loader.num_workers and loader.collate_fn is default_collate
+    return _gathering(loader) if plain and _tensors_of(loader.dataset) is not None else loader
+
+
+def _gathering(loader: DataLoader[Any], collate: Collate | None = None) -> DataLoader[Any]:
+    clone = copy.copy(loader)
+    # A data loader refuses to have these set once it is built.
+    object.__setattr__(clone, "_iterator", None)
+    object.__setattr__(clone, "dataset", GatheredRows(loader.dataset, collate))
+    object.__setattr__(clone, "collate_fn", _pass_on)
+    return clone
+
+
+def _pass_on(batch: Any) -> Any:
+    return batch
+
+
+def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:
+    if type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset.tensors if type(dataset) is TensorDataset else None
+
+
+def _takes_rows(tensor: Tensor) -> bool:
+    """Return whether taken rows are in memory as stacked ones are."""
+    plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
+    return (
+        plain
+        and tensor.is_contiguous()
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
