@@ -14,6 +14,7 @@ from selective_backprop._core.isolation import (
     KeptBuffers,
     eval_mode,
     kept_random_streams,
+    list_modules,
     uncached_autocast,
     unwrapped,
 )
@@ -101,12 +102,13 @@ class Forward(AbstractScorer):
         buffers = KeptBuffers(model)
 
         def score(batch: Any, indices: RowIndices | None) -> Scores:
+            modules = list_modules(model)
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
                 stack.enter_context(kept_random_streams(device))
                 if not self.training:
-                    stack.enter_context(eval_mode(model))
-                stack.enter_context(buffers.kept())
+                    stack.enter_context(eval_mode(model, modules))
+                stack.enter_context(buffers.kept(modules))
                 if self.inference_mode:
                     stack.enter_context(torch.inference_mode())
                 stack.enter_context(uncached_autocast(device))
