@@ -25,7 +25,8 @@ def list_keys(indices: Any) -> Keys | None:
         return list(indices)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         return list(indices)
-    return torch.from_numpy(array.astype(np.int64))
+    # Not copied again if it was made of a list; arrays are the sampler's own and may change.
+    return torch.from_numpy(array.astype(np.int64, copy=not isinstance(indices, (list, tuple))))
 
 
 def plain_list(keys: Keys) -> list[Any]:

@@ -164,6 +164,10 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on `device`; the batch itself if they already are."""
+    if type(batch) in (list, tuple) and all(
+        type(leaf) is Tensor and leaf.device == device for leaf in batch
+    ):
+        return batch  # as nearly all are on a CPU
     structure = flatten(batch, leaves := [])
     # Most leaves are plain tensors that are there already, in every batch: they cost no call.
     moved = [
@@ -189,6 +193,8 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 
     Each must have as many rows as the first tensor, or as the `expected` indices that were loaded.
     """
+    if expected is not None and not layout.whole and _is_plain(batch, expected):
+        return expected
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)
     tensors = [
@@ -218,6 +224,18 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                 f"to the batch as a whole, pass whole={{{path!r}}}."
             )
     return count
+
+
+def _is_plain(batch: Any, rows: int) -> bool:
+    """Return whether a batch is a list of plain tensors with so many rows, as nearly all are."""
+    if type(batch) not in (list, tuple) or not batch:
+        return False
+    for leaf in batch:
+        if type(leaf) is not Tensor or leaf.layout is not torch.strided or leaf.is_nested:
+            return False
+        if not leaf.ndim or leaf.shape[0] != rows:
+            return False
+    return True
 
 
 def check_layout(batch: Any, layout: Layout) -> None:

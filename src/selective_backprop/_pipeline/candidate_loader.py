@@ -63,6 +63,7 @@ class CandidateLoader:
         self._options = options
         self.counts = counts
         device = self._device = options.device
+        self._away = device is not None and device.type != "cpu"  # from where indices are drawn
         self._cursor = Cursor()  # of a stream's last batch
         self._goes_on = False
         self._copies: CopyStream | None = None
@@ -180,7 +181,7 @@ class CandidateLoader:
             count_rows(batch, self._options.layout, keys.count)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
-        if self._device is not None:
+        if self._away:
             if indices is not None:
                 indices = indices.to(self._device, non_blocking=True)
             if weights is not None:

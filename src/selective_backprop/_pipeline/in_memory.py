@@ -45,7 +45,7 @@ class GatheredRows(Dataset[Any]):
         # What is empty, out of range or no list of integers takes torch's way, which counts from
         # the end or raises.
         usual = tensors is not None and places.dtype == np.int64 and places.ndim == 1
-        if usual and len(places) and places.min() >= 0 and places.max() < len(tensors[0]):
+        if usual and len(places) and places.min() >= 0 and places.max() < tensors[0].shape[0]:
             rows = torch.from_numpy(places)
             batch = [each.index_select(0, rows.to(each.device)) for each in tensors]
         else:

@@ -147,11 +147,12 @@ class IndexSampler:
             if keys is None:  # a sampler of single indices: each is loaded as its own batch
                 yield self._pass_single(indices)
                 continue
-            phase = self._clock.phase(self._epoch, self._drawn, len(keys))
+            count = keys.shape[0] if isinstance(keys, Tensor) else len(keys)
+            phase = self._clock.phase(self._epoch, self._drawn, count)
             if self._gathered and phase is not Phase.SELECT:
                 yield from self._draw_gathered()
-            self._note(keys)
-            rows = Rows(keys, len(keys))
+            self._note(keys, count)
+            rows = Rows(keys, count)
             if buffer is None:
                 self._plan(phase, rows)
                 yield indices
@@ -182,7 +183,7 @@ class IndexSampler:
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
-                    self._note(keys)
+                    self._note(keys, len(keys))
                     if self._epoch_scores is not None:
                         self._epoch_scores.look_up(keys)
             # If nothing was drawn yet, one batch is drawn here so that the order comes from
@@ -199,10 +200,10 @@ class IndexSampler:
             )
         return chain(begun, batches)
 
-    def _note(self, keys: Keys) -> None:
-        """Count a batch that has been drawn."""
+    def _note(self, keys: Keys, count: int) -> None:
+        """Note a batch of so many candidates that has been drawn."""
         self._drawn += 1
-        self._candidates += len(keys)
+        self._candidates += count
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
         self._digest = zlib.crc32(content, self._digest)
 

@@ -23,7 +23,6 @@ ranks that broke off after different batches are noticed.
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -72,7 +71,7 @@ class LockstepBatches:
                 if rows is None or Status.ENDED in statuses:
                     self.cut = rows is not None
                     if rows is not None:  # a saved state does not keep `plain` either
-                        self.held = replace(rows, plain=False)
+                        self.held = rows._replace(plain=False)
                     return
                 self.held = None
                 yield rows

@@ -1,7 +1,6 @@
 """What happens to candidates whose score is not a finite number."""
 
 from collections import deque
-from dataclasses import replace
 from enum import StrEnum
 
 import torch
@@ -49,7 +48,7 @@ class FiniteGuard:
             return rows
         finite = torch.isfinite(scores)
         if self.policy is NonFinite.SELECT:
-            return replace(rows, scores=torch.where(finite, scores, torch.inf))
+            return rows._replace(scores=torch.where(finite, scores, torch.inf))
         if self.policy is NonFinite.SKIP:
             return self._skip(rows, finite)
         if scores.device.type == "cuda":
@@ -82,7 +81,7 @@ class FiniteGuard:
         flag.copy_(finite.all().reshape(1), non_blocking=True)
         event = torch.cuda.Event()
         event.record()
-        self._checks.append((event, flag, replace(rows, batch=None)))
+        self._checks.append((event, flag, rows._replace(batch=None)))
 
     def _collect(self) -> None:
         while self._checks and self._checks[0][0].query():

@@ -1,7 +1,7 @@
 """Rows in the pipeline, and the state of a buffer of them."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -33,8 +33,7 @@ class Leftovers(StrEnum):
     DROP = "drop"
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Some rows in the pipeline: a batch, or the keys of a batch that is not loaded yet."""
 
     batch: Any
@@ -42,13 +41,13 @@ class Rows:
     indices: Tensor | None = None  # in the data set, `[row]`; None if unknown
     scores: Tensor | None = None
     weights: Tensor | None = None  # None where all weigh 1
-    plain: bool = field(default=False, kw_only=True)  # a training batch made without a draw
+    plain: bool = False  # a training batch made without a draw
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
         """Return rows `start` to `stop`, without copying tensors."""
         rows = slice(start, stop)
         return Rows(
-            cut_rows(self.batch, layout, start, stop),
+            self.batch[rows] if is_keys(self.batch) else cut_rows(self.batch, layout, start, stop),
             stop - start,
             None if self.indices is None else self.indices[rows],
             None if self.scores is None else self.scores[rows],
@@ -58,6 +57,11 @@ class Rows:
     def scored(self, scores: Tensor | None) -> "Rows":
         """Return the rows with these scores, or without scores."""
         return Rows(self.batch, self.count, self.indices, scores, self.weights)
+
+
+def is_keys(batch: Any) -> bool:
+    """Return whether a batch is a mere column, as keys of examples to be loaded are."""
+    return type(batch) is Tensor and batch.ndim == 1 and batch.layout is torch.strided
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from operator import attrgetter
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,15 @@ from torch import Tensor
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape, Waits
+from selective_backprop._pipeline.rows import (
+    COUNT,
+    BufferState,
+    Leftovers,
+    Rows,
+    Shape,
+    Waits,
+    is_keys,
+)
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
@@ -160,12 +168,14 @@ class SelectionBuffer:
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
         """Return the rows of a window that were drawn."""
         rows, weights = choice
-        keys = isinstance(pieces[0].batch, Tensor) and pieces[0].batch.ndim == 1
+        keys = is_keys(pieces[0].batch)
         if len(pieces) > 1 and (rows.device.type != "cpu" or keys):
             # Only the device knows which piece a row is in, and asking it would make the host
             # wait; joining the window first costs one copy on the device. Joining a column of
             # keys is cheaper than finding each key's piece.
             pieces = (self._join(pieces),)
+        if keys and pieces[0].indices is None and rows.device == pieces[0].batch.device:
+            return Rows(pieces[0].batch.index_select(0, rows), rows.shape[0], weights=weights)
         parts = [rows]
         if len(pieces) > 1:
             *starts, _ = accumulate(map(COUNT, pieces), initial=0)
@@ -186,12 +196,19 @@ class SelectionBuffer:
                 weights[0].new_ones(piece.count) if piece.weights is None else piece.weights
                 for piece in pieces
             ]
+        batches = [*map(BATCH, pieces)]
         return Rows(
-            join_rows([*map(BATCH, pieces)], self._layout),
+            torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout),
             sum(map(COUNT, pieces)),
             _join_column([*map(INDICES, pieces)]),
             weights=torch.cat(weights) if weights else None,
         )
+
+
+def _joins_keys(batches: list[Any]) -> bool:
+    """Return whether batches are columns of one type on the host."""
+    plain = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
+    return plain and len({(each.dtype, each.device) for each in batches}) == 1
 
 
 def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:

@@ -1,7 +1,7 @@
 """The pipeline of one epoch: draw, load, score, select, hand out."""
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -195,7 +195,7 @@ class Pipeline:
                 for batch in timed(self.buffer.route(phase, rows)):
                     # It may start with rows that the last draw chose; it counts as plain.
                     plain = phase is Phase.PLAIN and self.feed is not None
-                    yield replace(batch, plain=True) if plain else batch
+                    yield batch._replace(plain=True) if plain else batch
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end

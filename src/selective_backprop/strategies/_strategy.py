@@ -1,6 +1,7 @@
 """How examples are scored, which of them are kept, and when: three parts, and a name."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance
@@ -55,7 +56,7 @@ class Strategy:
                 "none; use a scorer such as Forward()"
             )
 
-    @property
+    @cached_property
     def needs(self) -> Needs | None:
         """What the scorer needs; None if there is no scorer."""
         return None if self.scorer is None else self.scorer.needs
