@@ -89,13 +89,9 @@ def excess_losses(
     if not tensors or outputs.ndim < 2:
         return losses
     soft = targets.is_floating_point() and targets.shape == outputs.shape
-    multiclass = _name_of(loss_fn)[0] in (
-        "CrossEntropyLoss",
-        "NLLLoss",
-        "cross_entropy",
-        "nll_loss",
-    )
-    if not multiclass or not (smoothed or weights is not None or soft):
+    if not (smoothed or weights is not None or soft):
+        return losses
+    if _name_of(loss_fn)[0] not in ("CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"):
         return losses
     count = outputs.shape[1]
     each = losses.new_ones(count) if weights is None else weights.to(losses)

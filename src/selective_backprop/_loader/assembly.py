@@ -89,7 +89,10 @@ def assemble(
         lockstep = LockstepBatches(Exchange(ranks, window if ranked else 0), filing)
 
     seed = options.seed, ranks.rank
-    index_buffer = SelectionBuffer(selector, shape, history=None, layout=Layout(), seed=(*seed, 0))
+    ranks_scores = terms.history > 0
+    index_buffer = SelectionBuffer(
+        selector, shape, history=None, ranks=ranks_scores, layout=Layout(), seed=(*seed, 0)
+    )
     row_buffer = SelectionBuffer(
         selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
     )

@@ -33,6 +33,10 @@ class Observations(NamedTuple):
     scores: Float32[np.ndarray, "lag example"]
     epochs: Int32[np.ndarray, "lag example"]
 
+    def of(self, part: slice) -> "Observations":
+        """Return those of some examples."""
+        return Observations(self.scores[:, part], self.epochs[:, part])
+
 
 class ClassVisits(NamedTuple):
     """How often the examples of each class were trained on.
@@ -150,6 +154,16 @@ class Column:
             self._scores.to("cpu", copy=True).numpy(),
             self._epochs.to("cpu", torch.int32, copy=True).numpy(),
         )
+
+    def on_host(self) -> Observations:
+        """Return what `observe` does, but not as a copy where it is on the host: only to read.
+
+        The epochs may be of 16 bits.
+        """
+        if self._scores is None or self._epochs is None:
+            nothing = np.broadcast_to(np.float32(np.nan), self._shape)
+            return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
+        return Observations(self._scores.cpu().numpy(), self._epochs.cpu().numpy())
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is remembered."""
@@ -325,6 +339,13 @@ class Ledger:
         if self._selected is None:
             return torch.zeros(self.examples, dtype=torch.int32)
         return self._selected.to("cpu", torch.int32, copy=True)
+
+    def visits(self) -> tuple[int, int]:
+        """Return how often examples were trained on, in all, and how many of them ever were."""
+        if self._selected is None:
+            return 0, 0
+        counts = self._selected.cpu().numpy()
+        return int(counts.sum(dtype=np.int64)), int(np.count_nonzero(counts))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the ledger remembers."""

@@ -125,7 +125,8 @@ class IndexSampler:
             self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
         if self._buffer is not None:
             self._buffer.state = cursor.buffer
-            past = None if epoch_scores is None else epoch_scores.past
+            ranks = epoch_scores is not None and self._buffer.ranks
+            past = epoch_scores.past if ranks else None
             self._buffer.open(cursor.epoch, past, anew=mid_epoch is None)
 
     def __iter__(self) -> Iterator[Any]:

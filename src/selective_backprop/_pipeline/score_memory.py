@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
@@ -187,14 +188,19 @@ class EpochScores:
         self._fate = np.zeros(examples, np.int8) if tracks else None
         self.settled: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
-        past = torch.empty(0) if known is None else known[known.isfinite()]
+
+    @cached_property
+    def past(self) -> History:
+        """The known scores that are finite; of very many, as many as rank others well."""
+        past = torch.empty(0) if self.known is None else self.known[self.known.isfinite()]
         if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
             ascending = past.numpy()
             ascending.sort()
             places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
             past = torch.from_numpy(ascending[places.astype(np.int64)])
-        self.past = History(max(1, len(past)))
-        self.past.file(past)
+        history = History(max(1, len(past)))
+        history.file(past)
+        return history
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
         """Return indices as a tensor, and their scores; None where all must be scored."""

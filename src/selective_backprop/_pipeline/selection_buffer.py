@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -26,6 +26,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
+from selective_backprop.selectors._abstract import Stateless
 
 BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
 
@@ -46,6 +47,7 @@ class SelectionBuffer:
         shape: the sizes.
         history: recent scores; each window is filed before its draw. None keeps no history.
         filing: where windows are filed; by default in the history itself.
+        ranks: whether the selector ranks scores against others.
         layout: how rows are taken and joined.
         seed: each draw's own seed is derived from it and the epoch's and window's numbers.
     """
@@ -57,15 +59,20 @@ class SelectionBuffer:
         *,
         history: History | None,
         filing: Filing | None = None,
+        ranks: bool = True,
         layout: Layout,
         seed: tuple[int, ...],
     ) -> None:
         self._selector = selector
         self.shape = shape
+        self.ranks = ranks
         self._filing = history if filing is None else filing
         # no `or`: an empty history is falsy
         self._history = History(1) if history is None else history
         self._layout = layout
+        # Where nothing is filed between two windows, all that are full can be drawn from at once.
+        together = history is None and filing is None and isinstance(selector, Stateless)
+        self._windows = selector.windows if together else None
         self.seed = seed
         self._epoch = 0
         self.state = BufferState()
@@ -114,23 +121,53 @@ class SelectionBuffer:
 
     def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
         """Yield the training batches that are full, with newly chosen `rows` or a window's."""
-        size, window = self.shape.batch_size, self.shape.window
+        window = self.shape.window
         while True:
             if pieces:
                 rows = self._draw(pieces)
-            count = 0 if rows is None else rows.count
-            full = size or count
-            if rows is not None and 0 < count == full and not self.state.chosen:
-                yield rows
-            else:
-                if rows is not None:
-                    self.adopt(rows.scored(None))
-                while self.state.rows >= full > 0:
-                    yield self._take_chosen(full)
+            yield from self._fill(rows)
             if window is None or self.state.candidates < window:
+                return
+            if self._windows is not None and self.state.candidates >= 2 * window:
+                yield from self._draw_windows(self._windows, window)
                 return
             pieces, rest = self._split(self.state.waiting, window)
             self.state = self.state._replace(waiting=rest)
+
+    def _draw_windows(self, draw: Callable[..., Tensor], window: int) -> Iterator[Rows]:
+        """Draw from all full windows at once, and yield the training batches that are full.
+
+        The state is at each batch as if windows were drawn from one by one.
+        """
+        rows = self._join(self.state.waiting, scored=True)
+        assert rows.scores is not None
+        count, done = rows.count // window, self.state.windows
+        scores = rows.scores[: count * window].view(count, window)
+        generators = [self._generator(done + place, scores.device) for place in range(count)]
+        chosen = draw(scores, self._history, generators)
+        keys = rows.batch[: count * window].view(count, window).gather(1, chosen)
+        for place, batch in enumerate(keys.unbind(), start=1):
+            rest = rows.cut(place * window, rows.count, self._layout)
+            waiting = (rest,) if rest.count else ()
+            self.state = self.state._replace(waiting=waiting, windows=done + place)
+            yield from self._fill(Rows(batch, batch.shape[0]))
+
+    def _fill(self, rows: Rows | None) -> Iterator[Rows]:
+        """Yield the training batches that are full, with newly chosen rows, if there are any."""
+        count = 0 if rows is None else rows.count
+        full = self.shape.batch_size or count
+        if rows is not None and 0 < count == full and not self.state.chosen:
+            yield rows
+            return
+        if rows is not None:
+            self.adopt(rows.scored(None))
+        while self.state.rows >= full > 0:
+            yield self._take_chosen(full)
+
+    def _generator(self, window: int, device: torch.device) -> torch.Generator:
+        """Return the random stream of one of the epoch's windows."""
+        generator = torch.Generator(device)
+        return generator.manual_seed(_mix(*self.seed, self._epoch, window))
 
     def _take_chosen(self, count: int) -> Rows:
         pieces, rest = self._split(self.state.chosen, count)
@@ -159,9 +196,8 @@ class SelectionBuffer:
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
         if self._filing is not None:
             self._filing.file(scores)
-        generator = torch.Generator(scores.device)
         windows = self.state.windows
-        generator.manual_seed(_mix(*self.seed, self._epoch, windows))
+        generator = self._generator(windows, scores.device)
         self.state = self.state._replace(windows=windows + 1)
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
@@ -186,10 +222,11 @@ class SelectionBuffer:
         indices = _join_column([*map(INDICES, pieces)], parts)
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
-    def _join(self, pieces: tuple[Rows, ...]) -> Rows:
-        """Join pieces; scores are left out."""
+    def _join(self, pieces: tuple[Rows, ...], *, scored: bool = False) -> Rows:
+        """Join pieces; scores are left out, unless all are `scored`."""
         if len(pieces) == 1:
             return pieces[0]
+        scores = [piece.scores for piece in pieces if piece.scores is not None]
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
             weights = [
@@ -201,6 +238,7 @@ class SelectionBuffer:
             torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout),
             sum(map(COUNT, pieces)),
             _join_column([*map(INDICES, pieces)]),
+            torch.cat(scores) if scored else None,
             weights=torch.cat(weights) if weights else None,
         )
 

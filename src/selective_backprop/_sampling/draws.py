@@ -1,5 +1,6 @@
 """The rows and weights that selectors return, and how an exact number of rows is drawn."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -119,6 +120,16 @@ def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     return probabilities * (1.0 + tilt - tilt * probabilities)
 
 
+def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
+    """Do what `tilt_on_host` does with each row of `[window, candidate]`, to the same bits."""
+    totals = np.add.reduce(probabilities, axis=1)
+    rooms = totals - [row @ row for row in probabilities]
+    if (np.abs(count - totals) > rooms).any() or (rooms <= 0.0).any():
+        return np.stack([tilt_on_host(row, count) for row in probabilities])
+    tilts = ((count - totals) / rooms)[:, None]
+    return probabilities * (1.0 + tilts - tilts * probabilities)
+
+
 def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
     """Do the same on the device alone: the host would have to wait for the sums."""
     room = probabilities * (1.0 - probabilities)
@@ -165,6 +176,36 @@ def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generato
     if len(rows) == count:
         return rows
     return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
+
+
+def draw_windows_on_host(
+    odds: np.ndarray, count: int, generators: Sequence[torch.Generator]
+) -> np.ndarray:
+    """Do what `draw_exactly_on_host` does with each row of `[window, candidate]`."""
+    size = odds.shape[1]
+    drawn = [
+        (
+            torch.randperm(size, generator=generator).numpy(),
+            torch.rand(1, generator=generator, dtype=torch.float64).item(),
+        )
+        for generator in generators
+    ]
+    places = np.stack([order for order, _ in drawn])
+    offsets = np.array([[offset] for _, offset in drawn])
+    shuffled = np.take_along_axis(odds, places, axis=1)
+    ends = shuffled.cumsum(axis=1) - offsets
+    taken = np.empty(odds.shape, dtype=bool)
+    np.put_along_axis(taken, places, np.floor(ends) > ends - shuffled, axis=1)
+    if (np.add.reduce(taken, axis=1) == count).all():
+        return taken.nonzero()[1].reshape(len(odds), count)
+    return np.stack(
+        [
+            row.nonzero()[0]
+            if np.count_nonzero(row) == count
+            else _take_points(*map(torch.from_numpy, (each, order)), torch.tensor([o]), count).numpy()
+            for row, each, (order, o) in zip(taken, odds, drawn, strict=True)
+        ]
+    )
 
 
 def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:

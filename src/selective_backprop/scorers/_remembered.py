@@ -1,6 +1,5 @@
 """Scorers that select from remembered scores: stale ones, predicted ones, and recorded losses."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -19,7 +18,7 @@ from selective_backprop._core.options import (
     settle,
 )
 from selective_backprop._core.types import RowIndices, Scores
-from selective_backprop._memory.ledger import Ledger, Observations, number_classes
+from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -31,9 +30,8 @@ from selective_backprop.scorers._abstract import (
     check_inner,
     start_scorer,
 )
+from selective_backprop.scorers._giving_up import EVEN, chunks, given_up
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
-
-EVEN = math.log(2.0)  # the cross-entropy of a target that has probability 1/2
 
 
 @final
@@ -263,56 +261,33 @@ class _RunningRecorded(Delegating):
         return self.inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        recorded = ledger.recorded.observe()
-        scores, epochs = recorded.scores[0], recorded.epochs[0]
-        if not ledger.scored.empty:
-            scores, epochs = _merged(ledger.scored.observe(), recorded)
-        unknown = (epochs < 0) | np.isnan(scores)
-        if self._spec.max_age is not None:
-            unknown |= epoch - epochs > self._spec.max_age
-        if self._spec.highest_of > 1:
-            scores = np.fmax(scores, np.fmax.reduce(recorded.scores))
-        if self._spec.fades is not None:
-            visits = ledger.selected  # a subset or a sampler may leave examples out for good
-            mean = int(visits.sum()) / max(1, int(visits.count_nonzero()))
-            scores = _faded(scores, min(1.0, max(0.0, mean - 1.0) / self._spec.fades))
+        recorded, scored = ledger.recorded.on_host(), ledger.scored.on_host()
+        done = None if self._spec.fades is None else self._done(ledger, self._spec.fades)
+        known = np.empty(ledger.examples, np.float32)
+        for part in chunks(ledger.examples):
+            scores, epochs = recorded.scores[0, part], recorded.epochs[0, part]
+            if not ledger.scored.empty:
+                scores, epochs = _merged(scored.of(part), recorded.of(part))
+            unknown = (epochs < 0) | np.isnan(scores)
+            if self._spec.max_age is not None:
+                unknown |= epoch - epochs.astype(np.int32) > self._spec.max_age
+            if self._spec.highest_of > 1:
+                scores = np.fmax(scores, np.fmax.reduce(recorded.scores[:, part]))
+            if done is not None:
+                scores = _faded(scores, done)
+            known[part] = np.where(unknown, np.float32(np.inf), scores)
         if self._spec.give_up is not None:
-            lost = np.flatnonzero(_hopeless(recorded.scores, self._spec.give_up))
-            if len(lost) and not ledger.classes.empty:
-                classes = ledger.classes.observe().scores[0]
-                lost = lost[_half_learned(recorded.scores[0], classes)[lost]]
+            classes = None if ledger.classes.empty else ledger.classes.on_host().scores[0]
+            lost = given_up(recorded.scores, classes, self._spec.give_up)
             if self._spec.max_age is not None:  # some are taken back in turn
                 lost = lost[(lost + epoch) % self._spec.max_age != 0]
-            scores[lost] = -np.inf  # below any loss
-        return torch.from_numpy(np.where(unknown, np.float32(np.inf), scores))
+            known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; not what is unknown
+        return torch.from_numpy(known)
 
-
-def _hopeless(losses: Float32[np.ndarray, "lag example"], give_up: float) -> np.ndarray:
-    """Return which examples have such high losses that fewer than `give_up` like them recover.
-
-    Losses are newest first, at least two of each example; NaN where it has fewer.
-    """
-    known = np.logical_and.reduce(np.isfinite(losses))
-    newest, before = losses[0, known], losses[1, known]
-    learned = newest <= EVEN
-    if 2 * np.count_nonzero(learned) >= len(learned):
-        limit = _limit(before[before > EVEN], learned[before > EVEN], give_up)
-        return np.logical_and(known, np.minimum.reduce(losses) >= limit)
-    return np.zeros_like(known)
-
-
-def _half_learned(
-    newest: Float32[np.ndarray, " example"], classes: Float32[np.ndarray, " example"]
-) -> np.ndarray:
-    """Return which examples are of a class of which half have a loss of at most ln 2.
-
-    A loss and a class are NaN where they are not known. Examples without a class make one class.
-    """
-    filled = np.where(np.isnan(classes), np.fmin.reduce(classes) - 1, classes)
-    found, places = number_classes(filled)
-    known = np.bincount(places[np.isfinite(newest)], minlength=len(found))
-    learned = np.bincount(places[newest <= EVEN], minlength=len(found))
-    return (2 * learned >= known)[places]
+    def _done(self, ledger: Ledger, fades: float) -> float:
+        """Return how far low scores have risen, in [0, 1], by the mean of visits."""
+        total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
+        return min(1.0, max(0.0, total / max(1, visited) - 1.0) / fades)
 
 
 def _faded(losses: Float32[np.ndarray, " example"], done: float) -> Float32[np.ndarray, " example"]:
@@ -322,13 +297,3 @@ def _faded(losses: Float32[np.ndarray, " example"], done: float) -> Float32[np.n
     risen = losses.copy()
     risen[low] = -np.log1p(-0.5 * ratios ** (1.0 - done))
     return risen
-
-
-def _limit(losses: np.ndarray, recovered: np.ndarray, give_up: float) -> float:
-    """Return the lowest loss from which on too few examples recover; infinity if there is none."""
-    ascending = np.sort(losses)
-    number = np.arange(len(ascending), 0, -1)  # of losses as high or higher; fewer where some tie
-    back = np.count_nonzero(recovered) - np.searchsorted(np.sort(losses[recovered]), ascending)
-    # Both counts start at one, since a share of few examples says little.
-    hopeless = (back + 1) / (number + 1) < give_up
-    return float(ascending[np.argmax(hopeless)]) if hopeless.any() else np.inf

@@ -1,11 +1,12 @@
 """What a selector is: a rule for which candidates to train on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from selective_backprop._core.options import check_rate, check_whole, settle
 from selective_backprop._core.saved_state import Saved
@@ -115,9 +116,13 @@ class Stateless(RunningSelector):
 
     Args:
         rule: `(scores, history, generator) -> Choice`.
+        windows: draws from several windows in the host's memory at once, where that is faster:
+            `(scores, history, generators) -> rows`, of scores `[window, candidate]` and a
+            generator for each window, the rows `[window, row]` that `rule` would draw from each.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]
+    windows: Callable[[Tensor, History, Sequence[torch.Generator]], Tensor] | None = None
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         return self.rule(scores, history, generator)

@@ -1,5 +1,6 @@
 """Selectors that keep a given share of the candidates: at random, or by their scores."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -19,7 +20,9 @@ from selective_backprop._sampling.draws import (
     draw_exactly,
     draw_exactly_on_host,
     draw_uniformly,
+    draw_windows_on_host,
     tilt_on_host,
+    tilt_windows_on_host,
     tilted_odds,
 )
 from selective_backprop.selectors._abstract import (
@@ -194,10 +197,19 @@ class Percentile(AbstractSelector):
             odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
             return Choice(draw_exactly(odds, count, generator))
 
+        def windows(
+            scores: Tensor, history: History, generators: Sequence[torch.Generator]
+        ) -> Tensor:
+            count = context.quota(scores.shape[1])
+            wanted = history.percentiles_on_host(scores.flatten()).reshape(scores.shape)
+            odds = tilt_windows_on_host(wanted**self.beta, count)
+            return torch.from_numpy(draw_windows_on_host(odds, count, generators))
+
         def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             return Choice(draw_coins(history.percentiles(scores).pow(self.beta), generator))
 
-        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
+        exactly = self.draw is Draw.EXACT
+        return Stateless(exact, windows) if exactly else Stateless(bernoulli)
 
 
 def selection_probability(
