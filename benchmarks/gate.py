@@ -143,11 +143,17 @@ def shuffled_loader(images: Shuffled) -> DataLoader[tuple[Tensor, Tensor]]:
 
 
 class Training:
-    """A net, its optimiser and its steps."""
+    """A net, its optimiser and its steps.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        width: of the first layer of a ResNet-9.
+        make: returns another net.
+    """
+
+    def __init__(self, width: int, make: Callable[[], nn.Module] | None = None) -> None:
         torch.manual_seed(0)
-        self.model = resnet9(3, 10, width=width).to(memory_format=CHANNELS_LAST)
+        model = resnet9(3, 10, width=width) if make is None else make()
+        self.model = model.to(memory_format=CHANNELS_LAST)
         self.loss_fn = nn.CrossEntropyLoss()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
 

@@ -2,6 +2,7 @@
 
     scripts/bench                       every gate
     scripts/bench --only step stale     the gates whose names begin with "step" or "stale"
+    scripts/bench --only small          what strategies add where steps are small; see small.py
     scripts/bench --out bench.json      write a record
 
 Process CPU time, one thread. A gate passes on the upper end of its interval, fails on the lower
@@ -16,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import small
 import torch
 from gate import BATCH, SECONDS, Gate, Ratio, measure
 from rich.console import Console
@@ -23,13 +25,21 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from saving_gates import cycle_gates, int8_gates, reuse_gates
 from selection_gates import selection_gates
-from step_gates import auto_gates, size_gates, stale_gates, step_gates, traditional_gates
+from step_gates import (
+    auto_gates,
+    size_gates,
+    small_step_gates,
+    stale_gates,
+    step_gates,
+    traditional_gates,
+)
 
 from selective_backprop.lab.records.provenance import provenance
 
 PARTS = {
     "selection": selection_gates,
     "step": step_gates,
+    "small step": small_step_gates,
     "stale": stale_gates,
     "size": size_gates,
     "traditional": traditional_gates,
@@ -48,6 +58,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="most per gate")
     parser.add_argument("--out", type=Path, help="write a JSON record")
     options = parser.parse_args()
+    if options.only == ["small"]:
+        return small.report(sys.argv[1:], out=options.out)
     torch.set_num_threads(1)
     console = Console()
     table = Table("gate", "limit", "ratio", "95 % interval", "rounds", "verdict", box=None)

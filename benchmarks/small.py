@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Median, summarise
+from selective_backprop.lab.data import datasets
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.recipe import find_recipe
 from selective_backprop.lab.records.provenance import provenance
 
 EXAMPLES, CLASSES, WORDS, LENGTH = 4096, 10, 5000, 40
 EPOCHS = 2  # measured, after the first
-LIMITS = {  # microseconds per candidate batch
-    "selective": 250.0,
-    "stale": 60.0,
-    "recorded": 60.0,
-    "auto": 60.0,
-}
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
     "traditional": sb.traditional,
     "random": lambda: sb.random_backprop(1 / 2),
@@ -52,6 +51,10 @@ STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
 ARMS = ("bare", *STRATEGIES)
 
 
+class Read(TensorDataset):
+    """Examples that are read one by one, as those of most data sets are."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """A small net, its data and its batches."""
@@ -59,34 +62,59 @@ class Workload:
     net: str
     inputs: int  # features of an example
     batch: int
+    read: bool = False  # one by one; else rows of tensors in memory
 
     @property
     def name(self) -> str:
         """What the tables call it."""
-        return f"{self.net}, {self.inputs} features, batches of {self.batch}"
+        how = ", read one by one" if self.read else ""
+        return f"{self.net}, {self.inputs} features, batches of {self.batch}{how}"
 
     def model(self) -> nn.Module:
         """Return the net, seeded."""
         torch.manual_seed(0)
         return NETS[self.net](self.inputs)
 
-    def data(self) -> TensorDataset:
-        """Return examples whose classes a small net can learn in part."""
+    def loader(self) -> DataLoader[Any]:
+        """Return a loader of examples whose classes a small net can learn in part."""
+        return DataLoader(self._data(), self.batch, shuffle=True)
+
+    def _data(self) -> TensorDataset:
         generator = torch.Generator().manual_seed(0)
-        teacher = torch.randn(self.inputs, CLASSES, generator=generator)
+        kind = Read if self.read else TensorDataset
         if self.net == "bag of words":
             words = torch.randint(WORDS, (EXAMPLES, self.inputs), generator=generator)
-            return TensorDataset(words, words[:, 0] % CLASSES)
+            return kind(words, words[:, 0] % CLASSES)
+        teacher = torch.randn(self.inputs, CLASSES, generator=generator)
         inputs = torch.randn(EXAMPLES, self.inputs, generator=generator)
         noise = torch.randn(EXAMPLES, CLASSES, generator=generator)
-        return TensorDataset(inputs, (inputs @ teacher + noise).argmax(1))
+        return kind(inputs, (inputs @ teacher + noise).argmax(1))
+
+
+class Demo(Workload):
+    """What scripts/demo trains: the lab's convolutional net on handwritten digits."""
+
+    @property
+    def name(self) -> str:
+        """What the tables call it."""
+        return "digits of the demo"
+
+    def model(self) -> nn.Module:
+        """Return the net, seeded."""
+        return make_model(find_recipe("digits").model, datasets.load("digits"), seed=0)
+
+    def loader(self) -> DataLoader[Any]:
+        """Return the lab's loader, which augments."""
+        augmentation = find_recipe("digits").augmentation
+        data = datasets.load("digits")
+        return make_loader(data, batch_size=self.batch, seed=0, augmentation=augmentation)
 
 
 def deep(inputs: int) -> nn.Module:
     """Return a narrow net of 97 modules, in eval mode as a net that is fine-tuned may be."""
     widths = [inputs, *[16] * 32]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
     return nn.Sequential(*layers).eval()
 
@@ -122,6 +150,9 @@ WORKLOADS = {
         ),
         Workload("bag of words", LENGTH, 32),
         Workload("97 modules", 20, 32),
+        Workload("linear", 20, 32, read=True),
+        Workload("perceptron", 784, 128, read=True),
+        Demo("digits", 0, 64),
     )
 }
 
@@ -157,7 +188,7 @@ class Spent:
 def train(workload: Workload, arm: str) -> Spent:
     """Train one arm anew, and return what its measured epochs took."""
     model, plain = workload.model(), nn.CrossEntropyLoss()
-    loader: Any = DataLoader(workload.data(), workload.batch, shuffle=True)
+    loader: Any = workload.loader()
     loss_fn: Any = plain
     if arm != "bare":
         loader = sb.SelectiveLoader(
@@ -172,7 +203,7 @@ def train(workload: Workload, arm: str) -> Spent:
         epoch(loader, model, loss_fn, optimizer, spent)
     if before is None:
         spent.loaded = spent.candidates = spent.trained
-        spent.forward = forward_seconds(workload, model)
+        spent.forward = forward_seconds(loader, model)
     else:
         counts = loader.stats.since(before)
         spent.loaded, spent.candidates = counts.loaded, counts.candidates
@@ -210,14 +241,14 @@ def epoch(
     spent.next += clock() - begun  # what the end of the epoch takes
 
 
-def forward_seconds(workload: Workload, model: nn.Module) -> float:
-    """Return what plain forward passes take as many times as an epoch has batches."""
-    inputs, targets = workload.data()[: workload.batch]
+def forward_seconds(loader: DataLoader[Any], model: nn.Module) -> float:
+    """Return what plain forward passes take, as many as the measured epochs have batches."""
+    inputs, targets = next(iter(loader))
     mode = model.training
     model.eval()
     begun = time.process_time()
     with torch.no_grad():
-        for _ in range(EXAMPLES // workload.batch):
+        for _ in range(len(loader)):
             nn.functional.cross_entropy(model(inputs), targets, reduction="none")
     spent = time.process_time() - begun
     model.train(mode)
@@ -300,7 +331,10 @@ def measure(workload: str, workers: dict[str, Worker], count: int) -> list[dict[
             ratios = {
                 other: asdict(
                     summarise(
-                        [example_seconds(each[arm]) / example_seconds(each[other]) for each in found]
+                        [
+                            example_seconds(each[arm]) / example_seconds(each[other])
+                            for each in found
+                        ]
                     )
                 )
                 for other in ("bare", "traditional")
@@ -327,15 +361,55 @@ def show(console: Console, entries: Sequence[dict[str, Any]]) -> None:
     table = Table("version", "strategy", "added, us", "95 % interval", "x bare", "x trad", box=None)
     for each in entries:
         added = Median(**each["added_us"])
-        ratios = [f"{each['per_example_against'][n]['median']:.3f}" for n in ("bare", "traditional")]
+        ratios = [
+            f"{each['per_example_against'][n]['median']:.3f}" for n in ("bare", "traditional")
+        ]
         numbers = f"{added.median:.0f}", f"{added.low:.0f} to {added.high:.0f}", *ratios
         table.add_row(each["version"], each["strategy"], *numbers)
     console.print(f"{entries[0]['workload']} (bare next: {entries[0]['bare_next_us']:.0f} us)")
     console.print(table)
 
 
-def main() -> int:
+def report(
+    arguments: Sequence[str],
+    *,
+    out: Path | None,
+    only: Sequence[str] = ("",),
+    rounds: int = 15,
+    before: Path | None = None,
+) -> int:
     """Measure every workload, print tables, write a record."""
+    console = Console()
+    sources = {"after": Path(__file__).parent.parent / "src"}
+    if before:
+        sources = {"before": before} | sources
+    workers = {version: Worker(source) for version, source in sources.items()}
+    names = [name for name in WORKLOADS if name.startswith(tuple(only))]
+    entries = []
+    for name in track(names, console=console, transient=True):
+        found = measure(name, workers, rounds)
+        show(console, found)
+        entries += found
+    for worker in workers.values():
+        worker.close()
+    if out:
+        record = {
+            "command": " ".join(
+                ["scripts/bench" if not before else "benchmarks/small.py", *arguments]
+            ),
+            "clock": "process CPU time, one thread, interleaved rounds",
+            "examples": EXAMPLES,
+            "epochs": EPOCHS,
+            **provenance(),
+            "workloads": entries,
+        }
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def main() -> int:
+    """Measure, or work for who measures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[""], help="workloads whose names begin so")
     parser.add_argument("--rounds", type=int, default=15)
@@ -346,32 +420,8 @@ def main() -> int:
     if options.work:
         work()
         return 0
-    console = Console()
-    sources = {"after": Path(__file__).parent.parent / "src"}
-    if options.before:
-        sources = {"before": options.before} | sources
-    workers = {version: Worker(source) for version, source in sources.items()}
-    names = [name for name in WORKLOADS if name.startswith(tuple(options.only))]
-    entries = []
-    for name in track(names, console=console, transient=True):
-        found = measure(name, workers, options.rounds)
-        show(console, found)
-        entries += found
-    for worker in workers.values():
-        worker.close()
-    if options.out:
-        record = {
-            "command": "benchmarks/small.py " + " ".join(sys.argv[1:]),
-            "clock": "process CPU time, one thread, interleaved rounds",
-            "examples": EXAMPLES,
-            "epochs": EPOCHS,
-            "limits_us": LIMITS,
-            **provenance(),
-            "workloads": entries,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0
+    chosen = {"only": options.only, "rounds": options.rounds, "before": options.before}
+    return report(sys.argv[1:], out=options.out, **chosen)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """What scoring must leave as it found it: modes, buffers, random streams, autocast's memory."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,8 @@ from selective_backprop._core.isolation import (
     LARGEST_SAVED,
     KeptBuffers,
     eval_mode,
+    kept_random_streams,
+    list_modules,
 )
 
 
@@ -203,3 +208,126 @@ def test_every_module_gets_its_own_mode_back():
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model.modules()] == before
     assert model.calls == 0
+
+
+class Guarded(nn.Module):
+    """A module that sets its mode in a way of its own."""
+
+    def __init__(self) -> None:
+        self.set = []
+        super().__init__()
+
+    @property
+    def training(self) -> bool:
+        return self.__dict__["training"]
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.set.append(mode)
+        self.__dict__["training"] = mode
+
+
+class Scripted(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + 1 if self.training else inputs
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_modules_that_set_their_mode_in_a_way_of_their_own_do_so():
+    guarded, scripted = Guarded(), torch.jit.script(Scripted())
+    model = nn.Sequential(guarded, scripted, nn.Linear(1, 1))
+    guarded.set.clear()
+    with eval_mode(model):
+        assert guarded.set == [False]
+        assert scripted(torch.zeros(1)) == 0
+    assert guarded.set == [False, True]
+    assert scripted(torch.zeros(1)) == 1
+    assert all(module.training for module in model.modules())
+
+
+def test_modules_are_listed_once_each_and_none_is_left_out():
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.Sequential(nn.ReLU(), shared, nn.ModuleList([nn.Tanh()])))
+    model.register_module("nothing", None)
+    model[1].append(model[0])
+    assert {*map(id, list_modules(model))} == {*map(id, model.modules())}
+    assert len(list_modules(model)) == len([*model.modules()])
+
+
+def python_number() -> None:
+    random.random()
+
+
+def python_normal() -> None:
+    random.gauss(0, 1)
+
+
+def numpy_number() -> None:
+    np.random.rand()
+
+
+def numpy_normal() -> None:
+    np.random.randn()
+
+
+def numpy_seed() -> None:
+    np.random.seed(7)
+
+
+def torch_number() -> None:
+    torch.rand(3)
+
+
+def nothing() -> None:
+    pass
+
+
+DRAWS = [
+    nothing,
+    python_number,
+    python_normal,
+    numpy_number,
+    numpy_normal,
+    numpy_seed,
+    torch_number,
+]
+
+
+def streams() -> list[object]:
+    """The states of all random streams."""
+    return [random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()]
+
+
+@pytest.mark.parametrize("inside", DRAWS)
+@pytest.mark.parametrize("between", DRAWS)
+def test_random_streams_are_put_back_whatever_was_drawn_between_passes(inside, between):
+    for _ in range(4):  # of two normal numbers, the second is left over
+        before = streams()
+        with kept_random_streams(None):
+            inside()
+            with kept_random_streams(None):  # a pass may be inside another
+                between()
+                inside()
+            inside()
+        assert streams() == before
+        between()
+
+
+def test_so_is_a_stream_that_another_generator_of_numpy_draws():
+    own = np.random.get_bit_generator()
+    with kept_random_streams(None):
+        pass
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        for _ in range(3):
+            before = np.random.get_state(legacy=False)
+            with kept_random_streams(None):
+                np.random.randn(3)
+            assert np.random.get_state(legacy=False) == before
+            np.random.rand()
+    finally:
+        np.random.set_bit_generator(own)
+    before = streams()
+    with kept_random_streams(None):
+        numpy_number()
+    assert streams() == before

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop.scorers import _giving_up
 
 HARDEST = sb.selectors.Top(1 / 2)
 EXAMPLES = 6
@@ -158,12 +159,18 @@ def test_what_was_given_up_has_a_turn_in_each_max_age_epochs_a_few_at_a_time():
     ).filter(any),
     st.sampled_from([0.02, 0.2, 0.9]),
     st.integers(2, 3),
+    st.sampled_from([1, 7, 2**18]),
+    st.sampled_from([0, 1, 64]),
 )
-def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count):
+def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count, chunk, together):
     ends = [losses[-count:] for losses in lasts]
     whole = [losses if len(losses) == count else [] for losses in ends]
     lost = given_up(whole, share)
-    found = recall_of(ends, highest_of=count, give_up=share)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_giving_up, "CHUNK", chunk)
+        patch.setattr(_giving_up, "MOST_SORTED", 0 if together else 60)
+        patch.setattr(_giving_up, "TOGETHER", together)
+        found = recall_of(ends, highest_of=count, give_up=share)
     expected = [
         -math.inf if i in lost else max(losses, default=math.inf) for i, losses in enumerate(ends)
     ]

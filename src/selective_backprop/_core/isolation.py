@@ -2,10 +2,10 @@
 
 import ctypes
 import random
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._core.errors import warn
 
+# Of modules. Checks of annotations would pick one at random, from the very stream that is kept.
+Modules: TypeAlias = Sequence[Any]
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
@@ -23,7 +25,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def eval_mode(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> Generator[None]:
+def eval_mode(model: nn.Module, modules: Modules | None = None) -> Generator[None]:
     """Run the body with every module in eval mode, then give each module its own mode back.
 
     Flags are set directly, because a module's own `train()` may do more than set the flag. The
@@ -38,7 +40,7 @@ def eval_mode(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> G
         _set_training(changed, True)
 
 
-def list_modules(model: nn.Module) -> list[nn.Module]:
+def list_modules(model: nn.Module) -> Modules:
     """Return a model's modules, each once, in a fraction of the time of `model.modules()`."""
     found, seen = [model], {id(model)}
     for module in found:
@@ -49,7 +51,7 @@ def list_modules(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-def _set_training(modules: Sequence[nn.Module], training: bool) -> None:
+def _set_training(modules: Modules, training: bool) -> None:
     for module in modules:
         if _has_plain_flag(type(module)) and "training" in (attributes := module.__dict__):
             attributes["training"] = training  # a tenth of the time that `nn.Module` takes
@@ -96,7 +98,7 @@ class _NumpyStream(NamedTuple):
         # A second normal number of a pair, if one is left, can be drawn without a trace in memory.
         if self.words is None or self.state["has_gauss"]:
             return False
-        generator = np.random.get_bit_generator()
+        generator = _numpy_generator()
         return generator is self.generator and _words(generator) == self.words
 
     def put_back(self) -> None:
@@ -112,10 +114,15 @@ def _numpy_stream() -> _NumpyStream:
     global _latest
     stream = _latest
     if stream is None or not stream.is_current():
-        generator = np.random.get_bit_generator()
+        generator = _numpy_generator()
         state = np.random.get_state(legacy=False)
         stream = _latest = _NumpyStream(generator, _words(generator), state)
     return stream
+
+
+def _numpy_generator() -> Any:
+    """Return what draws NumPy's global numbers; a program may set another."""
+    return np.random.get_bit_generator()  # ty: ignore[missing-attribute]
 
 
 def _words(generator: Any) -> bytes | None:
@@ -152,7 +159,7 @@ class KeptBuffers:
         self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
         self._find()
 
-    def _find(self, modules: Sequence[nn.Module] | None = None) -> None:
+    def _find(self, modules: Modules | None = None) -> None:
         """Take note of the model's buffers."""
         modules = list_modules(self._model) if modules is None else modules
         self._places = _places(modules)
@@ -172,7 +179,7 @@ class KeptBuffers:
                 self._small.setdefault(buffer.device, []).append(flat.view(torch.uint8))
 
     @contextmanager
-    def kept(self, modules: Sequence[nn.Module] | None = None) -> Generator[None]:
+    def kept(self, modules: Modules | None = None) -> Generator[None]:
         """Run the body, then put back the buffers that it changed.
 
         The model's `modules` may be given, where they are listed already.
@@ -222,7 +229,7 @@ class KeptBuffers:
         )
 
 
-def _places(modules: Collection[nn.Module]) -> tuple[list[Any], ...]:
+def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
     """Return what tells buffers, where they hang and their memory from others."""
     held = [module._buffers for module in modules]
     buffers = [buffer for each in held for buffer in each.values() if buffer is not None]

@@ -21,7 +21,6 @@ from selective_backprop._core.errors import LossError
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
-
 WIDE = (torch.float32, torch.float64)  # which a product with float32 weights of 1 leaves as it is
 
 

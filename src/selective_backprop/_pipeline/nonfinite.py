@@ -68,11 +68,11 @@ class FiniteGuard:
         if kept.shape[0] == rows.count:
             return rows
         self.skipped += rows.count - kept.shape[0]
-        columns = (rows.indices, rows.scores)
         return Rows(
             join_rows([rows.batch], self._layout, [kept]),
             kept.shape[0],
-            *(None if column is None else column[kept] for column in columns),
+            None if rows.indices is None else rows.indices[kept],
+            None if rows.scores is None else rows.scores[kept],
         )
 
     def _check_later(self, rows: Rows, finite: Tensor) -> None:

@@ -202,7 +202,9 @@ def draw_windows_on_host(
         [
             row.nonzero()[0]
             if np.count_nonzero(row) == count
-            else _take_points(*map(torch.from_numpy, (each, order)), torch.tensor([o]), count).numpy()
+            else _take_points(
+                *map(torch.from_numpy, (each, order)), torch.tensor([o]), count
+            ).numpy()
             for row, each, (order, o) in zip(taken, odds, drawn, strict=True)
         ]
     )

@@ -297,7 +297,7 @@ class SelectiveStep:
         if not rows.count:
             raise LossError(f"none of {candidates} losses is finite: there is nothing to train on")
         if rows.indices is None:
-            rows = replace(rows, indices=places)
+            rows = rows._replace(indices=places)
         shape = Shape(None, None, keeps_everything=self._terms.keeps_everything)
         seed = (self._seed, self._stats.steps)
         if self._ranks.size > 1:

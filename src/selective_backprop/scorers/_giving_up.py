@@ -8,7 +8,8 @@ from jaxtyping import Float32, Int32, Int64
 EVEN = np.float32(np.log(2.0))  # the cross-entropy of a target that has probability 1/2
 CHUNK = 2**18  # examples looked at together, so that what is made of them fits a cache
 _BIN = 12  # low bits of a float32 that losses of one bin differ in: bins are 0.05 % wide
-_TOGETHER = 64  # bins whose losses are sorted together
+MOST_SORTED = 2**16  # losses that are sorted without a look at bins
+TOGETHER = 64  # bins whose losses are sorted together
 Losses = Float32[np.ndarray, "lag example"]
 
 
@@ -36,7 +37,9 @@ def given_up(
         lost &= np.isfinite(np.maximum.reduce(losses[:, part]))
         found.append(np.flatnonzero(lost) + part.start)
     lost = np.concatenate(found)
-    return lost if classes is None or not len(lost) else lost[_half_learned(losses[0], classes, lost)]
+    if classes is not None and len(lost):
+        lost = lost[_half_learned(losses[0], classes, lost)]
+    return lost
 
 
 class _Recoveries:
@@ -44,55 +47,68 @@ class _Recoveries:
 
     def __init__(self, losses: Losses) -> None:
         self._high: list[tuple[np.ndarray, np.ndarray]] = []  # losses, whether the next was low
-        self._counts = np.zeros((2, _bins(np.array([np.inf], np.float32))[0] + 1), np.int64)
         known = learned = 0
         for part in chunks(losses.shape[1]):
             has_all = np.isfinite(np.maximum.reduce(losses[:, part]))
             low, before = losses[0, part][has_all] <= EVEN, losses[1, part][has_all]
             was_high = before > EVEN
-            high, back = before[was_high], low[was_high]
-            bins = _bins(high)
-            for row, each in enumerate((bins, bins[back])):
-                counted = np.bincount(each)
-                self._counts[row, : len(counted)] += counted
-            self._high.append((high, back))
+            self._high.append((before[was_high], low[was_high]))
             known, learned = known + len(low), learned + int(np.count_nonzero(low))
         self.begun = 2 * learned >= known  # whether at least half of these examples are learned
 
     def limit(self, share: float) -> float:
         """Return the lowest loss from which on too few recover; infinity if there is none."""
-        # Of examples in a bin or higher ones; from the lowest bin on.
-        all_from, back_from = (np.cumsum(row[::-1])[::-1] for row in self._counts)
-        back_above = np.append(back_from[1:], 0)
-        held = np.flatnonzero((self._counts[0] > 0) & ((back_above + 1) / (all_from + 1) < share))
+        if sum(len(losses) for losses, _ in self._high) <= MOST_SORTED:
+            return _limit(*_joined(self._high), share)
+        counts = np.zeros((2, _bins(np.array([np.inf], np.float32))[0] + 2), np.int64)
+        for losses, back in self._high:
+            bins = _bins(losses)
+            for row, each in enumerate((bins, bins[back])):
+                counted = np.bincount(each)
+                counts[row, : len(counted)] += counted
+        # Of examples in a bin or higher ones; the last bin is empty.
+        all_from, back_from = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+        fewest = (back_from[1:] + 1) / (all_from[:-1] + 1)  # share of a bin's that may recover
+        held = np.flatnonzero((counts[0, :-1] > 0) & (fewest < share))
         while len(held):  # bins in which the limit may be, those of lowest losses first
-            low, high = held[0], held[0] + _TOGETHER
-            found = self._search(low, high, share, back_from, all_from)
+            low = int(held[0])
+            high = min(low + TOGETHER, counts.shape[1] - 1)
+            beyond = int(all_from[high]), int(back_from[high])
+            found = _limit(*self._between(low, high), share, *beyond)
             if found < np.inf:
                 return found
             held = held[held >= high]
         return np.inf
 
-    def _search(
-        self, low: int, high: int, share: float, back_from: np.ndarray, all_from: np.ndarray
-    ) -> float:
-        """Return the limit if it is in bins from `low` to below `high`, else infinity."""
+    def _between(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return losses in bins from `low` to below `high`, and whether the next was low."""
         parts = []
         for losses, back in self._high:
             bins = _bins(losses)
             inside = (bins >= low) & (bins < high)
             parts.append((losses[inside], back[inside]))
-        losses, back = map(np.concatenate, zip(*parts, strict=True))
-        ascending = np.sort(losses)
-        beyond, beyond_back = (
-            each[high] if high < len(each) else 0 for each in (all_from, back_from)
-        )
-        # Of losses as high or higher; fewer where some tie.
-        number = np.arange(len(ascending), 0, -1) + beyond
-        recovered = np.count_nonzero(back) - np.searchsorted(np.sort(losses[back]), ascending)
-        # Both counts start at one, since a share of few examples says little.
-        hopeless = (recovered + beyond_back + 1) / (number + 1) < share
-        return float(ascending[np.argmax(hopeless)]) if hopeless.any() else np.inf
+        return _joined(parts)
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    losses, back = zip(*parts, strict=True)
+    return np.concatenate(losses), np.concatenate(back)
+
+
+def _limit(
+    losses: np.ndarray, back: np.ndarray, share: float, beyond: int = 0, beyond_back: int = 0
+) -> float:
+    """Return the lowest of some losses from which on fewer than a share recover, or infinity.
+
+    `beyond` are higher than these, and of them `beyond_back` recovered.
+    """
+    ascending = np.sort(losses)
+    # Of losses as high or higher; fewer where some tie.
+    number = np.arange(len(ascending), 0, -1) + beyond
+    recovered = np.count_nonzero(back) - np.searchsorted(np.sort(losses[back]), ascending)
+    # Both counts start at one, since a share of few examples says little.
+    hopeless = (recovered + beyond_back + 1) / (number + 1) < share
+    return float(ascending[np.argmax(hopeless)]) if hopeless.any() else np.inf
 
 
 def _bins(losses: Float32[np.ndarray, " example"]) -> Int32[np.ndarray, " example"]:
@@ -106,8 +122,10 @@ def _half_learned(
     lost: Int64[np.ndarray, " row"],
 ) -> np.ndarray:
     """Return which of the lost examples are of a class of which half is learned."""
-    unknown = np.fmin.reduce(classes) - 1
-    count = int(np.fmax.reduce(classes) - unknown) + 1
+    ends = np.fmin.reduce(classes), np.fmax.reduce(classes)
+    low, high = (0.0 if np.isnan(end) else float(end) for end in ends)
+    unknown = np.float32(low - 1)
+    count = int(high - unknown) + 1
     numbered = None
     if count > len(classes):  # so far apart that a count of each takes too much
         numbered = np.unique(np.where(np.isnan(classes), unknown, classes), return_inverse=True)[1]

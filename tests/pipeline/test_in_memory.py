@@ -1,0 +1,188 @@
+"""Rows of tensors in memory are gathered by one call, and the batches are torch's own."""
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import fresh_net
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Subset, TensorDataset, default_collate
+
+import selective_backprop as sb
+
+NUMBERS = torch.arange(23)
+KINDS = {
+    "a matrix": torch.randn(23, 4),
+    "numbers": torch.randn(23),
+    "bytes": torch.arange(23, dtype=torch.uint8),
+    "flags": NUMBERS % 2 == 0,
+    "half precision": torch.randn(23, 2).bfloat16(),
+    "images": torch.randn(23, 3, 4, 5),
+    "images, channels last": torch.randn(23, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "a transposed matrix": torch.randn(4, 23).T,
+    "every other row": torch.randn(46, 4)[::2],
+    "one row, repeated": torch.randn(1, 4).expand(23, 4),
+    "conjugates": torch.randn(23, 2, dtype=torch.complex64).conj(),
+    "rows without a number": torch.empty(23, 0),
+    "with a gradient": torch.randn(23, 2, requires_grad=True),
+}
+
+
+def batches(loader: DataLoader, seed: int = 0) -> list[list[torch.Tensor]]:
+    torch.manual_seed(seed)
+    return list(loader)
+
+
+def describe(batch: list[torch.Tensor]) -> list[object]:
+    return [
+        type(batch),
+        *((type(each), each.dtype, each.stride(), each.requires_grad) for each in batch),
+    ]
+
+
+def check_same(ours: DataLoader, theirs: DataLoader) -> None:
+    mine, own = batches(ours), batches(theirs)
+    after = torch.rand(())
+    batches(ours)
+    assert torch.equal(torch.rand(()), after)  # the random stream went on alike
+    assert len(mine) == len(own)
+    for found, expected in zip(mine, own, strict=True):
+        assert describe(found) == describe(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("subset", [False, True])
+def test_batches_are_the_same_bit_for_bit(kind, shuffle, subset):
+    data = TensorDataset(KINDS[kind], NUMBERS)
+    data = Subset(data, [5, 3, 3, 22, 0, 9, -2]) if subset else data
+    loader = DataLoader(data, 5, shuffle=shuffle)
+    check_same(sb.in_memory_loader(loader), loader)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [[0, 1], [-1, -23]],
+        [[np.int32(3), np.int64(4)]],
+        [torch.tensor([7, 2])],
+        [(4, 4, 4)],
+        [[True]],
+    ],
+)
+def test_a_batch_sampler_may_yield_any_indices(order):
+    loader = DataLoader(TensorDataset(KINDS["a matrix"], NUMBERS), batch_sampler=order)
+    check_same(sb.in_memory_loader(loader), loader)
+
+
+@pytest.mark.parametrize("order", [[[0, 23]], [[-24]], [[]], [["one"]]])
+def test_what_torch_refuses_is_refused_with_its_words(order):
+    loader = DataLoader(TensorDataset(NUMBERS), batch_sampler=order)
+    with pytest.raises((IndexError, TypeError)) as theirs:
+        list(loader)
+    with pytest.raises((IndexError, TypeError)) as ours:
+        list(sb.in_memory_loader(loader))
+    assert (ours.type, str(ours.value)) == (theirs.type, str(theirs.value))
+
+
+def test_tensors_may_change_and_be_replaced_between_batches():
+    data = TensorDataset(torch.zeros(4, 2))
+    loader = sb.in_memory_loader(DataLoader(data, 2))
+    sums = [float(batch.sum()) + 0 * float(data.tensors[0].add_(1).sum()) for (batch,) in loader]
+    assert sums == [0.0, 4.0]
+    data.tensors = (torch.full((2, 4), 5.0).T,)  # in memory in another order
+    assert [batch.tolist() for (batch,) in loader] == [[[5.0, 5.0]] * 2] * 2
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Count the examples that are read one by one."""
+    counted = []
+    monkeypatch.setattr(
+        TensorDataset,
+        "__getitem__",
+        lambda self, index: (
+            counted.append(index),
+            tuple(tensor[index] for tensor in self.tensors),
+        )[1],
+    )
+    return counted
+
+
+class Other(TensorDataset):
+    pass
+
+
+class Augmenting(DataLoader):
+    pass
+
+
+DATA = TensorDataset(torch.randn(23, 4), NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("loader", "gathers"),
+    [
+        (lambda: DataLoader(DATA, 5, shuffle=True), True),
+        (lambda: DataLoader(Subset(DATA, range(20)), 5), True),
+        (lambda: DataLoader(DATA, batch_sampler=BatchSampler(range(23), 5, False)), True),
+        (lambda: DataLoader(Other(*DATA.tensors), 5), False),
+        (lambda: Augmenting(DATA, 5), False),
+        (lambda: DataLoader(DATA, 5, collate_fn=lambda rows: default_collate(rows)), False),
+    ],
+)
+@pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2)])
+def test_the_door_gathers_where_nothing_else_changes(loader, gathers, strategy, read):
+    plain = loader()
+    before = dict(vars(plain))
+    door = sb.SelectiveLoader(plain, fresh_net(), nn.CrossEntropyLoss(), strategy, quiet=True)
+    assert sum(len(targets) for _, targets in door)
+    assert (not read) == gathers
+    assert vars(plain) == before
+    assert door.dataset is plain.dataset
+    for batch in plain:
+        assert type(batch) is list
+        break
+
+
+def test_the_loader_and_its_data_set_stay_as_they_were(read):
+    loader = DataLoader(DATA, 5)
+    copy = sb.in_memory_loader(loader)
+    assert len(copy) == len(loader) == 5
+    assert len(copy.dataset) == 23
+    assert [each.tolist() for each in copy.dataset[3]] == [each.tolist() for each in DATA[3]]
+    assert loader.dataset is DATA
+    assert loader.collate_fn is default_collate
+
+
+def test_a_users_collate_function_is_replaced_only_by_another():
+    loader = DataLoader(DATA, 5, collate_fn=lambda rows: dict(rows))
+    with pytest.raises(sb.LoaderError, match="collate function of its own"):
+        sb.in_memory_loader(loader)
+    named = sb.in_memory_loader(loader, lambda tensors: {"x": tensors[0], "y": tensors[1]})
+    first = next(iter(named))
+    assert list(first) == ["x", "y"]
+    assert first["y"].tolist() == [0, 1, 2, 3, 4]
+    door = sb.SelectiveLoader(
+        named,
+        None,
+        None,
+        sb.random_backprop(1 / 2),
+        generator=torch.Generator().manual_seed(0),
+        quiet=True,
+    )
+    assert all(len(batch["x"]) == len(batch["y"]) == 5 for batch in door)
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (DataLoader(Other(NUMBERS), 5), "Other; a TensorDataset is needed"),
+        (DataLoader([1, 2, 3]), "list; a TensorDataset"),
+        (DataLoader(DATA, batch_size=None), "yields batches"),
+    ],
+)
+def test_what_cannot_be_gathered_is_refused(loader, message):
+    with pytest.raises(sb.LoaderError, match=message):
+        sb.in_memory_loader(loader)
