@@ -65,6 +65,48 @@ def test_cross_entropy_is_that_of_torch_for_each_example(loss, logits, classes):
     )
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_excess_is_over_the_lowest_loss_that_the_targets_allow(smoothing, logits, classes):
+    """At the best outputs it is 0, and everywhere as much higher as the loss."""
+    soft = nn.functional.one_hot(classes, 3).float() * 0.8 + torch.tensor([0.2, 0.0, 0.0])
+    several = (logits > 0).float() * 0.9
+    cases = [
+        (keras.losses.CategoricalCrossentropy, soft, True),
+        (keras.losses.BinaryCrossentropy, several, False),
+    ]
+    for kind, targets, sums in cases:
+        asked = compiled(kind(from_logits=True, label_smoothing=smoothing))
+        weights = torch.arange(ROWS).float()
+        plain, found = (asked.of(logits, targets, None, excess=each) for each in (False, True))
+        even = smoothing / 3 if sums else smoothing / 2
+        best = targets * (1 - smoothing) + even
+        ideal = best.log() if sums else torch.logit(best)
+        lowest = asked.of(ideal.clamp(-30, 30), targets, None)
+        assert torch.allclose(found, plain - lowest, atol=1e-5)
+        assert float(asked.of(ideal.clamp(-30, 30), targets, None, excess=True).max()) < 1e-5
+        assert not torch.allclose(asked.of(logits, targets, weights), plain)
+    sparse = compiled(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert torch.equal(
+        sparse.of(logits, classes, None, excess=True), sparse.of(logits, classes, None)
+    )
+
+
+def test_confidence_is_read_from_losses_without_smoothing_and_weights():
+    images, classes = digits(40)
+    one_hot = np.eye(10, dtype="float32")[classes]
+    loss = keras.losses.CategoricalCrossentropy(label_smoothing=0.4)
+    model = make_model(rate=0.0, loss=loss)
+    model.optimizer.learning_rate = 0.0
+    trainer = SelectiveFit(model, sb.auto())
+    trainer.fit(images, one_hot, sample_weight=np.arange(40.0), epochs=1, verbose=0)
+    found = torch.as_tensor(trainer.loader.ledger.recorded.observe().scores[0])
+    model.eval()
+    assert found.isfinite().all()
+    assert float(found.min()) >= 0.0
+    with_smoothing = CompiledLoss(model).of(model(images), torch.as_tensor(one_hot), None)
+    assert float(found.median()) < float(with_smoothing.median())
+
+
 LOSSES = ("mse", squared, keras.losses.MeanSquaredError())
 
 

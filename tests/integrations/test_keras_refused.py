@@ -70,6 +70,12 @@ def mean_with_weights():
         (lambda: net(OwnStep), sb.easy_skip(), "OwnStep.train_step .*sample weights"),
         (lambda: net(jit_compile=True), sb.recorded_sb(rate=1 / 2), "jit_compile=False"),
         (lambda: net(loss=lambda t, p: (t - p[:, 0]).mean()), SB, "per example"),
+        (lambda: net(loss="huber"), sb.auto(), "huber is no cross-entropy.*recorded_sb"),
+        (
+            lambda: net(loss=keras.losses.MeanSquaredError()),
+            sb.kakurenbo(),
+            "MeanSquaredError is no cross-entropy.*recorded_sb",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_selected_for(model, strategy, message):

@@ -46,6 +46,16 @@ def test_a_loss_that_is_one_number_needs_one_per_row_beside_it(tmp_path):
     text.trainer(tmp_path, sb.random_backprop(1 / 2), options=options)
 
 
+def test_a_regression_head_is_refused_by_what_reads_confidence(tmp_path):
+    for options in ({"num_labels": 1}, {"num_labels": 2, "problem_type": "regression"}):
+        model = text.classifier(**options)
+        with pytest.raises(sb.ConfigurationError, match="regression head, is no cross-entropy"):
+            text.trainer(tmp_path, sb.auto(), model=model)
+        text.trainer(tmp_path, sb.recorded_sb(1 / 2), model=model)
+        losses = {"losses": lambda outputs, batch: outputs.logits[:, 0]}
+        text.trainer(tmp_path, sb.auto(), model=model, options=losses)
+
+
 class Told(IterableDataset):
     def __iter__(self):
         yield from text.classified(48)

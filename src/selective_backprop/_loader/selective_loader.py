@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.losses import LossFunction, is_no_cross_entropy
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import (
@@ -32,7 +32,6 @@ from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
     check_length,
-    check_loss,
     check_use,
     warn_of_loss,
 )
@@ -46,7 +45,7 @@ from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_strategy
+from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
 class SelectiveLoader:
@@ -140,7 +139,7 @@ class SelectiveLoader:
         if strategy.subset is not None:
             source = source.within(strategy.subset)
         check_fit(strategy, source, losses, outputs)
-        check_loss(strategy, loss_fn)
+        check_loss(strategy, is_no_cross_entropy(loss_fn))
         epochs = check_number("epochs", epochs, above=0, optional=True)
         check_length(strategy, source, epochs, progress)
         options = LoaderOptions(

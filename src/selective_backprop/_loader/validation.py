@@ -5,7 +5,6 @@ from typing import Any
 from selective_backprop._batches.losses import (
     class_weights,
     find_outputs,
-    is_no_cross_entropy,
     label_smoothing,
 )
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
@@ -36,16 +35,6 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         raise ConfigurationError(
             f"{strategy.name} needs the model's outputs, and losses= gives losses alone. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
-        )
-
-
-def check_loss(strategy: Strategy, loss_fn: Any) -> None:
-    """Refuse a loss of torch's that a strategy would take for a cross-entropy and that is none."""
-    name = is_no_cross_entropy(loss_fn) if strategy.selector.terms.confidence else None
-    if name is not None:
-        raise ConfigurationError(
-            f"{strategy.name} takes exp(-loss) for the probability of the true class, and {name} "
-            "is no cross-entropy. Take a strategy that ranks losses: recorded_sb(rate=1 / 2), say"
         )
 
 

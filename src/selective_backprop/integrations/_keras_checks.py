@@ -92,7 +92,8 @@ def find_recording(
             f"{strategy.name} selects by the losses of training, which are computed from its "
             f"outputs, and {why}"
         )
-    return Recording(model, compiled)  # ty: ignore[invalid-argument-type]
+    excess = strategy.selector.terms.confidence
+    return Recording(model, compiled, excess=excess)  # ty: ignore[invalid-argument-type]
 
 
 def first_batch(source: DataLoader[Any]) -> Any:

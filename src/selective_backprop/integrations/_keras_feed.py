@@ -128,10 +128,11 @@ class Recording:
     Args:
         model: the model in training.
         loss: the model's compiled loss.
+        excess: whether losses are recorded as what they exceed the lowest by.
     """
 
-    def __init__(self, model: Any, loss: CompiledLoss) -> None:
-        self._model, self._loss = model, loss
+    def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool) -> None:
+        self._model, self._loss, self._excess = model, loss, excess
         self._expected: tuple[Any, Selection] | None = None
         self._outputs: Any = None
 
@@ -155,7 +156,8 @@ class Recording:
         self._expected = self._outputs = None
         _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         with torch.no_grad():
-            losses = self._loss.of(outputs, targets, weights)
+            weights = None if self._excess else weights
+            losses = self._loss.of(outputs, targets, weights, excess=self._excess)
             loader.record(selection, losses, targets=targets)
 
     def _keep(self, model: Any, args: Any, outputs: Any) -> None:

@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,11 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._keras_backend import keras
 
+CROSS_ENTROPIES = {  # by the names of classes and functions alike
+    "binarycrossentropy": "binary",
+    "categoricalcrossentropy": "categorical",
+    "sparsecategoricalcrossentropy": "sparse",
+}
 INSTEAD = "Pass losses=callable(model, batch) -> one loss per example."
 
 
@@ -48,6 +53,8 @@ class CompiledLoss:
     def __init__(self, model: Any) -> None:
         found = _find_loss(model)
         self.axes = 1
+        self._smoothing = float(getattr(found, "label_smoothing", 0.0) or 0.0)
+        self._kind, self._axis = _kind(found), getattr(found, "axis", -1)
         self._ignored = getattr(found, "ignore_class", None)
         self._gives_logits = _gives_logits(found)
         if isinstance(found, keras.losses.Loss):
@@ -61,10 +68,28 @@ class CompiledLoss:
         inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         return self.of(apply(model, inputs), targets, weights)
 
-    def of(self, outputs: Any, targets: Any, weights: Tensor | None) -> Tensor:
-        """Return the losses of outputs that were computed before, `[candidate]`."""
+    def excess(self, model: Any, batch: Any) -> Tensor:
+        """Return by how much a batch's losses exceed the lowest that their targets allow."""
+        inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        return self.of(apply(model, inputs), targets, None, excess=True)
+
+    @property
+    def no_cross_entropy(self) -> str | None:
+        """The name of a loss of Keras's that is no cross-entropy; None if it may be one."""
+        return self._kind.name if self._kind is not None and not self._kind.entropy else None
+
+    def of(
+        self, outputs: Any, targets: Any, weights: Tensor | None, *, excess: bool = False
+    ) -> Tensor:
+        """Return the losses of outputs that were computed before, `[candidate]`.
+
+        With `excess`, they are what they exceed the lowest by that label smoothing or soft
+        targets allow.
+        """
         outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
         losses = self._loss(targets, outputs)  # a masked position's is 0
+        if excess and losses.ndim:
+            losses = (losses - self._lowest(outputs, targets)).clamp(min=0.0)
         self.axes = losses.ndim
         if losses.ndim == 0:
             return losses  # the caller refuses it, with advice
@@ -93,6 +118,18 @@ class CompiledLoss:
         """Whether outputs are known to be class scores, so that `classes` can be called."""
         return self._gives_logits is not None
 
+    def _lowest(self, outputs: Tensor, targets: Tensor) -> Tensor | float:
+        """Return the lowest losses that targets allow, in the losses' shape: their entropies."""
+        if self._kind is None or self._kind.entropy not in ("binary", "categorical"):
+            return 0.0
+        targets = targets.to(outputs).reshape(outputs.shape)
+        if self._kind.entropy == "binary":
+            some = targets * (1.0 - self._smoothing) + 0.5 * self._smoothing
+            return -(torch.xlogy(some, some) + torch.xlogy(1 - some, 1 - some)).mean(self._axis)
+        each = self._smoothing / outputs.shape[self._axis]
+        some = targets * (1.0 - self._smoothing) + each
+        return -torch.xlogy(some, some).sum(self._axis)
+
     def _mask(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor | None:
         """Return which positions count, in the losses' shape; None if all do."""
         mask = getattr(outputs, "_keras_mask", None)  # where Keras itself reads it
@@ -101,6 +138,22 @@ class CompiledLoss:
             counted = targets.to(losses.device) != self._ignored
             mask = counted if mask is None else mask & counted
         return mask
+
+
+class _Kind(NamedTuple):
+    """A loss that Keras has."""
+
+    name: str
+    entropy: str | None  # "binary", "categorical", "sparse"; None if it is no cross-entropy
+
+
+def _kind(loss: Any) -> _Kind | None:
+    """Return what is known of a compiled loss; None of the user's own."""
+    of_keras = type(loss) if isinstance(loss, keras.losses.Loss) else loss
+    name = getattr(of_keras, "__name__", "")
+    if getattr(keras.losses, name, None) is not of_keras:
+        return None
+    return _Kind(name, CROSS_ENTROPIES.get(name.lower().replace("_", "")))
 
 
 class _Function(keras.losses.Loss):

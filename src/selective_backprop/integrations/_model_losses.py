@@ -23,6 +23,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.types import Scores
 
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
+REGRESSION = "regression"
 IGNORED = -100  # the label of a token that is not predicted
 
 
@@ -142,21 +143,15 @@ class ModelLosses:
         return total / (elements.counted.sum() if items is None else items)
 
     def _of_classes(self, logits: Tensor, labels: Tensor, model: nn.Module) -> ElementLosses:
-        config: Any = model.config
         whole = labels.dtype in (torch.long, torch.int)
-        problem = config.problem_type or (
-            "regression"
-            if config.num_labels == 1
-            else "single_label_classification"
-            if whole
-            else "multi_label_classification"
-        )
+        other = "single_label_classification" if whole else "multi_label_classification"
+        problem = _problem(model) or other
         logits = logits.float().reshape(len(labels), -1)
         if problem == "single_label_classification":
             losses = self._entropy(logits, labels.view(-1)).unsqueeze(1)
             return ElementLosses(losses, (labels.view(-1) != IGNORED).unsqueeze(1))
         targets = labels.float().reshape(logits.shape)
-        if problem == "regression":
+        if problem == REGRESSION:
             losses = functional.mse_loss(logits, targets, reduction="none")
         else:
             losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
@@ -227,6 +222,18 @@ def find_target(model: Any) -> Target:
             "losses=callable(outputs, batch) -> one loss per row, of the model's outputs."
         )
     return target
+
+
+def loss_of_numbers(model: Any) -> str | None:
+    """Return the name of the loss of a model that predicts numbers; None for other models."""
+    named = LOSS_TYPES.get(getattr(model, "loss_type", None)) is Target.CLASSES
+    return "MSELoss, of a regression head," if named and _problem(model) == REGRESSION else None
+
+
+def _problem(model: Any) -> str | None:
+    """Return what a model with one target per example solves; None if the labels' type tells."""
+    config = model.config
+    return config.problem_type or (REGRESSION if config.num_labels == 1 else None)
 
 
 def _makes_inputs_of_labels(model: Any) -> bool:

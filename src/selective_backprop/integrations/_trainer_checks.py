@@ -8,8 +8,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop.integrations._model_losses import loss_of_numbers
 from selective_backprop.integrations._shard import check_accelerator
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_loss
 
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
@@ -43,6 +45,8 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     for reason, applies in refusals.items():
         if applies:
             raise ConfigurationError(reason)
+    if losses is None:
+        check_loss(strategy, loss_of_numbers(trainer.model))
     reweights, needs = strategy.selector.terms.reweights, strategy.needs
     if trainer.compute_loss_func is None:
         return

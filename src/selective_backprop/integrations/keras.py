@@ -39,7 +39,7 @@ from selective_backprop.integrations._keras_state import FIELDS, find_backup
 from selective_backprop.integrations._keras_untouched import Untouched
 from selective_backprop.integrations._keras_watch import Watch, foresee
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_strategy
+from selective_backprop.strategies._collective import check_loss, check_strategy
 
 __all__ = ["SelectiveFit"]
 
@@ -240,10 +240,15 @@ class SelectiveFit:
         if weighs:
             check_weights(model, strategy)
         compiled = None if self._losses is not None else CompiledLoss(model)
+        if compiled is not None:
+            check_loss(strategy, compiled.no_cross_entropy)
         recording = find_recording(model, compiled, strategy)
         first = first_batch(source)
         build(model, first)
-        losses = Untouched(self._losses or compiled)  # ty: ignore[invalid-argument-type]
+        found = self._losses or compiled
+        if compiled is not None and strategy.selector.terms.confidence:
+            found = compiled.excess
+        losses = Untouched(found)  # ty: ignore[invalid-argument-type]
         try_losses(losses, model, first)
         outputs = self._outputs
         if outputs is None and compiled is not None and compiled.has_classes:

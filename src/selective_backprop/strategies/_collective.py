@@ -1,4 +1,4 @@
-"""What a strategy must satisfy where all ranks take part in each forward pass."""
+"""Whether a strategy can work with a loss, and with ranks that take part in each forward."""
 
 import sys
 from typing import Any
@@ -20,6 +20,20 @@ def check_strategy(strategy: Any) -> Strategy:
     if callable(strategy):
         hint = f"{getattr(strategy, '__name__', 'it')}(...), called"
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
+
+
+def check_loss(strategy: Strategy, name: str | None) -> None:
+    """Refuse a loss that a strategy would take for a cross-entropy and that is none.
+
+    Args:
+        strategy: reads confidence from losses, or does not.
+        name: of a loss that is known to be no cross-entropy; None of others.
+    """
+    if name is not None and strategy.selector.terms.confidence:
+        raise ConfigurationError(
+            f"{strategy.name} takes exp(-loss) for the probability of the true class, and {name} "
+            "is no cross-entropy. Take a strategy that ranks losses: recorded_sb(rate=1 / 2), say"
+        )
 
 
 def has_collective_forward(

@@ -158,7 +158,8 @@ class LightningLoader:
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
         losses, outputs = None, find_outputs(self._losses, self._outputs)
         if self._loss_fn is not None or self._losses is not None:
-            losses = find_losses(self._loss_fn, self._losses, self._outputs)
+            excess = self._strategy.selector.terms.confidence
+            losses = find_losses(self._loss_fn, self._losses, self._outputs, excess=excess)
             needs = self._strategy.needs
             scored = needs is not None and needs.passes and not needs.recordings
             losses = seen(losses, mean=mean if scored else None)

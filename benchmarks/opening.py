@@ -1,0 +1,104 @@
+"""Measure what opening an epoch of `auto` takes in a large data set: CPU seconds and memory.
+
+    python benchmarks/opening.py --out records/bench/opening.json
+
+Every example has been trained on twice. A share of the labels is wrong: these examples' losses are
+high, both times, so that they are given up. One CPU thread; Linux alone tells the peak of memory.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from size import Indices, resident
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+from selective_backprop.lab.records.provenance import provenance
+
+BATCH, CLASSES, AT_ONCE = 128, 10, 10**6
+WRONG = (0.0, 0.2)
+
+
+def opening(examples: int, wrong: float, rounds: int) -> dict[str, Any]:
+    """Return what the first batch of an epoch takes."""
+    loader = sb.SelectiveLoader(
+        DataLoader(Indices(examples), BATCH),
+        None,
+        None,
+        sb.auto(),
+        with_selection=True,
+        generator=torch.Generator().manual_seed(0),
+        quiet=True,
+    )
+    ledger = loader.ledger
+    assert ledger is not None
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for start in range(0, examples, AT_ONCE):
+            rows = torch.arange(start, min(start + AT_ONCE, examples))
+            losses = torch.empty(len(rows)).exponential_(2.0, generator=generator)
+            losses[rows % 100 < 100 * wrong] += 5.0
+            ledger.hand_out(rows)
+            selection = sb.Selection(rows, torch.ones(len(rows)))
+            loader.record(selection, losses, targets=rows % CLASSES)
+    seconds, peaks = [], []
+    for number in range(1, rounds + 1):
+        loader.set_epoch(number)
+        before = resident()
+        forget_peak()
+        begun = time.process_time()
+        next(iter(loader))
+        seconds.append(time.process_time() - begun)
+        peaks.append((peak() - before) / examples)
+    return {
+        "wrong": wrong,
+        "cpu_seconds": statistics.median(seconds),
+        "fewest_cpu_seconds": min(seconds),
+        "most_cpu_seconds": max(seconds),
+        "peak_bytes_per_example": max(peaks),
+    }
+
+
+def forget_peak() -> None:
+    """Let the peak of memory be counted anew."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak() -> int:
+    """Return the most bytes of memory that were in use since then."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def main() -> int:
+    """Measure, print, write a record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--examples", type=int, default=10**7)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, help="write a JSON record")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = [opening(options.examples, wrong, options.rounds) for wrong in WRONG]
+    Console(width=100).print(found)
+    if options.out:
+        record = {
+            "command": "benchmarks/opening.py " + " ".join(sys.argv[1:]),
+            "examples": options.examples,
+            "rounds": options.rounds,
+            **provenance(),
+            "openings": found,
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
