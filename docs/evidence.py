@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python docs/evidence.py
 
-A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- bench FILE -->`,
+A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- small FILE -->`,
+`<!-- opening FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
 `<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->` or `<!-- study FOLDER -->` and
 `<!-- end -->`, with paths from the root. A test fails where a page and its records disagree. The
@@ -42,7 +43,8 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|bench|agreement|choice|ranks|advice|traits|audit|rare|study) (\S+) -->\n"
+    r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|study)"
+    r" (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -91,6 +93,60 @@ def gates(file: str) -> str:
         lines.append(
             f"| {gate['claim']} ({gate['gate']}) | {limit} | {median} | {low} to {high} | "
             f"{gate['rounds']} | {gate['verdict']} |"
+        )
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def small(file: str) -> str:
+    """Return the tables of what strategies add where steps are small, in two versions or one."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for each in record["workloads"]:
+        found.setdefault(each["workload"], {}).setdefault(each["strategy"], {})[each["version"]] = (
+            each
+        )
+    strategies = list(next(iter(found.values())))
+    lines = [
+        _heading(record, f"microseconds per candidate batch · {record['clock']}"),
+        "",
+        f"| | bare batch | {' | '.join(strategies)} |",
+        "| :-- | --: |" + " --: |" * len(strategies),
+    ]
+    for workload, arms in found.items():
+        bare = arms[strategies[0]]["after"]["bare_next_us"]
+        cells = [
+            " → ".join(f"{version['added_us']['median']:.0f}" for version in arms[name].values())
+            for name in strategies
+        ]
+        lines.append(f"| {workload} | {bare:.0f} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| CPU seconds for each example that is trained on | traditional, in the bare loader's | "
+        "`auto`, in traditional's | `auto`, in the bare loader's |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for workload, arms in found.items():
+        pairs = [("traditional", "bare"), ("auto", "traditional"), ("auto", "bare")]
+        ratios = [arms[name]["after"]["per_example_against"][other] for name, other in pairs]
+        cells = [f"{r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in ratios]
+        lines.append(f"| {workload} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def opening(file: str) -> str:
+    """Return the table of what opening an epoch takes."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    lines = [
+        _heading(record, f"{record['examples']:,} examples, {record['rounds']} epochs"),
+        "",
+        "| wrong labels | CPU seconds | from, to | bytes per example at the peak |",
+        "| --: | --: | --: | --: |",
+    ]
+    for each in record["openings"]:
+        lines.append(
+            f"| {each['wrong']:.0%} | {each['cpu_seconds']:.2f} | "
+            f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
+            f"{each['peak_bytes_per_example']:.1f} |"
         )
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
@@ -409,6 +465,8 @@ def _heading(record: dict[str, Any], what: str) -> str:
 TABLES = {
     "compare": comparison,
     "gates": gates,
+    "small": small,
+    "opening": opening,
     "bench": bench,
     "agreement": agreement,
     "choice": choice,
