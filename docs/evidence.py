@@ -43,8 +43,8 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|study)"
-    r" (\S+) -->\n"
+    r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|"
+    r"study) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
