@@ -98,6 +98,25 @@ def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(n
     assert ours.loader.stats == replace(stats, scored=stats.scored - tried)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["recorded-sb", "infobatch"])
+def test_losses_are_reduced_in_no_less_than_the_precision_of_the_weights(name, dtype, reduction):
+    loop = Loop(WORKING[name], nn.CrossEntropyLoss(reduction=reduction), with_selection=True)
+    loss_fn = loop.loader.loss_fn
+    for _ in range(3):
+        for (inputs, targets), selection in loop.loader:
+            outputs = loop.model(inputs).to(dtype)
+            found = functional.cross_entropy(outputs, targets, reduction="none")
+            weighted = found * selection.weights
+            expected = weighted if reduction == "none" else getattr(weighted, reduction)()
+            loss = loss_fn(outputs, targets)
+            assert loss.dtype == expected.dtype
+            assert torch.equal(loss, expected)
+            part = weighted[:3] if reduction == "none" else getattr(weighted[:3], reduction)()
+            assert torch.equal(loss_fn(outputs[:3], targets[:3]), part)
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
     ours, theirs = Loop(PLAIN[name]).as_it_was(), Loop(PLAIN[name])
