@@ -210,6 +210,17 @@ def test_every_module_gets_its_own_mode_back():
     assert model.calls == 0
 
 
+def test_a_buffer_that_got_other_memory_between_passes_is_kept_there():
+    model = Mover()
+    kept = KeptBuffers(model)
+    with kept.kept():
+        pass
+    model.count.data = torch.full((2,), 5.0)  # the same tensor still
+    with kept.kept():
+        write_behind_its_back(model)
+    assert model.count.tolist() == [5.0, 5.0]
+
+
 class Guarded(nn.Module):
     """A module that sets its mode in a way of its own."""
 
