@@ -18,9 +18,7 @@ KINDS = {
     "half precision": torch.randn(23, 2).bfloat16(),
     "images": torch.randn(23, 3, 4, 5),
     "images, channels last": torch.randn(23, 3, 4, 5).contiguous(memory_format=torch.channels_last),
-    "films, channels last": torch.randn(23, 2, 3, 4, 5).contiguous(
-        memory_format=torch.channels_last_3d
-    ),
+    "films in another order": torch.randn(23, 2, 4, 5, 3).permute(0, 1, 4, 2, 3),
     "a transposed matrix": torch.randn(4, 23).T,
     "every other row": torch.randn(46, 4)[::2],
     "one row, repeated": torch.randn(1, 4).expand(23, 4),

@@ -250,3 +250,11 @@ def test_windows_that_are_drawn_together_are_drawn_as_one_by_one(case, seed):
     for number in numbers:
         one = draw_exactly_on_host(odds[number], count, generator(seed + number))
         assert rows[number].tolist() == one.tolist()
+
+
+def test_a_window_that_would_lose_or_gain_a_row_by_rounding_is_drawn_as_alone():
+    odds = np.full((40, 10), 0.25)  # their sum is two and a half
+    generators = [generator(seed) for seed in range(40)]
+    rows = draw_windows_on_host(odds, 3, generators)
+    alone = [draw_exactly_on_host(odds[0], 3, generator(seed)).tolist() for seed in range(40)]
+    assert rows.tolist() == alone
