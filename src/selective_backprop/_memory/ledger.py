@@ -158,7 +158,7 @@ class Column:
     def on_host(self) -> Observations:
         """Return what `observe` does, but not as a copy where it is on the host: only to read.
 
-        The epochs may be of 16 bits.
+        The epochs may be of 16 bits. Waits for the device.
         """
         if self._scores is None or self._epochs is None:
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
