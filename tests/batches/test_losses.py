@@ -120,7 +120,7 @@ def test_a_loss_may_be_changed_between_batches():
         expected["smoothing"] = loss_fn.label_smoothing = 0.1
     loss_fn.reduction = "sum"
     loss_fn.ignore_index = 1
-    assert (losses.reduction, losses.ignored) == ("sum", 1)
+    assert (losses.unreduced.reduction, losses.unreduced.ignored) == ("sum", 1)
     assert losses.of_examples(LOGITS, TARGETS)[1] == 0
     loss_fn.weight = torch.ones(3)
     found = losses.of_examples(LOGITS, TARGETS).tolist()
@@ -130,7 +130,7 @@ def test_a_loss_may_be_changed_between_batches():
     assert losses.of_examples(LOGITS.double(), TARGETS)[0] == pytest.approx(2 * found[0])
     assert of_partial.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
     partial.keywords.update(label_smoothing=0.1, ignore_index=1)
-    assert of_partial.ignored == 1
+    assert of_partial.unreduced.ignored == 1
     found = of_partial.of_examples(LOGITS, TARGETS).tolist()
     assert [found[0], *found[2:]] == pytest.approx(np.delete(plain(**expected), 1), abs=1e-6)
 
@@ -220,7 +220,7 @@ def test_targets_that_are_probabilities_are_not_masked():
     ],
 )
 def test_the_target_that_is_left_out_is_the_users(loss_fn, expected):
-    assert ExampleLosses(loss_fn).ignored == expected
+    assert ExampleLosses(loss_fn).unreduced.ignored == expected
 
 
 class OwnLoss(nn.Module):

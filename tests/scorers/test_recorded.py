@@ -219,7 +219,7 @@ def test_low_losses_rise_with_visits_to_that_of_an_even_chance(losses, visits, f
     *found, _, _ = begin(sb.scorers.Recorded(fades=fades)).recall(ledger, 1).tolist()
     left = 1 - min(1, max(0, visits - 1) / fades)
     for loss, risen in zip(losses, found, strict=True):
-        error = 1 - math.exp(-loss)
+        error = -math.expm1(-loss)
         expected = loss if error > 0.5 else -math.log(1 - 0.5 * (2 * error) ** left)
         assert risen == pytest.approx(expected, rel=1e-4, abs=1e-6)
 

@@ -4,9 +4,9 @@ import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -214,6 +214,137 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
     return norms.where(hit.any(1), torch.nan)
 
 
+@dataclass(frozen=True, eq=False)
+class UnreducedLoss:
+    """A loss function that returns one loss per position, and what its reduction would do."""
+
+    loss_fn: LossFunction  # the user's, which may reduce
+    function: LossFunction  # called with `options`, it does not
+    options: dict[str, Any]
+    reduction: str | None  # of the losses of rows; None if it has no `reduction`
+    ignored: int | None  # the target value that it leaves out, `ignore_index`
+    weights: Tensor | None  # of classes
+    shifted: bool  # whether its lowest loss may be above 0 where targets are classes
+    _held: tuple[Any, ...] | None  # by both functions; None if changes cannot be seen
+
+    @classmethod
+    def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
+        """Look at a loss function; if it is a module or object with a reduction, copy it."""
+        function = _uncompiled(loss_fn)
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):  # builtins without a signature
+            parameters = {}
+
+        def option(name: str, kind: type) -> Any:
+            found = getattr(function, name, None)
+            if found is None and isinstance(function, functools.partial):
+                found = function.keywords.get(name)
+            if found is None and name in parameters:
+                found = parameters[name].default
+            return found if isinstance(found, kind) else None
+
+        unreduced, options = function, {}
+        if isinstance(getattr(function, "reduction", None), str):
+            unreduced = copy.copy(function)
+            unreduced.reduction = "none"
+        elif not isinstance(function, nn.Module) and "reduction" in parameters:
+            options = {"reduction": "none"}
+        weights = class_weights(function)
+        return cls(
+            loss_fn,
+            unreduced,
+            options,
+            option("reduction", str),
+            option("ignore_index", int),
+            weights,
+            weights is not None or label_smoothing(function) > 0,
+            _held_by(function, unreduced) if _shows_changes(function) else None,
+        )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether neither the user's loss function nor the copy of it has changed."""
+        if self._held is None:
+            return False
+        held = _held_by(_uncompiled(self.loss_fn), self.function)
+        return len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+
+    def of_positions(self, outputs: Any, targets: Any) -> Any:
+        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
+        tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        try:
+            losses = self.function(outputs, targets, **self.options)
+        except (RuntimeError, ValueError) as error:
+            if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
+                error.add_note(
+                    f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, "
+                    "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
+                    "(logits.movedim(-1, 1), targets)."
+                )
+            raise
+        if tensors and isinstance(losses, Tensor) and losses.ndim:
+            _refuse_crossed_rows(losses, outputs, targets)
+        return losses
+
+    def of_examples(self, losses: Any, targets: Any) -> Any:
+        """Return one loss per example from those of its positions."""
+        return average_examples(losses, targets, self.ignored)
+
+    def excess(self, losses: Any, outputs: Any, targets: Any) -> Any:
+        """Return what `excess_losses` does: the losses themselves where their lowest is 0."""
+        soft = isinstance(targets, Tensor) and targets.is_floating_point()
+        if not (soft or self.shifted):
+            return losses
+        return excess_losses(self.loss_fn, losses, outputs, targets)
+
+    def mean(self, losses: Tensor, targets: Any) -> Tensor:
+        """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
+
+        With class weights the divisor is their sum over the rows, or over all positions of the
+        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
+        plain mean is taken.
+        """
+        classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+        masked = self.ignored is not None and classes and targets.ndim == 1
+        if masked and targets.device.type == "cpu":
+            masked = bool((targets.detach().numpy() == self.ignored).any())
+        if not classes or not (masked or self.weights is not None):
+            return losses.mean()
+        if self.ignored is None:
+            kept = torch.ones_like(targets, dtype=torch.bool)
+        else:
+            kept = targets != self.ignored
+        counted = kept.float()
+        if self.weights is not None:
+            counted = counted * self.weights.float()[targets.where(kept, 0).long()]
+        rows = len(losses) if targets.ndim == 1 else kept.sum()
+        return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+
+
+def _shows_changes(function: Any) -> bool:
+    """Return whether all that decides what a loss function does is among what it holds."""
+    if isinstance(function, nn.Module):
+        return not function._modules
+    return isinstance(function, (functools.partial, types.FunctionType, types.BuiltinFunctionType))
+
+
+def _held_by(*functions: Any) -> tuple[Any, ...]:
+    """Return what a loss function and its copy hold: attributes, buffers, keywords."""
+    held: list[Any] = []
+    for function in functions:
+        held.append(type(function))
+        if isinstance(function, functools.partial):
+            held += function.func, *function.keywords.values()
+            continue
+        attributes = getattr(function, "__dict__", {})
+        held += attributes.values()
+        if isinstance(function, nn.Module):
+            held += attributes["_buffers"].values()
+            held += attributes["_parameters"].values()
+    return tuple(held)
+
+
 @dataclass(eq=False)
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
@@ -227,103 +358,25 @@ class ExampleLosses:
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
     excess: bool = False
-    _copy: Any = field(default=None, init=False, repr=False)
-    _copied: Sequence[Any] = field(default=(), init=False, repr=False)
+    _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
-        losses = self.of_positions(outputs, targets)
+        loss = self.unreduced
+        losses = loss.of_positions(outputs, targets)
         if self.excess:
-            losses = excess_losses(self.loss_fn, losses, outputs, targets)
-        return average_examples(losses, targets, self.ignored)
-
-    def of_positions(self, outputs: Any, targets: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
-        loss_fn, options = self._function, {}
-        if isinstance(getattr(loss_fn, "reduction", None), str):
-            loss_fn = self._unreduced(loss_fn)
-        elif not isinstance(loss_fn, nn.Module) and "reduction" in self._defaults:
-            options = {"reduction": "none"}
-        tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        try:
-            losses = loss_fn(outputs, targets, **options)
-        except (RuntimeError, ValueError) as error:
-            if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
-                error.add_note(
-                    f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, "
-                    "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
-                    "(logits.movedim(-1, 1), targets)."
-                )
-            raise
-        if tensors and isinstance(losses, Tensor) and losses.ndim:
-            _refuse_crossed_rows(losses, outputs, targets)
-        return losses
-
-    def mean(self, losses: Tensor, targets: Any) -> Tensor:
-        """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
-
-        With class weights the divisor is their sum over the rows, or over all positions of the
-        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
-        plain mean is taken.
-        """
-        weights, ignored = class_weights(self.loss_fn), self.ignored
-        classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-        masked = ignored is not None and classes and targets.ndim == 1
-        if masked and targets.device.type == "cpu":
-            masked = bool((targets.detach().numpy() == ignored).any())
-        if not classes or not (masked or weights is not None):
-            return losses.mean()
-        kept = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
-        counted = kept.float()
-        if weights is not None:
-            counted = counted * weights.float()[targets.where(kept, 0).long()]
-        rows = len(losses) if targets.ndim == 1 else kept.sum()
-        return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+            losses = loss.excess(losses, outputs, targets)
+        return loss.of_examples(losses, targets)
 
     @property
-    def reduction(self) -> str | None:
-        """How the loss reduces the losses of rows; None if it has no `reduction`."""
-        found = self._option("reduction")
-        return found if isinstance(found, str) else None
-
-    @property
-    def ignored(self) -> int | None:
-        """The target value that the loss leaves out, `ignore_index`, or None."""
-        found = self._option("ignore_index")
-        return found if isinstance(found, int) else None
-
-    @property
-    def _function(self) -> LossFunction:
-        return _uncompiled(self.loss_fn)
-
-    def _option(self, name: str) -> Any:
-        found = getattr(self._function, name, None)
-        if found is None and isinstance(self._function, functools.partial):
-            found = self._function.keywords.get(name)
-        return self._defaults.get(name) if found is None else found
-
-    @cached_property
-    def _defaults(self) -> dict[str, Any]:
-        try:
-            parameters = inspect.signature(self._function).parameters
-        except (TypeError, ValueError):  # builtins without a signature
-            return {}
-        return {n: parameters[n].default for n in ("reduction", "ignore_index") if n in parameters}
-
-    def _unreduced(self, loss_fn: Any) -> LossFunction:
-        """Return a copy of a loss that does not reduce, with its current attributes."""
-        if self._copied:
-            held = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
-            if len(held) == len(self._copied) and all(map(operator.is_, held, self._copied)):
-                return self._copy
-        self._copy = copy.copy(loss_fn)
-        self._copy.reduction = "none"
-        if isinstance(loss_fn, nn.Module):  # all its attributes are in its `__dict__`
-            self._copied = (type(loss_fn), *vars(loss_fn).values(), *vars(self._copy).values())
-        return self._copy
+    def unreduced(self) -> UnreducedLoss:
+        """The loss function as it is now, unreduced."""
+        if self._latest is None or not self._latest.is_current:
+            self._latest = UnreducedLoss.of(self.loss_fn)
+        return self._latest
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

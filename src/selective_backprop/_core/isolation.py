@@ -240,10 +240,11 @@ def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any
 
 def _restore(views: list[Tensor], image: Tensor) -> None:
     """Write back the bytes that changed; on a GPU all, since comparing makes the host wait."""
+    on_host = image.device.type == "cpu"
+    if on_host and torch.equal(torch.cat(views), image):
+        return
     pairs = list(zip(views, image.split([len(view) for view in views]), strict=True))
-    if image.device.type == "cpu":
-        if torch.equal(torch.cat(views), image):
-            return
+    if on_host:
         pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
     with torch.inference_mode():  # outside of it, inference tensors cannot be written
         torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])

@@ -12,9 +12,7 @@ from torch import Tensor
 from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
-    average_examples,
     check_losses,
-    excess_losses,
 )
 from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
@@ -83,19 +81,20 @@ class WeighingLoss:
                 "pass with_selection=True, train on (selection.weights * losses).mean(), and call "
                 "loader.record(selection, losses)."
             )
-        found, ignored = self._losses.of_positions(outputs, targets), self._losses.ignored
-        losses = check_losses(average_examples(found, targets, ignored), len(part.weights))
+        unreduced = self._losses.unreduced
+        found = unreduced.of_positions(outputs, targets)
+        losses = check_losses(unreduced.of_examples(found, targets), len(part.weights))
         noted = losses
         if self._confidence:
             plain = found.detach()
-            excess = excess_losses(self._loss_fn, plain, outputs, targets)
-            noted = losses if excess is plain else average_examples(excess, targets, ignored)
+            excess = unreduced.excess(plain, outputs, targets)
+            noted = losses if excess is plain else unreduced.of_examples(excess, targets)
         self._record(part, noted, (outputs, targets))
         even = even and losses.dtype in WIDE
         weighted = losses if even else losses * part.weights
-        match self._losses.reduction:
+        match unreduced.reduction:
             case "mean":
-                return self._losses.mean(weighted, targets)
+                return unreduced.mean(weighted, targets)
             case "sum" | "batchmean" as reduction:
                 sums = found.flatten(1).sum(1) if found.ndim > 1 else found
                 sums = sums if even else sums * part.weights
