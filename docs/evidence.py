@@ -5,8 +5,9 @@
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- small FILE -->`,
 `<!-- opening FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
-`<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->` or `<!-- study FOLDER -->` and
-`<!-- end -->`, with paths from the root. A test fails where a page and its records disagree. The
+`<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->`, `<!-- worths FILE -->` or
+`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. What `advise` forecasts worths
+by is written too. A test fails where a page and its records disagree. The
 figures of each comparison, of each record of `bench`, of the papers redone and of the study are
 drawn when the documentation is built.
 """
@@ -20,11 +21,13 @@ from statistics import fmean
 from typing import Any
 
 import selective_backprop as sb
+from reproductions.auto_study.known_worths import known_worths
 from reproductions.auto_study.page import AT_A_GLANCE, caption_of, compose, draw_page, overview
 from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
+from selective_backprop.guide._worth import RECORD
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.summary import to_markdown
@@ -35,6 +38,7 @@ from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.report.figures import draw_comparison
 
 ROOT = Path(__file__).parents[1]
+WORTHS = ROOT / "src/selective_backprop/guide" / RECORD
 PAGES = (
     ROOT / "README.md",
     *(
@@ -44,7 +48,7 @@ PAGES = (
 )
 BLOCK = re.compile(
     r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|"
-    r"study) (\S+) -->\n"
+    r"worths|study) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -343,6 +347,23 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
+def worths(file: str) -> str:
+    """Return the table of how far forecasts of worth missed the workloads that were left out."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    lines = [
+        "| strategy | workloads | cells | off by, in half of them | by the mean of the others | "
+        "four fifths within |",
+        "| :-- |" + " --: |" * 5,
+    ]
+    for name, factor in record["factors"].items():
+        cells = [cell for cell in record["cells"] if name in cell["worth"]]
+        among = len({cell["workload"] for cell in cells})
+        typical = record["typical"][name], record["typical_of_means"][name], factor
+        found = (among, len(cells), *(f"{each:.2f}×" for each in typical))
+        lines.append(f"| {name} | {' | '.join(map(str, found))} |")
+    return "\n".join(lines) + "\n"
+
+
 def audit(file: str) -> str:
     """Return the table of what is found of flipped labels, by rule and share inspected."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
@@ -475,6 +496,7 @@ TABLES = {
     "traits": traits,
     "audit": audit,
     "rare": rare,
+    "worths": worths,
     "study": study,
 }
 
@@ -524,6 +546,15 @@ def draw_pages(folder: Path) -> None:
                 save(drawing, target / figure.name, svg=False)
 
 
+def worths_text() -> str:
+    """Return the file by which `advise` forecasts worths, with a line for each cell."""
+    found = known_worths(ROOT)
+    cells = ",\n".join(json.dumps(cell) for cell in found.pop("cells"))
+    head = json.dumps(found, indent=1).removesuffix("\n}")
+    return f'{head},\n "cells": [\n{cells}\n ]\n}}\n'
+
+
 if __name__ == "__main__":
+    WORTHS.write_text(worths_text(), encoding="utf-8")
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

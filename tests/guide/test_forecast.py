@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 import selective_backprop as sb
+from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._forecast import Ingredients, foresee
 from selective_backprop.guide._mixes import Mix, list_mixes, written
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._scorers import CheapScorer
 from selective_backprop.guide._spending import Spent
+from selective_backprop.guide._worth import forecast_worth
 
 # Seconds of what was timed: three plain batches, two of each other kind.
 ROUND = {
@@ -21,6 +23,12 @@ ROUND = {
     "scorer int8": Spent({"score": 4.0}, scored=8),
 }
 SIZES = Ingredients(batch_size=2, window=6, examples=60)  # 30 batches, 10 windows
+TRAITS = DataTraits(
+    **(
+        dict.fromkeys(DataTraits.__dataclass_fields__)
+        | {"sample": 60, "remarks": (), "seconds": 1.0}
+    )
+)
 CHEAP = {
     "int8": CheapScorer(
         sb.scorers.Int8(sb.scorers.Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())"
@@ -84,13 +92,24 @@ def test_ratios_are_taken_within_rounds_and_a_training_counts_what_does_not_sele
         for name, each in ROUND.items()
     }
     mixes = list_mixes(1 / 3, {}, indexed=True, redundancy=None)
-    found = foresee(mixes, SIZES, [ROUND, slow], epochs=4)
+    found = foresee(mixes, SIZES, [ROUND, slow], 4, TRAITS)
     ours = found["selective-backprop"]
     assert (ours.relative.low, ours.relative.high) == pytest.approx((7 / 9, 7 / 9))
     assert (ours.seconds.low, ours.seconds.high) == pytest.approx((140, 420))
     assert ours.training == pytest.approx((1 + 3 * 7 / 9) / 4)  # the first epoch keeps everything
     assert found["random-backprop"].training == pytest.approx(1 / 3)
-    assert foresee(mixes, SIZES, [ROUND], epochs=None)["stale-sb"].training is None
+    assert foresee(mixes, SIZES, [ROUND], None, TRAITS)["stale-sb"].training is None
+
+
+def test_a_worth_at_equal_seconds_is_less_what_an_epoch_takes_beyond_its_rows():
+    mixes = list_mixes(1 / 3, {}, indexed=True, redundancy=None)
+    found = foresee(mixes, SIZES, [ROUND], 4, TRAITS)
+    ours = found["recorded-sb"]
+    assert ours.worth == forecast_worth("recorded-sb", TRAITS, 4)
+    assert ours.share == pytest.approx(1 / 3)
+    assert ours.worth is not None
+    assert ours.pays == pytest.approx(ours.worth.times / (65 / 60))  # of 6.0, it takes 6.5
+    assert found["stale-sb"].pays is None
 
 
 def test_what_is_kept_by_loss_follows_from_the_losses():

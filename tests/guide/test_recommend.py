@@ -1,4 +1,4 @@
-"""What is recommended follows from costs and redundancy, and selecting is no matter of course."""
+"""What is recommended follows from worths on record, and selecting is no matter of course."""
 
 import pytest
 
@@ -8,10 +8,7 @@ from selective_backprop.guide._mixes import list_mixes
 from selective_backprop.guide._recommend import Recommendation, recommend
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import summarise
-from selective_backprop.guide._scorers import CheapScorer
-from selective_backprop.scorers import Forward, Int8
-
-INT8 = {"int8": CheapScorer(Int8(Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())")}
+from selective_backprop.guide._worth import WorthForecast
 
 
 def redundancy(**changed: float) -> Redundancy:
@@ -33,111 +30,80 @@ def traits(**found: float | None) -> DataTraits:
 
 
 def asked(
-    costs: dict[str, float],
-    found: Redundancy | None,
+    worths: dict[str, float],
     *,
-    indexed: bool = True,
-    overlap: float = 1.0,
+    relative: float = 0.5,
+    share: float = 0.5,
+    found: Redundancy | None = None,
     diverged: bool = False,
     data: DataTraits | None = None,
 ) -> Recommendation:
-    mixes = list_mixes(1 / 3, INT8, indexed=indexed, redundancy=found)
+    mixes = list_mixes(1 / 3, {}, indexed=True, redundancy=redundancy())
     forecasts = {
         name: Forecast(
             seconds=summarise([1.0]),
-            relative=summarise([costs.get(name, 0.95)]),
+            relative=summarise([relative]),
             phases={},
             scored=0,
             loaded=0,
             trained=0,
+            share=share,
             varies=mix.varies,
             training=None,
-            known="",
+            worth=WorthForecast(worths[name], 0.9, 3.0, ("skewed", "films"))
+            if name in worths
+            else None,
             code=mix.code,
         )
         for name, mix in mixes.items()
     }
-    data = traits() if data is None else data
-    return recommend(forecasts, mixes, {"int8": overlap}, found, data, diverged=diverged)
+    return recommend(forecasts, mixes, found, traits() if data is None else data, diverged=diverged)
 
 
-def test_where_losses_single_out_what_teaches_the_cheapest_is_recommended_with_its_code():
-    found = asked({"recorded-sb": 0.4, "stale-sb": 0.5}, redundancy())
-    assert found.strategy == "recorded-sb"
-    assert "takes 40% of a traditional one" in found.reasons[0]
-    assert "supply 80% of the gradient" in found.reasons[1]
+def test_what_is_worth_most_on_data_like_these_is_recommended_with_its_code():
+    found = asked({"auto": 1.5, "recorded-sb": 1.4, "infobatch": 0.9}, relative=0.52)
+    assert found.strategy == "auto"
+    assert "(skewed; films), auto equalled 1.50 times" in found.reasons[0]
+    assert "(0.90 to 3.00)" in found.reasons[0]
+    assert "takes 52% of a traditional one here, and trains on 50%" in found.reasons[1]
+    assert "that is 1.44 times" in found.reasons[1]
     assert found.code[1:] == (
-        "loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.recorded_sb(rate=1 / 3))",
+        "loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.auto())",
         "loss_fn = loader.loss_fn",
         "for inputs, targets in loader:",
     )
-
-
-def test_of_a_stream_cheap_scores_are_recommended_if_they_find_what_exact_ones_do():
-    costs = {"int8-sb": 0.5, "selective-backprop": 0.7}
-    found = asked(costs, redundancy(), indexed=False)
-    assert found.strategy == "int8-sb"
-    assert found.code[2] == "for inputs, targets in loader:"
-    assert asked(costs, redundancy(), indexed=False, overlap=0.5).strategy == "selective-backprop"
-
-
-def test_random_skipping_is_never_what_losses_recommend():
-    assert asked({"random-backprop": 0.1, "stale-sb": 0.5}, redundancy()).strategy == "stale-sb"
-    assert asked({"random-scored": 0.1, "easy-skip": 0.1}, redundancy()).strategy is None
-
-
-def test_where_nothing_is_saved_it_says_not_to_select():
-    found = asked({}, redundancy())
-    assert (found.strategy, found.code) == (None, ())
-    assert "would still take 95% of a traditional epoch" in found.reasons[0]
+    assert asked({"auto": 1.3, "recorded-sb": 1.4}).strategy == "auto"
+    assert asked({"auto": 1.3, "recorded-sb": 1.7}).strategy == "recorded-sb"
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"gradient_share": 0.45}, "supply only 45% of the gradient of all: the others still"),
-        ({"loss_share": 0.4}, "hold only 40% of the loss, 33% being what any would hold"),
-        ({"cosine": 0.5}, "points elsewhere: its cosine with that of all is 0.50, a random"),
-    ],
-    ids=["gradient", "loss", "cosine"],
+    ("worth", "relative"), [(1.05, 0.5), (1.5, 0.75)], ids=["little gained", "slow here"]
 )
-def test_where_losses_do_not_single_it_out_it_says_not_to_select(changed, why):
-    found = asked({"recorded-sb": 0.4, "random-backprop": 0.34}, redundancy(**changed))
-    assert found.strategy is None
-    assert why in found.reasons[0]
+def test_what_is_worth_no_more_than_a_tenth_is_not_recommended(worth, relative):
+    found = asked({"auto": worth, "infobatch": worth - 0.1}, relative=relative)
+    assert (found.strategy, found.code) == (None, ())
+    assert f"auto equalled {worth:.2f} times" in found.reasons[0]
     assert any("Train for fewer epochs instead" in each for each in found.reasons)
-    assert any("at 34% of an epoch" in each for each in found.reasons)
 
 
-def test_cosines_that_differ_by_the_scatter_of_a_few_batches_speak_against_nothing():
-    found = asked({"recorded-sb": 0.4}, redundancy(cosine=0.56))
-    assert found.strategy == "recorded-sb"
+def test_of_data_that_nothing_on_record_is_like_it_says_that_nobody_knows():
+    found = asked({})
+    assert (found.strategy, found.code) == (None, ())
+    assert "nobody knows" in found.reasons[0]
 
 
-def test_without_a_look_at_losses_nothing_is_recommended():
-    found = asked({"recorded-sb": 0.4}, None)
-    assert found.strategy is None
-    assert "was not looked at" in found.reasons[0]
+def test_where_losses_lie_is_told_if_that_was_looked_at():
+    said = "33% of the examples with the highest losses supply 80% of the gradient"
+    assert any(said in each for each in asked({"auto": 1.5}, found=redundancy()).reasons)
+    assert not any("gradient" in each for each in asked({"auto": 1.5}).reasons)
 
 
 def test_of_a_model_that_diverged_it_says_that_and_argues_from_nothing_else():
-    found = asked({"recorded-sb": 0.4}, None, diverged=True)
+    found = asked({"auto": 1.5}, diverged=True)
     assert (found.strategy, found.code) == (None, ())
     (reason,) = found.reasons
     assert reason.startswith("The model diverged")
     assert "Lower the learning rate" in reason
-
-
-def test_where_labels_look_wrong_it_takes_the_one_that_gives_them_up():
-    wrong = traits(wrong_labels=0.2, wrong_labels_error=0.01)
-    found = asked({"recorded-sb": 0.4}, redundancy(), data=wrong)
-    assert found.strategy == "auto"
-    assert "sb.auto()" in found.code[1]
-    assert "favours high losses" in found.reasons[0]
-    assert asked({}, redundancy(), data=wrong, indexed=False).strategy is None
-    # Within two standard errors of what is found where no label is wrong.
-    unsure = traits(wrong_labels=0.05, wrong_labels_error=0.02)
-    assert asked({"recorded-sb": 0.4}, redundancy(), data=unsure).strategy == "recorded-sb"
 
 
 @pytest.mark.parametrize(
@@ -150,11 +116,18 @@ def test_where_labels_look_wrong_it_takes_the_one_that_gives_them_up():
     ],
     ids=["copies", "near-copies", "skewed", "both"],
 )
-@pytest.mark.parametrize("cost", [0.4, 0.95])
-def test_of_repetitive_or_skewed_data_it_says_what_can_pay(data, kinds, cost):
-    found = asked({"recorded-sb": cost}, redundancy(), data=data)
+@pytest.mark.parametrize("worth", [0.9, 1.5])
+def test_of_repetitive_or_skewed_data_it_says_what_can_pay(data, kinds, worth):
+    found = asked({"auto": worth}, data=data)
     (said,) = (each for each in found.reasons if each.startswith("The data are"))
     assert said.startswith(f"The data are {kinds}:")
     assert "auto() and recorded_sb()" in said
-    plain = asked({"recorded-sb": cost}, redundancy())
-    assert not any(each.startswith("The data are") for each in plain.reasons)
+    assert not any(each.startswith("The data are") for each in asked({"auto": worth}).reasons)
+
+
+def test_what_needs_a_cross_entropy_is_left_out_where_the_loss_is_none():
+    both = [
+        list_mixes(1 / 3, {}, indexed=True, redundancy=redundancy(), other_loss=other)
+        for other in (False, True)
+    ]
+    assert set(both[0]) - set(both[1]) == {"auto", "easy-skip"}

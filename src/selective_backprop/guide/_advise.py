@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.losses import LossFunction, is_no_cross_entropy
 from selective_backprop._core.errors import SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
@@ -159,10 +159,11 @@ def advise(
         )
         seconds = max(1e-3, min(A_MINUTE, LOOKING * time_left.left))
         traits = data_traits(loader if data is None else data, seconds=seconds)
-        return _conclude(Inquiry(subject, time_left), traits, epochs)
+        other_loss = is_no_cross_entropy(loss_fn) is not None
+        return _conclude(Inquiry(subject, time_left), traits, epochs, other_loss)
 
 
-def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None) -> Advice:
+def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None, other_loss: bool) -> Advice:
     """Measure, and sum up what was found as advice."""
     found = inquiry.run()
     subject, rounds = inquiry.subject, found.rounds
@@ -180,12 +181,12 @@ def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None) -> Advic
         {name: found.cheap[name] for name in scorers},
         indexed=subject.knows_examples,
         redundancy=found.redundancy,
+        other_loss=other_loss,
     )
-    forecasts = foresee(mixes, found.ingredients, rounds, epochs)
+    forecasts = foresee(mixes, found.ingredients, rounds, epochs, traits)
     plain = forecasts[BASELINE].phases
     total = max(sum(plain.values()), 1e-9)
     steps = [each[BASELINE] for each in rounds]
-    overlaps = {name: each.overlap for name, each in scorers.items()}
     remarks = {
         name: trial.remark for name, trial in found.trials.items() if trial.remark is not None
     }
@@ -211,7 +212,7 @@ def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None) -> Advic
         redundancy=found.redundancy,
         forecasts=forecasts,
         recommendation=recommend(
-            forecasts, mixes, overlaps, found.redundancy, traits, diverged=found.diverged
+            forecasts, mixes, found.redundancy, traits, diverged=found.diverged
         ),
         left_out=tuple(inquiry.budget.left_out),
         remarks=remarks,

@@ -4,10 +4,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from selective_backprop.guide._known import KNOWN, OF_CHEAP_SCORES
+from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._mixes import BASELINE, Mix
 from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.guide._spending import Spent
+from selective_backprop.guide._worth import WorthForecast, forecast_worth
 
 Round = Mapping[str, Spent]
 
@@ -23,10 +24,11 @@ class Forecast:
         scored: candidates of an epoch that passes score, on average over epochs.
         loaded: examples of an epoch that are loaded, on average over epochs.
         trained: examples of an epoch that are trained on.
+        share: those, of all.
         varies: whether these depend on the losses, and so change as the model learns.
         training: the cost of a whole training, relative to a traditional one of as many epochs.
             Before and after selection, training is traditional. None if its length is unknown.
-        known: what the committed records say about the strategy's accuracy.
+        worth: what it was worth on data like these, at equal passes; None if there is none such.
         code: how a user writes the strategy.
     """
 
@@ -36,10 +38,18 @@ class Forecast:
     scored: float
     loaded: float
     trained: float
+    share: float
     varies: bool
     training: float | None
-    known: str
+    worth: WorthForecast | None
     code: str
+
+    @property
+    def pays(self) -> float | None:
+        """The worth at equal seconds: less what an epoch takes beyond the rows it trains on."""
+        if self.worth is None:
+            return None
+        return self.worth.times * self.share / max(self.relative.median, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ def foresee(
     ingredients: Ingredients,
     rounds: Sequence[Round],
     epochs: int | None,
+    traits: DataTraits,
 ) -> dict[str, Forecast]:
     """Return what an epoch of each strategy would cost.
 
@@ -134,6 +145,7 @@ def foresee(
         ingredients: the figures that epochs are computed from.
         rounds: the timed rounds, at least one.
         epochs: epochs of the whole training, or None if that is unknown.
+        traits: what the data are made up of.
     """
     found = {name: [ingredients.epoch(mix, each) for each in rounds] for name, mix in mixes.items()}
     sums = {name: [sum(each.values()) for each in epoch] for name, epoch in found.items()}
@@ -152,9 +164,10 @@ def foresee(
             scored=ingredients.scored(mix),
             loaded=ingredients.loaded(mix),
             trained=ingredients.trained(mix),
+            share=ingredients.trained(mix) / ingredients.examples,
             varies=mix.varies,
             training=_whole(mix, relative.median, epochs),
-            known=KNOWN.get(name, OF_CHEAP_SCORES),
+            worth=forecast_worth(name, traits, epochs),
             code=mix.code,
         )
     return forecasts

@@ -72,6 +72,7 @@ def list_mixes(
     *,
     indexed: bool,
     redundancy: Redundancy | None,
+    other_loss: bool = False,
 ) -> dict[str, Mix]:
     """Return how each strategy's epochs are made up.
 
@@ -81,13 +82,18 @@ def list_mixes(
         indexed: whether examples are known by index, as selection before loading needs.
         redundancy: tells the share kept by strategies whose share depends on the losses; None
             leaves them out.
+        other_loss: whether the loss is known to be no cross-entropy, which some strategies need.
     """
     named = dict(_everywhere(rate, scorers))
     if indexed:
         named |= dict(_by_index(rate, scorers))
         if redundancy is not None:
             named |= dict(_by_losses(rate, redundancy))
-    return named
+    return {
+        name: mix
+        for name, mix in named.items()
+        if not (other_loss and mix.strategy.selector.terms.confidence)
+    }
 
 
 def _everywhere(rate: float, scorers: Mapping[str, CheapScorer]) -> Iterator[tuple[str, Mix]]:

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._forecast import Forecast
-from selective_backprop.guide._known import EVIDENCE
-from selective_backprop.guide._mixes import BASELINE, Mix
+from selective_backprop.guide._mixes import Mix
 from selective_backprop.guide._redundancy import Redundancy
 
-WORTH = 0.9  # of a traditional epoch: an epoch that takes more is not worth the trouble
-CONCENTRATED = 0.5  # least share of the gradient or the loss that the selection must hold
-FAITHFUL = 0.8  # least share of the highest exact scores that cheap ones must find
-ASIDE = 0.05  # cosines of a few batches differ by up to this much by chance
-LABELS = "auto"  # what is advised where labels are wrong
-NOT_ADVISED = {BASELINE, "random-scored", "random-backprop"}
+DEFAULT = "auto"
+CLOSE = 0.8  # of the highest worth: forecasts are not sure enough to tell what is nearer apart
+PAYS = 1.1  # times the training that it takes, at least: less is not worth the trouble
+SHORTER = (
+    "Train for fewer epochs instead, with the learning rate decayed over them: that is what every "
+    "strategy has to beat."
+)
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Recommendation:
 def recommend(
     forecasts: Mapping[str, Forecast],
     mixes: Mapping[str, Mix],
-    overlaps: Mapping[str, float],
     redundancy: Redundancy | None,
     traits: DataTraits,
     *,
     diverged: bool = False,
 ) -> Recommendation:
-    """Return what to do.
+    """Return what to do: the strategy of the highest worth on data like these, if it pays.
+
+    The default is taken wherever no other is clearly worth more.
 
     Args:
-        forecasts: what an epoch of each strategy would cost, including traditional training.
+        forecasts: what an epoch of each strategy would cost, and what it is likely worth.
         mixes: how each strategy's epochs are made up.
-        overlaps: share of the highest exact scores that each cheap scorer finds.
         redundancy: where losses and gradients lie; None if that is not known.
         traits: what the data are made up of.
         diverged: whether the model diverged while it was measured.
@@ -60,87 +60,39 @@ def recommend(
             ),
         )
     told = traits.consequences
-    if traits.mislabelled:
-        known = LABELS in mixes
-        return Recommendation(
-            LABELS if known else None, told, _code(mixes[LABELS]) if known else ()
+    pays = {name: each.pays for name, each in forecasts.items() if each.pays is not None}
+    if not pays:
+        why = (
+            "No strategy that could be used here is on record for data like these, so nobody knows "
+            "what it would be worth."
         )
-    able = [
-        name
-        for name, mix in mixes.items()
-        if name not in NOT_ADVISED
-        and not mix.varies
-        and (mix.scorer is None or overlaps.get(mix.scorer, 0.0) >= FAITHFUL)
-    ]
-    best = min(able, key=lambda name: forecasts[name].relative.median)
-    saving = forecasts[best].relative.median
-    if saving > WORTH:
-        return Recommendation(
-            None,
-            (
-                f"The cheapest that selects by loss, {best}, would still take {saving:.0%} of a "
-                "traditional epoch.",
-                *_short(forecasts),
-                *told,
-                EVIDENCE,
-            ),
-        )
-    if redundancy is None:
-        return Recommendation(
-            None,
-            ("Whether losses single out what still teaches was not looked at.", *told, EVIDENCE),
-        )
-    against = tuple(_against(redundancy))
-    if against:
-        return Recommendation(None, (*against, *_short(forecasts), *told, EVIDENCE))
-    return Recommendation(
-        best,
-        (
-            f"An epoch of {best} takes {saving:.0%} of a traditional one.",
-            f"The {redundancy.rate:.0%} of the examples with the highest losses supply "
-            f"{redundancy.gradient_share:.0%} of the gradient of all; its cosine is "
-            f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}.",
-            *told,
-            f"{EVIDENCE} Compare with fewer epochs of traditional training, and with "
-            "random_backprop at the same rate.",
-            "Not if labels are wrong: what is mislabelled keeps a high loss. auto() leaves it out.",
-        ),
-        _code(mixes[best]),
+        return Recommendation(None, (why, SHORTER, *told))
+    best = max(pays, key=lambda name: pays[name])
+    if pays.get(DEFAULT, 0.0) >= CLOSE * pays[best]:
+        best = DEFAULT
+    found = forecasts[best]
+    assert found.worth is not None
+    on_record = (
+        f"On data most like these ({'; '.join(found.worth.like)}), {best} equalled "
+        f"{found.worth.times:.2f} times the passes of traditional training "
+        f"({found.worth.low:.2f} to {found.worth.high:.2f})."
     )
+    here = (
+        f"An epoch of it takes {found.relative.median:.0%} of a traditional one here, and trains "
+        f"on {found.share:.0%} of the examples: at equal seconds that is {pays[best]:.2f} times."
+    )
+    if pays[best] < PAYS:
+        return Recommendation(None, (on_record, here, SHORTER, *told))
+    looked = () if redundancy is None else (_where_losses_lie(redundancy),)
+    return Recommendation(best, (on_record, here, *looked, *told), _code(mixes[best]))
 
 
-def _against(redundancy: Redundancy) -> list[str]:
-    """Return the reasons against selecting by loss."""
-    found = []
-    share = f"{redundancy.rate:.0%}"
-    if redundancy.gradient_share < max(CONCENTRATED, redundancy.rate):
-        found.append(
-            f"The {share} of the examples with the highest losses supply only "
-            f"{redundancy.gradient_share:.0%} of the gradient of all: the others still teach, "
-            "because the model is young or the data hard throughout."
-        )
-    if redundancy.loss_share < CONCENTRATED and redundancy.rate < CONCENTRATED:
-        found.append(
-            f"They hold only {redundancy.loss_share:.0%} of the loss, {share} being what any "
-            "would hold."
-        )
-    if redundancy.cosine < redundancy.random_cosine - ASIDE:
-        found.append(
-            f"Their gradient points elsewhere: its cosine with that of all is "
-            f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}."
-        )
-    return found
-
-
-def _short(forecasts: Mapping[str, Forecast]) -> list[str]:
-    """Return the advice to train for fewer epochs, and what random skipping would cost."""
-    if "random-backprop" not in forecasts:
-        return ["Train for fewer epochs instead, with the learning rate decayed over them."]
-    cost = forecasts["random-backprop"].relative.median
-    return [
-        "Train for fewer epochs instead, with the learning rate decayed over them; skipping at "
-        f"random, at {cost:.0%} of an epoch, is the same by other means."
-    ]
+def _where_losses_lie(redundancy: Redundancy) -> str:
+    return (
+        f"After a short warm-up the {redundancy.rate:.0%} of the examples with the highest losses "
+        f"supply {redundancy.gradient_share:.0%} of the gradient of all; its cosine is "
+        f"{redundancy.cosine:.2f}, a random selection's {redundancy.random_cosine:.2f}."
+    )
 
 
 def _code(mix: Mix) -> tuple[str, ...]:

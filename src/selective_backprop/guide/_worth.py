@@ -16,9 +16,9 @@ from selective_backprop.guide._data_traits import DataTraits
 RECORD = "worths.json"  # made of the study's records by `docs/evidence.py`
 MOST = 8.0  # a worth above, or below its inverse, counts as this
 UNLIKE = 1.0  # distance from which on a workload says nothing
-# What makes a distance of 1: a share that repeats, a share of classes that are none in effect, a
-# share of wrong labels, and doublings of the training's length.
-SCALES = {"repeats": 0.5, "skew": 0.5, "wrong": 0.1, "doublings": 4.0}
+# What makes a distance of 1: a share that repeats, one that nearly repeats, a share of classes that
+# are none in effect, a share of wrong labels, and doublings of the training's length.
+SCALES = {"copies": 0.5, "near-copies": 0.5, "skew": 0.5, "wrong": 0.1, "doublings": 4.0}
 WIDTHS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.8)  # of what counts as like: one of them predicts best
 HELD = 0.8  # share of the cells that were left out whose worth the interval holds
 
@@ -50,11 +50,12 @@ def place_of(traits: Mapping[str, Any], passes: float | None) -> Place:
         traits: those of `DataTraits`, by name.
         passes: over the data, in the whole training; NaN in the place for None.
     """
-    repeats = max(traits["copies"] or 0.0, traits["near_copies"] or 0.0)
+    copies = traits["copies"] or 0.0
+    near = max(0.0, (traits["near_copies"] or 0.0) - copies)
     skew = 1 - traits["effective_classes"] / traits["classes"] if traits["classes"] else 0.0
     wrong = traits["wrong_labels"] or 0.0
     doublings = math.nan if passes is None else math.log2(passes)
-    return np.array([repeats, skew, wrong, doublings]) / [*SCALES.values()]
+    return np.array([copies, near, skew, wrong, doublings]) / [*SCALES.values()]
 
 
 def forecast_worth(
@@ -120,16 +121,17 @@ def held_out(cells: Sequence[Mapping[str, Any]], width: float) -> dict[str, list
     return found
 
 
-def _weights(known: Place, places: Sequence[Sequence[float]], width: float) -> Place:
+def _weights(
+    known: Place, places: Sequence[Sequence[float]], width: float
+) -> Float[np.ndarray, " place"]:
     """Return how much each place counts, by its distance; 0 where it is too far to say anything."""
-    apart = np.nan_to_num(np.array(places) - known)
-    squares = np.square(apart).sum(1)
     if math.isinf(width):
-        return np.ones(len(squares))
+        return np.ones(len(places))
+    squares = np.square(np.nan_to_num(np.array(places) - known)).sum(1)
     return np.where(squares < UNLIKE**2, np.exp(-squares / (2 * width**2)), 0.0)
 
 
-def _mean(worths: Sequence[float], weights: Place) -> float:
+def _mean(worths: Sequence[float], weights: Float[np.ndarray, " place"]) -> float:
     return float(np.average([_log(each) for each in worths], weights=weights))
 
 

@@ -48,7 +48,7 @@ def test_it_says_what_was_measured_what_epochs_cost_what_is_known_and_what_to_do
     assert "of the loss and supply" in outcome.text
     firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
     assert {"int8", "traditional", "selective-backprop", "stale-sb", "easy-skip"} <= firsts
-    assert "recorded-sb: level with traditional training at equal cost" in outcome.text
+    assert ("equalled" in outcome.text) != ("nobody knows" in outcome.text)
     assert ("Do not select here." in outcome.text) != ("because:" in outcome.text)
     assert outcome.text.endswith("Written: all/a.json.")
 
