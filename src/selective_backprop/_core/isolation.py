@@ -5,6 +5,7 @@ import random
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._core.errors import warn
 
-# Of modules. Checks of annotations would pick one at random, from the very stream that is kept.
+# Of modules, or of buffers. Checks of annotations would pick one at random, from the very stream
+# that is kept.
 Modules: TypeAlias = Sequence[Any]
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
@@ -169,6 +171,8 @@ class KeptBuffers:
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]
+        self._strided = [slot.buffer for slot in self._slots if slot.buffer.layout is torch.strided]
+        self._addresses = _addresses(self._strided)
         self._large = [slot for slot in self._slots if not _is_small(slot.buffer)]
         self._small: dict[torch.device, list[Tensor]] = {}  # views of the bytes
         for _, _, buffer in self._slots:
@@ -185,7 +189,7 @@ class KeptBuffers:
         The model's `modules` may be given, where they are listed already.
         """
         modules = list_modules(self._model) if modules is None else modules
-        if _places(modules) != self._places:
+        if _places(modules) != self._places or _addresses(self._strided) != self._addresses:
             self._find(modules)
         slots, large, small, known = self._slots, self._large, self._small, self._moving
         images = [torch.cat(views) for views in small.values()]
@@ -230,12 +234,15 @@ class KeptBuffers:
 
 
 def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """Return what tells buffers, where they hang and their memory from others."""
+    """Return what tells buffers and the places where they hang from others."""
     held = [module._buffers for module in modules]
-    buffers = [buffer for each in held for buffer in each.values() if buffer is not None]
-    addresses = [buffer.data_ptr() for buffer in buffers if buffer.layout is torch.strided]
-    there = [id(buffer) for each in held for buffer in each.values()]
-    return [*map(id, modules)], [*map(tuple, held)], there, addresses
+    there = map(id, chain.from_iterable(map(dict.values, held)))
+    return [*map(id, modules)], [*map(len, held)], [*chain.from_iterable(held)], [*there]
+
+
+def _addresses(buffers: Modules) -> list[Any]:
+    """Return where buffers have their memory, which may change below the same tensor."""
+    return [*map(Tensor.data_ptr, buffers)]
 
 
 def _restore(views: list[Tensor], image: Tensor) -> None:
