@@ -16,6 +16,7 @@ import json
 import re
 import shutil
 import statistics
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +25,7 @@ import selective_backprop as sb
 from reproductions.auto_study.known_worths import known_worths
 from reproductions.auto_study.page import AT_A_GLANCE, caption_of, compose, draw_page, overview
 from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.results import read_results
+from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop.guide._worth import RECORD
@@ -39,6 +40,7 @@ from selective_backprop.lab.report.figures import draw_comparison
 
 ROOT = Path(__file__).parents[1]
 WORTHS = ROOT / "src/selective_backprop/guide" / RECORD
+TRAITS = "records/bench/workload-traits.json"
 PAGES = (
     ROOT / "README.md",
     *(
@@ -447,10 +449,15 @@ def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
     return with_interval(estimate([100 * gain / inspected for gain in gains]), signed=True)
 
 
+@cache
+def results_of(stage: str) -> list[Results]:
+    """Return what is on record of a stage of the study."""
+    return read_results(STAGES[stage], ROOT / "records/study" / stage)
+
+
 def study(folder: str) -> str:
     """Return a stage of the study at a glance, with the command that made it."""
-    stage = STAGES[Path(folder).name]
-    results = [each for each in read_results(stage, ROOT / folder) if each.runs]
+    results = [each for each in results_of(Path(folder).name) if each.runs]
     if not results:
         return "Nothing is on record yet.\n"
     runs = [run for each in results for run in each.runs]
@@ -534,7 +541,7 @@ def draw_pages(folder: Path) -> None:
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)
         if name.startswith("study"):
             stage = STAGES[source.name]
-            draw_page(compose(stage, read_results(stage, source)), target, svg=False)
+            draw_page(compose(stage, results_of(source.name)), target, svg=False)
             continue
         order = committed(source)
         for figure in figures_at(order.scale):
@@ -548,7 +555,8 @@ def draw_pages(folder: Path) -> None:
 
 def worths_text() -> str:
     """Return the file by which `advise` forecasts worths, with a line for each cell."""
-    found = known_worths(ROOT)
+    traits = json.loads((ROOT / TRAITS).read_text(encoding="utf-8"))["workloads"]
+    found = known_worths([each for stage in STAGES for each in results_of(stage)], traits)
     cells = ",\n".join(json.dumps(cell) for cell in found.pop("cells"))
     head = json.dumps(found, indent=1).removesuffix("\n}")
     return f'{head},\n "cells": [\n{cells}\n ]\n}}\n'
