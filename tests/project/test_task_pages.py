@@ -83,7 +83,13 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         "reference": reference,
         "optimizer": torch.optim.Adam(model.parameters(), 0.01),
     }
-    parts = ("Whole examples", "Single tokens", "Tokens against a reference", "Both")
+    parts = (
+        "Whole examples",
+        "What the model fits already",
+        "Single tokens",
+        "Tokens against a reference",
+        "Both",
+    )
     assert list(shown) == list(parts)
     for part in parts:
         start = language.mean_loss(model, lines)
@@ -91,6 +97,9 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         assert language.mean_loss(model, lines) < start, part
     assert language.mean_loss(model, lines) < before - 0.8
     assert names["loader"].next_epoch == 2
+    stats = names["tail"].stats
+    assert stats.scored == 0
+    assert stats.kept == pytest.approx(0.75 * stats.candidates, abs=48)
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
