@@ -16,6 +16,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 import selective_backprop as sb
 
+# What TRL itself still asks of Transformers.
+pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+
 PAGE = Path(__file__).parents[2] / "docs" / "zero-gradients.md"
 
 
