@@ -3,7 +3,7 @@
     PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- small FILE -->`,
-`<!-- opening FILE -->`, `<!-- bench FILE -->`,
+`<!-- opening FILE -->`, `<!-- bench FILE -->`, `<!-- zero FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
 `<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->` or `<!-- study FOLDER -->` and
 `<!-- end -->`, with paths from the root. A test fails where a page and its records disagree. The
@@ -39,12 +39,12 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("measured", "processes", "advise", "audit", "auto")
+        for name in ("measured", "processes", "advise", "audit", "auto", "zero-gradients")
     ),
 )
 BLOCK = re.compile(
     r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|"
-    r"study) (\S+) -->\n"
+    r"study|zero) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -147,6 +147,24 @@ def opening(file: str) -> str:
             f"| {each['wrong']:.0%} | {each['cpu_seconds']:.2f} | "
             f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
             f"{each['peak_bytes_per_example']:.1f} |"
+        )
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def zero(file: str) -> str:
+    """Return the table of trainings with and without rows of gradient zero."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    lines = [
+        _heading(record, f"examples/grpo.py, {record['steps']} steps"),
+        "",
+        "| seed | reward at the end | largest difference of a step | rows trained on | CPU seconds |",
+        "| --: | --: | --: | --: | --: |",
+    ]
+    for each in record["trainings"]:
+        rows, seconds = each["rows"], each["cpu_seconds"]
+        lines.append(
+            f"| {each['seed']} | {each['reward']:.3f} | {each['furthest']:.3f} | "
+            f"{rows[0]:,} → {rows[1]:,} | {seconds[0]:.1f} → {seconds[1]:.1f} |"
         )
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
@@ -467,6 +485,7 @@ TABLES = {
     "gates": gates,
     "small": small,
     "opening": opening,
+    "zero": zero,
     "bench": bench,
     "agreement": agreement,
     "choice": choice,

@@ -49,12 +49,14 @@ def roll_out(policy: Policy, prompts: Tensor, generator: torch.Generator) -> Ten
     return rows
 
 
-def train(nonzero: sb.NonzeroRows | None, steps: int) -> tuple[Policy, list[float], int, float]:
+def train(
+    nonzero: sb.NonzeroRows | None, steps: int, seed: int = 0
+) -> tuple[Policy, list[float], int, float]:
     """Return the policy, each step's mean reward, the rows trained on, and CPU seconds."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     policy = Policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     rewarded, trained, started = [], 0, time.process_time()
     for _ in range(steps):
         prompts = torch.randint(DIGITS, (PROMPTS, LENGTH), generator=generator)
