@@ -157,7 +157,7 @@ def zero(file: str) -> str:
     lines = [
         _heading(record, f"examples/grpo.py, {record['steps']} steps"),
         "",
-        "| seed | reward at the end | largest difference of a step | rows trained on | CPU seconds |",
+        "| seed | reward at the end | curves at most apart | rows trained on | CPU seconds |",
         "| --: | --: | --: | --: | --: |",
     ]
     for each in record["trainings"]:
