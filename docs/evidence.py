@@ -166,6 +166,19 @@ def zero(file: str) -> str:
             f"| {each['seed']} | {each['reward']:.3f} | {each['furthest']:.3f} | "
             f"{rows[0]:,} → {rows[1]:,} | {seconds[0]:.1f} → {seconds[1]:.1f} |"
         )
+    lines += [
+        "",
+        f"| rest, in {record['epochs']} epochs of all prompts | answers generated | CPU seconds | "
+        "reward at the end |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for rests in dict.fromkeys(each["rests"] for each in record["memories"]):
+        arms = [each for each in record["memories"] if each["rests"] == rests]
+        answers, seconds = (fmean(a[name] for a in arms) for name in ("answers", "cpu_seconds"))
+        ends = sorted(each["end"] for each in arms)
+        lines.append(
+            f"| {rests} | {answers:,.0f} | {seconds:.1f} | {ends[0]:.2f} to {ends[-1]:.2f} |"
+        )
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 

@@ -49,6 +49,38 @@ def roll_out(policy: Policy, prompts: Tensor, generator: torch.Generator) -> Ten
     return rows
 
 
+def reward(rows: Tensor) -> Tensor:
+    """Return 1 for each answer that is its prompt reversed, else 0, `[prompt, answer]`."""
+    right = (rows[:, LENGTH:] == rows[:, :LENGTH].flip(1)).all(1)
+    return right.double().view(-1, GROUP)
+
+
+def improve(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    rows: Tensor,
+    rewards: Tensor,
+    nonzero: sb.NonzeroRows | None,
+) -> int:
+    """Update the policy by its answers, and return how many rows it was trained on."""
+    spread = rewards - rewards.mean(1, keepdim=True)  # zeros where all are right, or none is
+    advantages = (spread / (rewards.std(1, keepdim=True) + 1e-4)).view(-1, 1)
+    weights = torch.ones(len(rows))
+    if nonzero is not None:
+        [((rows, advantages), selection)] = nonzero((rows, advantages), advantages)
+        weights = selection.weights
+    for update in range(UPDATES):
+        logs = policy.answer_logs(rows)
+        if update == 0:
+            before = logs.detach()
+        ratios = (logs - before).exp()
+        gains = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+        optimizer.zero_grad()
+        (weights * -gains.mean(1)).mean().backward()
+        optimizer.step()
+    return len(rows)
+
+
 def train(
     nonzero: sb.NonzeroRows | None, steps: int, seed: int = 0
 ) -> tuple[Policy, list[float], int, float]:
@@ -61,25 +93,9 @@ def train(
     for _ in range(steps):
         prompts = torch.randint(DIGITS, (PROMPTS, LENGTH), generator=generator)
         rows = roll_out(policy, prompts, generator)
-        right = (rows[:, LENGTH:] == rows[:, :LENGTH].flip(1)).all(1)
-        rewards = right.double().view(PROMPTS, GROUP)
-        spread = rewards - rewards.mean(1, keepdim=True)  # zeros where all are right, or none is
-        advantages = (spread / (rewards.std(1, keepdim=True) + 1e-4)).view(-1, 1)
-        weights = torch.ones(len(rows))
-        if nonzero is not None:
-            [((rows, advantages), selection)] = nonzero((rows, advantages), advantages)
-            weights = selection.weights
-        for update in range(UPDATES):
-            logs = policy.answer_logs(rows)
-            if update == 0:
-                before = logs.detach()
-            ratios = (logs - before).exp()
-            gains = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
-            optimizer.zero_grad()
-            (weights * -gains.mean(1)).mean().backward()
-            optimizer.step()
+        rewards = reward(rows)
         rewarded.append(rewards.mean().item())
-        trained += len(rows)
+        trained += improve(policy, optimizer, rows, rewards, nonzero)
     return policy, rewarded, trained, time.process_time() - started
 
 

@@ -120,7 +120,7 @@ def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
 
     def generate_and_reward(model: nn.Module, prompts: torch.Tensor) -> torch.Tensor:
         answered.extend(prompts.tolist())
-        return (prompts[:, None] % 4 == torch.arange(2)).float()  # equal for half of the prompts
+        return (prompts[:, None] % 4 >= torch.arange(2)).float()  # all right but for a quarter
 
     advantages = torch.tensor([0.0, 0.5, 0.0, 1.0] * 4)
     names = MODULES | {
@@ -147,7 +147,7 @@ def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
     answered.clear()
     for prompts, _ in names["loader"]:
         generate_and_reward(model, prompts)
-    assert answered == [number for number in range(64) if number % 4 < 2]
+    assert answered == [number for number in range(64) if number % 4 == 0]
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:

@@ -563,8 +563,8 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     With `Recorded(max_age)` there is no selection pass: an example of which training recorded a 0
     is not loaded for `max_age` epochs, and then looked at again. So prompts can be skipped before
-    anything is generated from them: record the spread of the rewards in each prompt's group,
-    which is 0 where no answer was better than another.
+    anything is generated from them: of rewards up to 1, record `1 - rewards.amin(1)`, which is 0
+    where all answers to a prompt were right.
 
     Each batch without its rows of gradient 0, and with the gradient of all: `NonzeroRows`.
 
