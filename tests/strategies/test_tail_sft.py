@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader
+from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -82,10 +83,11 @@ def test_what_is_dropped_comes_back_when_its_loss_is_too_old(max_age, back):
         ({"drop": -0.1}, "drop=-0.1"),
         ({"max_age": 0}, "max_age=0"),
         ({"initial": torch.ones(2, 2)}, "reference losses are"),
+        ({"initial": [1.0, 2.0]}, r"initial=\[1.0, 2.0\]"),
     ],
 )
 def test_values_out_of_range_are_refused(options, message):
-    with pytest.raises(sb.ConfigurationError, match=message):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         sb.tail_sft(**options)
 
 

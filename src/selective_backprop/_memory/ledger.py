@@ -148,8 +148,8 @@ class Column:
         return self._shape[0]
 
     @property
-    def filed_at_once(self) -> int | None:
-        """How many of an example's latest scores change anything; None where its first may."""
+    def last_needed(self) -> int | None:
+        """How many of an example's new scores must be filed, the last ones; None for all."""
         return None if self._keeps_first else self.depth
 
     @property

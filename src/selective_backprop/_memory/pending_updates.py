@@ -210,7 +210,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     # A column takes scores of one epoch at a time, and no example twice.
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
-        for once in in_turn(indices[places], column.filed_at_once):
+        for once in in_turn(indices[places], column.last_needed):
             now = places[once]
             column.file(indices[now], scores[now], epoch, new[now])
 

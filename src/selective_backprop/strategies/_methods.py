@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_number, check_rate
+from selective_backprop._core.options import check_instance, check_number, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
@@ -551,6 +551,7 @@ def tail_sft(
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
+    check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
     keep = 1.0 - check_number("drop", drop, below=1, hint="0.5 drops half")
     return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(keep), schedule)
 
