@@ -129,3 +129,22 @@ def test_references_and_a_ledger_of_a_part_of_the_examples_do_not_go_together():
     running = begin(sb.scorers.Excess(REFERENCE, sb.scorers.Recorded()))
     with pytest.raises(sb.ConfigurationError, match=r"holds a part.*Excess\(None, Recorded"):
         running.recall(sb.scorers.Ledger(12), 0)
+
+
+def test_rho_loss_of_recorded_losses_takes_no_pass():
+    loader = DataLoader(Numbered(24), 4, sampler=NotedSampler(24))
+    strategy = sb.rho_loss(
+        torch.linspace(0, 1, 24),
+        1 / 2,
+        scorer=sb.scorers.Recorded(),
+        schedule=sb.Schedule(warmup_epochs=1),
+    )
+    door = select(loader, strategy, with_selection=True, batch_size=12)
+    for epoch in range(2):
+        trained = []
+        for (_, numbers), selection in door:
+            trained += numbers.tolist()
+            door.record(selection, torch.full((len(numbers),), 0.5))
+        assert sorted(trained) == list(range(24 if epoch == 0 else 12))  # those of low references
+    assert door.stats.scored == 0
+    assert loader.dataset.reads.tolist() == [2] * 12 + [1] * 12

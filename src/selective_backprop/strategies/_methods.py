@@ -501,7 +501,8 @@ def rho_loss(
         reference: one loss per example of the data set, `[example]`, from a model trained
             elsewhere.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored.
+        scorer: how examples are scored; `Recorded()` takes the losses that training recorded, so
+            that examples are selected before they are loaded.
         schedule: when to select; all the time by default.
 
     Raises:
