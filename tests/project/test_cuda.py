@@ -206,7 +206,7 @@ def test_remembered_scores_spare_the_loading_of_what_is_left_out():
 
 
 @pytest.mark.parametrize(
-    "strategy", [sb.recorded_sb(1 / 3), sb.tail_sft(2 / 3)], ids=lambda each: each.name
+    "strategy", [sb.recorded_sb(1 / 3), sb.tail_sft(1 / 3)], ids=lambda each: each.name
 )
 def test_recorded_losses_stay_on_the_device_and_select(strategy):
     model = net()

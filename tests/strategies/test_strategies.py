@@ -127,7 +127,7 @@ COMBINATIONS = [
     (sb.tail_sft(), "tail-sft", sb.scorers.Excess(None, Recorded(4)), Top(0.5), FIRST),
     (
         sb.tail_sft(0.25, initial=torch.ones(4), max_age=2, schedule=LATER),
-        *("tail-sft", sb.scorers.Excess(REFERENCE, Recorded(2)), Top(0.75), LATER),
+        *("tail-sft", sb.scorers.Excess(REFERENCE, Recorded(2)), Top(0.25), LATER),
     ),
     (sb.drop_zero(), "drop-zero", FORWARD, sb.selectors.Nonzero()),
     (

@@ -47,14 +47,14 @@ def fell_least(fell, order, window, kept):
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 99), drop=st.sampled_from([1 / 4, 1 / 2, 3 / 4]))
-def test_of_each_window_the_losses_that_fell_furthest_are_dropped_before_loading(seed, drop):
+@given(seed=st.integers(0, 99), rate=st.sampled_from([1 / 4, 1 / 2, 3 / 4]))
+def test_of_each_window_the_losses_that_fell_furthest_are_dropped_before_loading(seed, rate):
     first, second = random_losses(2, seed)
-    strategy = sb.tail_sft(drop, schedule=TWICE)
+    strategy = sb.tail_sft(rate, schedule=TWICE)
     trained, reads, orders = train(strategy, [first, second, second])
     assert trained[0] == trained[1] == set(range(EXAMPLES))
-    assert trained[2] == fell_least(first - second, orders[2], round(6 / (1 - drop)), 6)
-    assert reads == [EXAMPLES, EXAMPLES, EXAMPLES * (1 - drop)]
+    assert trained[2] == fell_least(first - second, orders[2], round(6 / rate), 6)
+    assert reads == [EXAMPLES, EXAMPLES, EXAMPLES * rate]
 
 
 def test_losses_of_the_model_before_training_take_the_place_of_first_losses():
@@ -79,8 +79,8 @@ def test_what_is_dropped_comes_back_when_its_loss_is_too_old(max_age, back):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"drop": 1.0}, "drop=1.0"),
-        ({"drop": -0.1}, "drop=-0.1"),
+        ({"rate": 1.1}, "rate=1.1"),
+        ({"rate": 0.0}, "rate=0.0"),
         ({"max_age": 0}, "max_age=0"),
         ({"initial": torch.ones(2, 2)}, "reference losses are"),
         ({"initial": [1.0, 2.0]}, r"initial=\[1.0, 2.0\]"),

@@ -16,7 +16,7 @@ kakurenbo            Recorded(rescore=Forward())   Hide(share)          first ep
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
 auto                 Recorded(10, two, fades)      Confident(floor)     first epoch everything
 rho_loss             Excess(reference, Forward())  Top(rate)            -
-tail_sft             Excess(None, Recorded(4))     Top(1 - drop)        first epoch everything
+tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch everything
 drop_zero            Forward()                     Nonzero()            -
 """
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_instance, check_number, check_rate
+from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
@@ -518,7 +518,7 @@ def rho_loss(
 
 
 def tail_sft(
-    drop: float = 0.5,
+    rate: float = 0.5,
     *,
     initial: ReferenceLosses | Tensor | None = None,
     max_age: int | None = 4,
@@ -528,12 +528,12 @@ def tail_sft(
 
     What the model fits already is skipped, and training focuses on the rest. An example's score
     is its last recorded loss minus its first one. There is no selection pass, and skipped
-    examples are not loaded: an example costs `1 - drop` of a training step. The loop takes its
+    examples are not loaded: an example costs `rate` of a training step. The loop takes its
     loss from `SelectiveLoader.loss_fn`, or calls `record`, with one loss per example: of a text,
     the mean of its tokens' losses, so that length makes no difference.
 
     Args:
-        drop: share of each window to leave out, in [0, 1).
+        rate: share of each window to train on, in (0, 1]; the rest is what is left out.
         initial: one loss per example of the data set, `[example]`, of the model before training.
             None: the first loss that training recorded of each, by a model that has learned from
             those before.
@@ -546,15 +546,14 @@ def tail_sft(
             loss per example.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); the default of `drop` is that of the
-        example in TRL. There the losses are those of the step's own forward pass, so only the
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in
+        the example in TRL. There the losses are those of the step's own forward pass, so only the
         backward pass of what is dropped is spared.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
     check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
-    keep = 1.0 - check_number("drop", drop, below=1, hint="0.5 drops half")
-    return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(keep), schedule)
+    return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(rate), schedule)
 
 
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
