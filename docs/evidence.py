@@ -2,12 +2,9 @@
 
     PYTHONPATH=. python docs/evidence.py
 
-A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- small FILE -->`,
-`<!-- opening FILE -->`, `<!-- bench FILE -->`,
-`<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
-`<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->`, `<!-- worths FILE -->` or
-`<!-- study FOLDER -->` and `<!-- end -->`, with paths from the root. What `advise` forecasts worths
-by is written too. A test fails where a page and its records disagree. The
+A table stands between `<!-- KIND PATH -->`, with a kind of `TABLES` and a path from the root, and
+`<!-- end -->`. What `advise` forecasts worths by is written too. A test fails where a page and its
+records disagree. The
 figures of each comparison, of each record of `bench`, of the papers redone and of the study are
 drawn when the documentation is built.
 """
@@ -45,16 +42,9 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("measured", "processes", "advise", "audit", "auto")
+        for name in ("measured", "processes", "advise", "audit", "auto", "zero-gradients")
     ),
 )
-BLOCK = re.compile(
-    r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|"
-    r"worths|study) (\S+) -->\n"
-    r".*?<!-- end -->",
-    flags=re.DOTALL,
-)
-
 BASELINE = "traditional"
 # Of the rules that are measured, those that a reader compares.
 RULES = (
@@ -153,6 +143,37 @@ def opening(file: str) -> str:
             f"| {each['wrong']:.0%} | {each['cpu_seconds']:.2f} | "
             f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
             f"{each['peak_bytes_per_example']:.1f} |"
+        )
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def zero(file: str) -> str:
+    """Return the table of trainings with and without rows of gradient zero."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    lines = [
+        _heading(record, f"examples/grpo.py, {record['steps']} steps"),
+        "",
+        "| seed | reward at the end | curves at most apart | rows trained on | CPU seconds |",
+        "| --: | --: | --: | --: | --: |",
+    ]
+    for each in record["trainings"]:
+        rows, seconds = each["rows"], each["cpu_seconds"]
+        lines.append(
+            f"| {each['seed']} | {each['reward']:.3f} | {each['furthest']:.3f} | "
+            f"{rows[0]:,} → {rows[1]:,} | {seconds[0]:.1f} → {seconds[1]:.1f} |"
+        )
+    lines += [
+        "",
+        f"| rest, in {record['epochs']} epochs of all prompts | answers generated | CPU seconds | "
+        "reward at the end |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for rests in dict.fromkeys(each["rests"] for each in record["memories"]):
+        arms = [each for each in record["memories"] if each["rests"] == rests]
+        answers, seconds = (fmean(a[name] for a in arms) for name in ("answers", "cpu_seconds"))
+        ends = sorted(each["end"] for each in arms)
+        lines.append(
+            f"| {rests} | {answers:,.0f} | {seconds:.1f} | {ends[0]:.2f} to {ends[-1]:.2f} |"
         )
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
@@ -495,6 +516,7 @@ TABLES = {
     "gates": gates,
     "small": small,
     "opening": opening,
+    "zero": zero,
     "bench": bench,
     "agreement": agreement,
     "choice": choice,
@@ -506,6 +528,9 @@ TABLES = {
     "worths": worths,
     "study": study,
 }
+
+
+BLOCK = re.compile(rf"<!-- ({'|'.join(TABLES)}) (\S+) -->\n.*?<!-- end -->", flags=re.DOTALL)
 
 
 def rewritten(page: str) -> str:

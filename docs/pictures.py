@@ -438,6 +438,7 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
     "auto": _auto,
     "auto-given-up": _given_up,
     "rho-loss": _rho_loss,
+    "tail-sft": partial(_raster, colour=_ORANGE, strategies={"": lambda _: sb.tail_sft()}),
 }
 
 if __name__ == "__main__":

@@ -28,12 +28,14 @@ from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
+from selective_backprop._step.nonzero_rows import NonzeroRows
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 from selective_backprop.strategies import (
     Strategy,
     auto,
     diet_sb,
+    drop_zero,
     easy_skip,
     infobatch,
     kakurenbo,
@@ -49,6 +51,7 @@ from selective_backprop.strategies import (
     rho_loss,
     selective_backprop,
     stale_sb,
+    tail_sft,
     top_k,
     traditional,
 )
@@ -67,6 +70,7 @@ __all__ = [
     "Log",
     "LossError",
     "NonFinite",
+    "NonzeroRows",
     "RecordError",
     "Schedule",
     "ScoreStats",
@@ -86,6 +90,7 @@ __all__ = [
     "VarianceGate",
     "auto",
     "diet_sb",
+    "drop_zero",
     "easy_skip",
     "el2n_scores",
     "grand_scores",
@@ -105,6 +110,7 @@ __all__ = [
     "rho_loss",
     "selective_backprop",
     "stale_sb",
+    "tail_sft",
     "top_k",
     "traditional",
 ]

@@ -46,6 +46,8 @@ SCORERS = {
         sb.scorers.Excess(
             sb.scorers.ReferenceLosses(torch.ones(1000)), sb.scorers.Forward("error-norm")
         ),
+        sb.scorers.Excess(None, sb.scorers.Recorded()),
+        sb.scorers.Excess(None, sb.scorers.Recorded(rescore=sb.scorers.Forward())),
     ],
     sb.scorers.Forward: [
         sb.scorers.Forward(),
@@ -101,7 +103,6 @@ SCORERS = {
     ],
 }
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
-TAKES_NONE = sb.scorers.Recorded()  # the only one that never scores
 
 # What a processor lacks is no matter of law, nor is what a compiler says of Python's own stream.
 pytestmark = [
@@ -111,7 +112,7 @@ pytestmark = [
 
 every_specification = pytest.mark.parametrize("scorer", ALL, ids=repr)
 every_scorer = pytest.mark.parametrize(
-    "scorer", [scorer for scorer in ALL if scorer != TAKES_NONE], ids=repr
+    "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr
 )
 
 

@@ -39,6 +39,7 @@ SELECTORS = {
         sb.selectors.Hide(),
         sb.selectors.Hide(0.5, confidence=0.5, falls=(), history=64),
     ],
+    sb.selectors.Nonzero: [sb.selectors.Nonzero()],
     sb.selectors.Confident: [
         sb.selectors.Confident(),
         sb.selectors.Confident(1.0),
@@ -49,7 +50,12 @@ SELECTORS = {
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
 BATCH = 16
 
-WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide)
+WITHOUT_CHANCE = (
+    sb.selectors.Top,
+    sb.selectors.Bottom,
+    sb.selectors.Hide,
+    sb.selectors.Nonzero,
+)
 BIASED_ON_PURPOSE = {
     sb.selectors.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
     sb.selectors.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",

@@ -23,7 +23,8 @@ RECORDED = sb.Strategy(
     sb.selectors.Percentile(1.0),
 )
 KINDS = ("scored", "recorded")
-STRATEGIES = [STALE, SPREAD, RECORDED]
+TAIL = sb.tail_sft(max_age=2, schedule=sb.Schedule())
+STRATEGIES = [STALE, SPREAD, RECORDED, TAIL]
 
 
 def expected(noted: list[list[Noted]], epochs: int) -> tuple[list[float], list[int]]:

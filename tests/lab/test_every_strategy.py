@@ -29,7 +29,7 @@ EL2N, GRAND, HALVES = 2 * (1 + 1 / 3), 2 * (1 + 1), 2 * 1 / 2 + 1 / 3
 PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES}
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
-WITHOUT_PASSES |= {"el2n", "el2n-random", "grand"}
+WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft"}
 
 
 @cache
@@ -169,7 +169,9 @@ def test_preparing_leaves_the_global_random_stream_where_it_was():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("arm", ["recorded-sb", "infobatch", "kakurenbo", "easy-skip", "auto"])
+@pytest.mark.parametrize(
+    "arm", ["recorded-sb", "infobatch", "kakurenbo", "easy-skip", "auto", "tail-sft"]
+)
 def test_the_losses_of_training_are_recorded_where_an_arm_lives_on_them(arm):
     run = TrainingRun(fixture_plan(arm, **SETTINGS), few_digits())
     run.advance()  # the first epoch trains on everything, or nearly

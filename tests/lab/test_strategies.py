@@ -111,6 +111,11 @@ def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
             sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(8)), sb.scorers.Forward()),
             sb.selectors.Top(1 / 4),
         ),
+        (
+            "tail-sft",
+            sb.scorers.Excess(None, sb.scorers.Recorded(4)),
+            sb.selectors.Top(1 / 4),
+        ),
     ],
 )
 def test_an_arm_scores_and_selects_as_its_settings_say(name, scorer, selector):

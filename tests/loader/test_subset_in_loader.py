@@ -114,6 +114,7 @@ FAMOUS = [
     sb.kakurenbo(),
     sb.easy_skip(),
     sb.rho_loss(torch.zeros(40), 1 / 2),
+    sb.tail_sft(),
     *(strategy(scorer) for scorer in REMEMBERING),
 ]
 

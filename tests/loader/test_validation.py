@@ -100,6 +100,7 @@ def test_scoring_needs_a_loss_and_a_model():
         sb.predicted_sb(1 / 2),
         sb.recorded_sb(1 / 2),
         sb.rho_loss(torch.ones(8), 1 / 2),
+        sb.tail_sft(),
     ],
 )
 def test_what_selects_by_index_refuses_a_stream(stream, strategy):

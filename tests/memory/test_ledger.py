@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reference_memory import PlainLedger
 
 import selective_backprop as sb
+from selective_backprop._memory.ledger import example_bytes
 
 EXAMPLES = 6
 FILINGS = st.lists(
@@ -120,12 +121,44 @@ def test_epochs_beyond_what_two_bytes_hold_are_remembered():
     assert other.scored.observe().epochs.tolist() == [[70_000, 32_767, 32_768]]
 
 
-def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered():
-    ledger = sb.scorers.Ledger(1_000)
-    ledger.scored.file(indices(1), tensor(1.0), 0)
+@pytest.mark.parametrize(("first", "size"), [(False, 8), (True, 12)])
+def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered(first, size):
+    ledger = sb.scorers.Ledger(1_000, first=first)
+    ledger.recorded.file(indices(1), tensor(1.0), 0)
     ledger.count(indices(1))
-    held = [ledger._selected, *ledger.scored.state_dict().values()]
-    assert sum(column.nbytes for column in held) == 8 * ledger.examples
+    held = [ledger._selected, *ledger.recorded.state_dict().values()]
+    assert sum(column.nbytes for column in held if column is not None) == size * ledger.examples
+    assert example_bytes(1, first=first) == size
+
+
+@given(FILINGS, st.integers(1, 3))
+def test_the_first_score_of_each_example_is_remembered_whatever_follows(filings, depth):
+    ledger, firsts = sb.scorers.Ledger(EXAMPLES, depth, first=True), {}
+    for epoch, filing in enumerate(filings):
+        latest = dict(filing)  # of an example that is named twice, the later score counts
+        ledger.record(indices(*latest), tensor(*latest.values()), epoch)
+        firsts = latest | firsts
+    found = ledger.recorded.first().tolist()
+    assert {at: each for at, each in enumerate(found) if not math.isnan(each)} == firsts
+    other = sb.scorers.Ledger(EXAMPLES, depth, first=True)
+    other.load_state_dict(ledger.state_dict())
+    assert repr(other.recorded.first()) == repr(ledger.recorded.first())
+
+
+def test_a_first_loss_that_is_not_finite_is_none():
+    ledger = sb.scorers.Ledger(2, first=True)
+    for epoch, losses in enumerate([(math.nan, 1.0), (3.0, math.nan), (4.0, 5.0)]):
+        ledger.record(indices(0, 1), tensor(*losses), epoch)
+    assert ledger.recorded.first().tolist() == [3.0, 1.0]
+
+
+def test_a_state_without_first_losses_is_no_state_of_one_with_them():
+    whole, plain = sb.scorers.Ledger(2, first=True), sb.scorers.Ledger(2)
+    for ledger in (whole, plain):
+        ledger.record(indices(0), tensor(1.0), 0)
+    for ledger, state in ((whole, plain.state_dict()), (plain, whole.state_dict())):
+        with pytest.raises(sb.ConfigurationError, match=r'\["recorded"\]\["first"\]'):
+            ledger.load_state_dict(state)
 
 
 @pytest.mark.parametrize(("low", "middle"), [(-100, 2), (4, 5)])  # far apart, and near

@@ -46,13 +46,15 @@ def test_an_example_that_comes_often_comes_once_at_a_time_in_its_order(numbers, 
     [(76_000_000, 1, 1), (77_000_000, 1, 4), (32_000_000, 2, 1), (33_000_000, 2, 4)],
 )
 def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
-    assert find_shard(examples, depth, Group(3, 4, torch.device("cpu"))).size == size
+    group = Group(3, 4, torch.device("cpu"))
+    assert find_shard(examples, depth, group).size == size
+    assert find_shard(examples, depth, group, first=True).size == 4 or examples == 32_000_000
     assert find_shard(examples, depth, Alone()).size == 1
 
 
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
 def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
-    direct = sb.scorers.Ledger(EXAMPLES, depth)
+    direct = sb.scorers.Ledger(EXAMPLES, depth, first=True)
     journal = PendingUpdates(EXAMPLES, depth)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
     for numbers, epoch, score in notes:
@@ -71,7 +73,7 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
         shard = Shard(rank, size)
-        ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth)
+        ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth, first=True)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
         with by_itself():
@@ -82,6 +84,7 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
             assert found.empty == wanted.empty
             for one, other in zip(found.observe(), wanted.observe(), strict=True):
                 np.testing.assert_array_equal(one, other[:, rank::size])
+        np.testing.assert_array_equal(ledger.recorded.first(), direct.recorded.first()[rank::size])
         assert ledger.selected.tolist() == direct.selected[rank::size].tolist()
 
 

@@ -20,6 +20,7 @@ REMEMBERING = {
     "infobatch": sb.infobatch(schedule=sb.Schedule(warmup_epochs=1)),
     "kakurenbo": sb.kakurenbo(confidence=0.5),
     "recorded-sb": sb.recorded_sb(1 / 2),
+    "tail-sft": sb.tail_sft(),
     "highest of three": sb.Strategy(
         "highest",
         sb.scorers.Recorded(highest_of=3, give_up=0.3),

@@ -205,9 +205,12 @@ def test_remembered_scores_spare_the_loading_of_what_is_left_out():
     assert loaded == [EXAMPLES, EXAMPLES // 3] * 2
 
 
-def test_recorded_losses_stay_on_the_device_and_select():
+@pytest.mark.parametrize(
+    "strategy", [sb.recorded_sb(1 / 3), sb.tail_sft(1 / 3)], ids=lambda each: each.name
+)
+def test_recorded_losses_stay_on_the_device_and_select(strategy):
     model = net()
-    door = make_door(model, sb.recorded_sb(1 / 3), with_selection=True)
+    door = make_door(model, strategy, with_selection=True)
     kept = []
     for _ in range(3):
         before = door.stats.kept

@@ -3,10 +3,14 @@
 import ast
 import functools
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+import selective_backprop as sb
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -65,7 +69,7 @@ def test_every_example_is_run_here_or_where_its_framework_is():
     plain = {"accelerate_digits_plain", "lightning_plain", "transformers_text_plain"}
     elsewhere = ranked | {f"{name}.py" for name in framed | plain}
     assert {path.name for path in EXAMPLES.glob("*.py")} - elsewhere == {
-        *("plain.py", "selective.py"),
+        *("plain.py", "selective.py", "grpo.py"),
         *ADAPTED,
     }
 
@@ -84,6 +88,23 @@ def run_without_and_with_selection(name, run_source):
 @pytest.mark.parametrize("name", sorted(set(ADAPTED) - {"compiled.py"}))
 def test_three_lines_taken_from_an_example_leave_plain_training(name, run_source):
     run_without_and_with_selection(name, run_source)
+
+
+def test_a_policy_learns_the_same_without_the_rows_of_gradient_zero(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["grpo.py", "12"])
+    with torch.random.fork_rng(devices=[]):
+        names = runpy.run_path(str(EXAMPLES / "grpo.py"), run_name="__main__")
+        shown = re.findall(r"reward (\d\.\d+), matched (\d\.\d+)", capsys.readouterr().out)
+        assert len(shown) == 12
+        assert all(plain == match for plain, match in shown)
+        policies = [names["train"](nonzero, 30) for nonzero in (None, sb.NonzeroRows())]
+    (plain, rewards, rows, _), (match, same, fewer, _) = policies
+    assert rewards == same
+    assert sum(rewards) > 0
+    assert rows == 30 * 128
+    assert fewer < rows / 5
+    for one, other in zip(plain.parameters(), match.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 def test_a_model_is_compiled_once_to_train_and_once_to_score(run_source, monkeypatch):

@@ -83,7 +83,13 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         "reference": reference,
         "optimizer": torch.optim.Adam(model.parameters(), 0.01),
     }
-    parts = ("Whole examples", "Single tokens", "Tokens against a reference", "Both")
+    parts = (
+        "Whole examples",
+        "What the model fits already",
+        "Single tokens",
+        "Tokens against a reference",
+        "Both",
+    )
     assert list(shown) == list(parts)
     for part in parts:
         start = language.mean_loss(model, lines)
@@ -91,6 +97,57 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         assert language.mean_loss(model, lines) < start, part
     assert language.mean_loss(model, lines) < before - 0.8
     assert names["loader"].next_epoch == 2
+    stats = names["tail"].stats
+    assert stats.scored == 0
+    assert stats.kept == pytest.approx(0.75 * stats.candidates, abs=48)
+
+
+def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
+    shown = sections("zero-gradients.md")
+    torch.manual_seed(0)
+    model, rows, answered = nn.Linear(4, 1), [], []
+    nn.init.ones_(model.weight)
+    inputs = torch.randn(64, 4)
+    signs = inputs[:, 0].sign()
+
+    def policy_losses(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        rows.append(len(batch["advantages"]))
+        return batch["advantages"] * model(batch["inputs"]).squeeze(1)
+
+    def hinge(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        rows.append(len(targets))
+        return functional.relu(1.0 - targets * outputs.squeeze(1))
+
+    def generate_and_reward(model: nn.Module, prompts: torch.Tensor) -> torch.Tensor:
+        answered.extend(prompts.tolist())
+        return (prompts[:, None] % 4 >= torch.arange(2)).float()  # all right but for a quarter
+
+    advantages = torch.tensor([0.0, 0.5, 0.0, 1.0] * 4)
+    names = MODULES | {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.5),
+        "rollouts": [{"inputs": inputs[:16], "advantages": advantages}] * 2,
+        "train_loader": DataLoader(TensorDataset(inputs, signs), 16),
+        "prompt_loader": DataLoader(range(64), 16),
+        "policy_losses": policy_losses,
+        "hinge": hinge,
+        "hinge_losses": lambda model, batch: hinge(model(batch[0]), batch[1]),
+        "generate_and_reward": generate_and_reward,
+        "train_on": lambda rewards: None,
+    }
+    exec(shown["The same training with less"], names)
+    policy, hinged = rows[:2], rows[2:]
+    assert policy == [8, 8]
+    assert hinged[::2] == [16] * 4
+    assert sum(hinged[1::2]) < 48
+    exec(shown["Full batches instead"], names)
+    assert [len(signs) for _, signs in names["loader"]] == [16]
+    exec(shown["Before anything is generated"], names)
+    assert len(answered) == 64
+    answered.clear()
+    for prompts, _ in names["loader"]:
+        generate_and_reward(model, prompts)
+    assert answered == [number for number in range(64) if number % 4 == 0]
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:

@@ -85,9 +85,66 @@ def test_references_compare_by_value_and_are_a_copy():
 
 def test_parts_that_are_something_else_are_refused():
     with unhooked():
-        for reference in (None, torch.ones(3)):
-            with pytest.raises(sb.ConfigurationError, match="is no ReferenceLosses"):
-                sb.scorers.Excess(reference, sb.scorers.Forward())
-        for scorer in (None, sb.scorers.Recorded(), sb.scorers.Stale(sb.scorers.Forward())):
+        with pytest.raises(sb.ConfigurationError, match="is no ReferenceLosses"):
+            sb.scorers.Excess(torch.ones(3), sb.scorers.Forward())
+        with pytest.raises(sb.ConfigurationError, match=r"first recorded.*Excess\(None, Recorded"):
+            sb.scorers.Excess(None, sb.scorers.Forward())
+        for scorer in (None, sb.scorers.Stale(sb.scorers.Forward())):
             with pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
                 sb.scorers.Excess(REFERENCE, scorer)
+
+
+def recalled(scorer: sb.scorers.Excess, ledger: sb.scorers.Ledger, epoch: int = 1) -> list[float]:
+    scores = begin(scorer, ledger.examples).recall(ledger, epoch)
+    assert scores is not None
+    return scores.tolist()
+
+
+def test_remembered_losses_are_compared_with_the_reference_and_what_is_unknown_is_infinite():
+    ledger = sb.scorers.Ledger(24)
+    ledger.record(torch.tensor([3, 7]), torch.tensor([2.0, 0.5]), 0)
+    scores = recalled(sb.scorers.Excess(REFERENCE, sb.scorers.Recorded()), ledger)
+    assert [scores[3], scores[7]] == pytest.approx([2 - 3 / 7, 0.5 - 1])
+    assert set(scores[:3] + scores[4:7] + scores[8:]) == {math.inf}
+
+
+def test_remembered_losses_are_compared_with_each_examples_own_first():
+    ledger = sb.scorers.Ledger(4, first=True)
+    for epoch, losses in enumerate([(3.0, 1.0, math.nan), (2.0, 1.5, 4.0), (0.5, 1.25, 3.0)]):
+        ledger.record(torch.arange(3), torch.tensor(losses), epoch)
+    scorer = sb.scorers.Excess(None, sb.scorers.Recorded(max_age=2))
+    assert recalled(scorer, ledger, 3) == [-2.5, 0.25, -1.0, math.inf]
+    assert recalled(scorer, ledger, 5) == [math.inf] * 4
+
+
+def test_an_example_that_was_rescored_but_never_trained_on_is_trained_on():
+    ledger = sb.scorers.Ledger(2, first=True)
+    ledger.scored.file(torch.tensor([0, 1]), torch.tensor([1.0, 2.0]), 1)
+    ledger.record(torch.tensor([0]), torch.tensor([4.0]), 0)
+    rescored = sb.scorers.Recorded(rescore=sb.scorers.Forward())
+    assert recalled(sb.scorers.Excess(None, rescored), ledger) == [-3.0, math.inf]
+
+
+def test_references_and_a_ledger_of_a_part_of_the_examples_do_not_go_together():
+    running = begin(sb.scorers.Excess(REFERENCE, sb.scorers.Recorded()))
+    with pytest.raises(sb.ConfigurationError, match=r"holds a part.*Excess\(None, Recorded"):
+        running.recall(sb.scorers.Ledger(12), 0)
+
+
+def test_rho_loss_of_recorded_losses_takes_no_pass():
+    loader = DataLoader(Numbered(24), 4, sampler=NotedSampler(24))
+    strategy = sb.rho_loss(
+        torch.linspace(0, 1, 24),
+        1 / 2,
+        scorer=sb.scorers.Recorded(),
+        schedule=sb.Schedule(warmup_epochs=1),
+    )
+    door = select(loader, strategy, with_selection=True, batch_size=12)
+    for epoch in range(2):
+        trained = []
+        for (_, numbers), selection in door:
+            trained += numbers.tolist()
+            door.record(selection, torch.full((len(numbers),), 0.5))
+        assert sorted(trained) == list(range(24 if epoch == 0 else 12))  # those of low references
+    assert door.stats.scored == 0
+    assert loader.dataset.reads.tolist() == [2] * 12 + [1] * 12

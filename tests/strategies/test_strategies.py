@@ -124,6 +124,16 @@ COMBINATIONS = [
         *("auto", Recorded(4, highest_of=2, give_up=0.05, fades=8.0), Confident(0.3, 0.0), LATER),
     ),
     (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", sb.scorers.Excess(REFERENCE, FORWARD), Top(0.5)),
+    (sb.tail_sft(), "tail-sft", sb.scorers.Excess(None, Recorded(4)), Top(0.5), FIRST),
+    (
+        sb.tail_sft(0.25, initial=torch.ones(4), max_age=2, schedule=LATER),
+        *("tail-sft", sb.scorers.Excess(REFERENCE, Recorded(2)), Top(0.25), LATER),
+    ),
+    (sb.drop_zero(), "drop-zero", FORWARD, sb.selectors.Nonzero()),
+    (
+        sb.drop_zero(Recorded(4), schedule=LATER),
+        *("drop-zero", Recorded(4), sb.selectors.Nonzero(), LATER),
+    ),
 ]
 
 

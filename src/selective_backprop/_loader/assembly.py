@@ -207,8 +207,8 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
 def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> ScoreMemory:
     """Return a scorer's memory, or this rank's shard of it."""
     if isinstance(ranks, Alone):
-        return ScoreMemory(Ledger(examples, needs.depth), scorer, needs)
-    shard = find_shard(examples, needs.depth, ranks)
-    ledger = Ledger(shard.examples(examples), needs.depth)
+        return ScoreMemory(Ledger(examples, needs.depth, first=needs.first), scorer, needs)
+    shard = find_shard(examples, needs.depth, ranks, first=needs.first)
+    ledger = Ledger(shard.examples(examples), needs.depth, first=needs.first)
     pending = PendingUpdates(examples, needs.depth)
     return ScoreMemory(ledger, scorer, needs, pending=pending, shard=shard, examples=examples)

@@ -10,7 +10,7 @@ from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
 from selective_backprop._pipeline.rows import Waits
 
-STATE_VERSION = 7
+STATE_VERSION = 8
 
 
 class LoaderState:

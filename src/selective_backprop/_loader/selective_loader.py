@@ -415,10 +415,12 @@ class SelectiveLoader:
             return
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
+        ties = (
+            f" {after.ties:.0%} of the recent scores are ties, which are never above one another."
+        )
         warn(
             f"epoch {after.epoch} yielded no training batch: of {candidates_seen} candidates "
-            f"{after.waiting} wait for a full window or batch. {after.ties:.0%} of the recent "
-            "scores are ties, which are never above one another."
+            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''}"
         )
 
     def state_dict(self) -> dict[str, Any]:

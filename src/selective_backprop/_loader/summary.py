@@ -103,7 +103,8 @@ def _costs(strategy: Strategy, parts: LoaderParts, first: Rows) -> Iterator[str]
         held = sum(tensor.element_size() * tensor.numel() for tensor in tensors)
         yield f"rows waiting ≤ {_size(rows * held / max(1, first.count))}"
     if parts.ledger is not None and needs is not None:
-        yield f"ledger {_size(parts.ledger.examples * example_bytes(needs.depth))}"
+        each = example_bytes(needs.depth, first=needs.first)
+        yield f"ledger {_size(parts.ledger.examples * each)}"
     if not terms.promises:
         yield "what an epoch saves depends on the losses"
         return

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
-from selective_backprop._core.options import check_whole
+from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import LAST_EPOCH, Saved, loaded
 from selective_backprop._core.types import RowIndices, RowMask
 
@@ -16,10 +16,10 @@ MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16
 MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added before the clamp
 
 
-def example_bytes(depth: int, columns: int = 1) -> int:
+def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
     """Return the bytes that a ledger takes for each example, for scores from `columns` sources."""
     # Scores with epochs, the count, and where several scores are remembered the flag and the class.
-    return 6 * depth * columns + 2 + 7 * (depth > 1)
+    return 6 * depth * columns + 2 + 7 * (depth > 1) + 4 * first
 
 
 class Observations(NamedTuple):
@@ -78,11 +78,14 @@ def number_classes(
 class Column:
     """The last scores of each example that came from one source, on the scores' own device.
 
-    Takes 6 bytes for each score, from epoch 32,768 on 8. `depth` scores of each are remembered.
+    Takes 6 bytes for each score, from epoch 32,768 on 8. `depth` scores of each are remembered,
+    and with `first` the first one too, in 4 bytes more.
     """
 
-    def __init__(self, examples: int, depth: int = 1) -> None:
+    def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:
         self._shape = depth, examples
+        self._keeps_first = first
+        self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
         self.changes = 0
@@ -99,6 +102,8 @@ class Column:
         if self._scores is None or self._epochs is None:
             self._scores = scores.new_full(self._shape, torch.nan)
             self._epochs = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
+            if self._keeps_first:
+                self._first = self._scores[0].clone()
         if epoch > MOST_IN_SHORT:
             self._epochs = self._epochs.int()
         self.changes += 1
@@ -107,6 +112,9 @@ class Column:
             return
         device = self._scores.device
         indices = indices.to(device, non_blocking=True)
+        if self._first is not None:
+            known = self._first[indices]
+            self._first[indices] = scores.to(device, non_blocking=True).where(known.isnan(), known)
         if self._shape[0] > 1:
             for column in (self._scores, self._epochs):
                 older = column[:-1, indices]
@@ -122,6 +130,10 @@ class Column:
         """Do the rest of `file` in NumPy, whose small arrays cost less than small tensors."""
         assert self._scores is not None and self._epochs is not None
         all_scores, all_epochs = self._scores.numpy(), self._epochs.numpy()
+        if self._first is not None:
+            first = self._first.numpy()
+            known = first[indices]
+            first[indices] = np.where(np.isnan(known), scores, known)
         if self._shape[0] > 1:
             added = indices if new is None else indices[new.numpy(force=True)]
             for column in (all_scores, all_epochs):
@@ -134,6 +146,11 @@ class Column:
     def depth(self) -> int:
         """How many scores of each example are remembered."""
         return self._shape[0]
+
+    @property
+    def last_needed(self) -> int | None:
+        """How many of an example's new scores must be filed, the last ones; None for all."""
+        return None if self._keeps_first else self.depth
 
     @property
     def empty(self) -> bool:
@@ -165,9 +182,19 @@ class Column:
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
         return Observations(self._scores.cpu().numpy(), self._epochs.cpu().numpy())
 
+    def first(self) -> Float32[Tensor, " example"]:
+        """Return the first score of each example, on the host; NaN where there is none.
+
+        Only to read. Waits for the device.
+        """
+        if self._first is None:
+            return torch.full(self._shape[1:], torch.nan)
+        return self._first.cpu()
+
     def state_dict(self) -> dict[str, Any]:
         """Return what is remembered."""
-        return {"scores": _copied(self._scores), "epochs": _copied(self._epochs)}
+        columns = {"scores": self._scores, "epochs": self._epochs, "first": self._first}
+        return {name: _copied(column) for name, column in columns.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
@@ -176,16 +203,22 @@ class Column:
             ConfigurationError: if the state is of a data set of another size, of another depth,
                 or damaged; this column then stays as it was.
         """
-        scores, epochs = Saved(state).fields("scores", "epochs")
-        found = taken = None
+        scores, epochs, first = Saved(state).fields("scores", "epochs", "first")
+        found = taken = earliest = None
         if scores.value is None:
             epochs.nothing()
+            first.nothing()
         else:
             found = scores.tensor(torch.float32, shape=self._shape, nan=True)
             taken = epochs.tensor(
                 torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
             )
+            if self._keeps_first:
+                earliest = first.tensor(torch.float32, shape=self._shape[1:], nan=True)
+            else:
+                first.nothing()
         self._scores, self._epochs = _copied(found), _copied(taken)
+        self._first = _copied(earliest)
         self.changes += 1
 
 
@@ -256,6 +289,8 @@ class Ledger:
     Args:
         examples: examples in the data set.
         depth: how many scores of each example and source are remembered; at least 1.
+        first: whether the first recorded loss of each example is remembered too, which takes 4
+            bytes more.
 
     Attributes:
         examples: as given.
@@ -267,11 +302,11 @@ class Ledger:
         ConfigurationError: if either is not a whole number, or the depth is below 1.
     """
 
-    def __init__(self, examples: int, depth: int = 1) -> None:
+    def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:
         self.examples = examples = int(check_whole("examples", examples, least=0))
         depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
-        self.recorded = Column(examples, depth)
+        self.recorded = Column(examples, depth, first=check_flag("first", first))
         self.classes = Column(examples)
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None

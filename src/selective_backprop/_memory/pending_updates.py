@@ -169,9 +169,9 @@ class Shard:
         return len(range(self.rank, total, self.size))
 
 
-def find_shard(examples: int, depth: int, ranks: Ranks) -> Shard:
+def find_shard(examples: int, depth: int, ranks: Ranks, *, first: bool = False) -> Shard:
     """Return the part of a ledger that a rank holds: all of it, up to a gibibyte."""
-    most = examples * example_bytes(depth, columns=2)  # scored and recorded
+    most = examples * example_bytes(depth, columns=2, first=first)  # scored and recorded
     return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
 
 
@@ -210,18 +210,18 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     # A column takes scores of one epoch at a time, and no example twice.
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
-        for once in in_turn(indices[places], column.depth):
+        for once in in_turn(indices[places], column.last_needed):
             now = places[once]
             column.file(indices[now], scores[now], epoch, new[now])
 
 
-def in_turn(indices: RowIndices, most: int) -> Iterator[RowIndices]:
-    """Yield the last `most` places of each example, in groups that name no example twice."""
+def in_turn(indices: RowIndices, most: int | None) -> Iterator[RowIndices]:
+    """Yield the last `most` places of each example, or all, in groups that name none twice."""
     if not len(indices):
         return
     ordered, order = indices.sort(stable=True)
     last = torch.searchsorted(ordered, ordered, right=True) - 1
     later = torch.empty_like(order)
     later[order] = last - torch.arange(len(order), device=order.device)
-    for number in reversed(range(min(most, int(later.max()) + 1))):
+    for number in reversed(range(int(later.max()) + 1)[:most]):
         yield (later == number).nonzero().flatten()

@@ -198,6 +198,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "infobatch": _simple(lambda _: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
     "easy-skip": _simple(lambda _: sb.easy_skip()),
+    "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
 }

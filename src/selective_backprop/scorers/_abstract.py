@@ -116,6 +116,7 @@ class Needs:
         recordings: whether it selects by the losses that the loop hands to
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
+        first: whether each example's first recorded loss must be remembered.
         classes: whether it asks for each example's class, where targets are class indices.
         rescores: whether examples left out are scored at the epoch's end.
         model: whether it scores with the model in training; False if it has a model of its own.
@@ -138,6 +139,7 @@ class Needs:
     outputs: bool = False
     recordings: bool = False
     depth: int = 1
+    first: bool = False
     classes: bool = False
     rescores: bool = False
     model: bool = True

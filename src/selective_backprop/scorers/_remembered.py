@@ -76,7 +76,7 @@ class Stale(AbstractScorer):
         return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
-        return _Recalling(start_scorer(self.scorer, context), self._recall)
+        return Recalling(start_scorer(self.scorer, context), self._recall)
 
     def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         if self.epochs == 1:
@@ -98,7 +98,7 @@ def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, n
     return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
-class _Recalling(PassThrough):
+class Recalling(PassThrough):
     """Scores as the wrapped scorer does; `recall` is as given."""
 
     def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
@@ -153,7 +153,7 @@ class Predicted(AbstractScorer):
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
 
     def start(self, context: Context) -> RunningScorer:
-        return _Recalling(start_scorer(self.scorer, context), self._recall)
+        return Recalling(start_scorer(self.scorer, context), self._recall)
 
     def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         if ledger.scored.empty:

@@ -1,12 +1,14 @@
-"""Scorers that use a second model: its losses as a reference, or a small model's as scores."""
+"""Scorers that use other losses: a reference's, an example's own first, or a small model's."""
 
 import copy
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 
 import torch
+from jaxtyping import Float32
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
@@ -17,6 +19,7 @@ from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -27,6 +30,7 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
+from selective_backprop.scorers._remembered import Recalling
 
 
 @final
@@ -83,9 +87,14 @@ class Excess(AbstractScorer):
     Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
     low. Examples that the reference has learned and the model has not score high.
 
+    Around `Recorded`, the losses that training recorded are compared, before anything is loaded.
+    Then each example's own first recorded loss may be the reference: an example scores the lower,
+    the further its loss has fallen since.
+
     Args:
         reference: one loss per example, from a reference model. Best train that model on other
-            examples, so that it has not learned these by heart.
+            examples, so that it has not learned these by heart. None: each example's first
+            recorded loss, with `Recorded` alone.
         scorer: scores the candidates.
 
     Raises:
@@ -96,25 +105,61 @@ class Excess(AbstractScorer):
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
     """
 
-    reference: ReferenceLosses
+    reference: ReferenceLosses | None
     scorer: AbstractScorer
 
     def __post_init__(self) -> None:
-        check_instance("reference", self.reference, ReferenceLosses, "ReferenceLosses(losses)")
-        check_inner(self.scorer)
+        hint = "ReferenceLosses(losses)"
+        check_instance("reference", self.reference, ReferenceLosses, hint, optional=True)
+        check_instance("scorer", self.scorer, AbstractScorer, "Forward()")
+        if not self._recalls:
+            check_inner(self.scorer)
+            if self.reference is None:
+                raise ConfigurationError(
+                    f"reference=None compares with each example's first recorded loss, and "
+                    f"{self.scorer!r} knows of none; write Excess(None, Recorded()), or pass "
+                    "ReferenceLosses(losses)"
+                )
+
+    @property
+    def _recalls(self) -> bool:
+        """Whether the wrapped scorer selects by recorded losses alone."""
+        return self.scorer.needs.recordings and not self.scorer.needs.passes
 
     @property
     def needs(self) -> Needs:
         """Indices, besides what the wrapped scorer needs."""
-        return replace(self.scorer.needs, indices=True)
+        return replace(self.scorer.needs, indices=True, first=self.reference is None)
 
     def start(self, context: Context) -> RunningScorer:
-        if context.examples != len(self.reference):
+        if self.reference is not None and context.examples != len(self.reference):
             raise ConfigurationError(
                 f"there are reference losses of {len(self.reference)} examples, and the data set "
                 f"has {context.examples}"
             )
-        return _RunningExcess(self.reference.losses, start_scorer(self.scorer, context))
+        inner = start_scorer(self.scorer, context)
+        reference = None if self.reference is None else self.reference.losses
+        if self._recalls:
+            return Recalling(inner, partial(_recall_excess, inner, reference))
+        assert reference is not None
+        return _RunningExcess(reference, inner)
+
+
+def _recall_excess(
+    inner: RunningScorer, reference: Tensor | None, ledger: Ledger, epoch: int
+) -> Float32[Tensor, " example"]:
+    """Return by how much remembered losses exceed the reference; infinity where one is unknown."""
+    if reference is None:
+        reference = ledger.recorded.first()
+    elif len(reference) != ledger.examples:
+        raise ConfigurationError(
+            "the ledger is so large that each rank holds a part of it, in which reference losses "
+            "cannot be found; compare with first losses instead: Excess(None, Recorded())"
+        )
+    losses = inner.recall(ledger, epoch)
+    assert losses is not None  # what is recorded is always told, as infinity where it is unknown
+    excess = losses - reference
+    return excess.masked_fill_(excess.isnan(), torch.inf)
 
 
 class _RunningExcess(Delegating):

@@ -17,7 +17,7 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
 )
-from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide
+from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide, Nonzero
 from selective_backprop.selectors._by_rate import (
     Bottom,
     Everything,
@@ -40,6 +40,7 @@ __all__ = [
     "Everything",
     "Hide",
     "History",
+    "Nonzero",
     "Paced",
     "Percentile",
     "Proportional",

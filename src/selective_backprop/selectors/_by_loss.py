@@ -1,4 +1,4 @@
-"""Selectors that leave out candidates of low loss; how many depends on the losses."""
+"""Selectors that leave out candidates of low loss, or of none; how many depends on the losses."""
 
 import math
 from dataclasses import dataclass
@@ -78,6 +78,24 @@ class Confident(AbstractSelector):
 def error_probability(losses: Scores) -> Odds:
     """Return `1 - exp(-loss)`, at least 0: for cross-entropies, the odds of all other classes."""
     return (-torch.expm1(-losses.double())).clamp(min=0.0)
+
+
+@final
+@dataclass(frozen=True)
+class Nonzero(AbstractSelector):
+    """Keep every candidate, except those that score exactly 0.
+
+    Where a score of 0 means a gradient of 0, as with a hinge loss, what is left out would have
+    taught the model nothing.
+    """
+
+    @property
+    def terms(self) -> Terms:
+        """Keep all that do not score 0; the rate says that most are expected to be kept."""
+        return Terms(1.0, Draw.BERNOULLI, promises=False)
+
+    def start(self, context: Context) -> RunningSelector:
+        return Stateless(lambda scores, history, generator: Choice(scores.nonzero().flatten()))
 
 
 @final

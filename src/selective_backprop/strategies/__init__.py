@@ -16,11 +16,14 @@ kakurenbo            Recorded(rescore=Forward())   Hide(share)          first ep
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
 auto                 Recorded(10, two, fades)      Confident(floor)     first epoch everything
 rho_loss             Excess(reference, Forward())  Top(rate)            -
+tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch everything
+drop_zero            Forward()                     Nonzero()            -
 """
 
 from selective_backprop.strategies._methods import (
     auto,
     diet_sb,
+    drop_zero,
     easy_skip,
     infobatch,
     kakurenbo,
@@ -36,6 +39,7 @@ from selective_backprop.strategies._methods import (
     rho_loss,
     selective_backprop,
     stale_sb,
+    tail_sft,
     top_k,
     traditional,
 )
@@ -45,6 +49,7 @@ __all__ = [
     "Strategy",
     "auto",
     "diet_sb",
+    "drop_zero",
     "easy_skip",
     "infobatch",
     "kakurenbo",
@@ -60,6 +65,7 @@ __all__ = [
     "rho_loss",
     "selective_backprop",
     "stale_sb",
+    "tail_sft",
     "top_k",
     "traditional",
 ]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_rate
+from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
@@ -31,6 +31,7 @@ from selective_backprop.selectors import (
     Confident,
     Everything,
     Hide,
+    Nonzero,
     Percentile,
     Proportional,
     Top,
@@ -500,7 +501,8 @@ def rho_loss(
         reference: one loss per example of the data set, `[example]`, from a model trained
             elsewhere.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored.
+        scorer: how examples are scored; `Recorded()` takes the losses that training recorded, so
+            that examples are selected before they are loaded.
         schedule: when to select; all the time by default.
 
     Raises:
@@ -513,6 +515,73 @@ def rho_loss(
     if isinstance(reference, Tensor):
         reference = ReferenceLosses(reference)
     return Strategy("rho-loss", Excess(reference, scorer), Top(rate), schedule)
+
+
+def tail_sft(
+    rate: float = 0.5,
+    *,
+    initial: ReferenceLosses | Tensor | None = None,
+    max_age: int | None = 4,
+    schedule: Schedule = FIRST_EPOCH,
+) -> Strategy:
+    """Leave out the share of each window whose loss has fallen furthest below its initial loss.
+
+    What the model fits already is skipped, and training focuses on the rest. An example's score
+    is its last recorded loss minus its first one. There is no selection pass, and skipped
+    examples are not loaded: an example costs `rate` of a training step. The loop takes its
+    loss from `SelectiveLoader.loss_fn`, or calls `record`, with one loss per example: of a text,
+    the mean of its tokens' losses, so that length makes no difference.
+
+    Args:
+        rate: share of each window to train on, in (0, 1]; the rest is what is left out.
+        initial: one loss per example of the data set, `[example]`, of the model before training.
+            None: the first loss that training recorded of each, by a model that has learned from
+            those before.
+        max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
+            any number.
+        schedule: when to skip; by default from the second epoch on, since the first one records.
+
+    Raises:
+        ConfigurationError: if a value is out of its range, or `initial` does not hold one finite
+            loss per example.
+
+    Source:
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in
+        the example in TRL. There the losses are those of the step's own forward pass, so only the
+        backward pass of what is dropped is spared.
+    """
+    if isinstance(initial, Tensor):
+        initial = ReferenceLosses(initial)
+    check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
+    return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(rate), schedule)
+
+
+def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
+    """Leave out examples that score exactly 0, and fill batches up with those that come next.
+
+    Where a loss of exactly 0 has a gradient of exactly 0, as a hinge loss has, nothing is lost
+    but what momentum and weight decay do in the steps that are no longer taken.
+
+    With `Recorded(max_age)` there is no selection pass: an example of which training recorded a 0
+    is not loaded for `max_age` epochs, and then looked at again. So prompts can be skipped before
+    anything is generated from them: of rewards up to 1, record `1 - rewards.amin(1)`, which is 0
+    where all answers to a prompt were right.
+
+    Each batch without its rows of gradient 0, and with the gradient of all: `NonzeroRows`.
+
+    Args:
+        scorer: scores the examples; `Forward()` asks each candidate's loss, `Recorded(max_age=4)`
+            remembers what training recorded.
+        schedule: when to leave out; all the time by default.
+
+    Raises:
+        ConfigurationError: if a part is of another kind.
+
+    Source:
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by what their groups
+        were; there odds fall with each uninformative visit, here `max_age` is a limit.
+    """
+    return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
 def auto(

@@ -44,6 +44,7 @@ _OWN = {
     "infobatch": "#7d8f00",
     "kakurenbo": "#a9c430",
     "easy-skip": "#2f8f2f",
+    "tail-sft": "#1b7a8c",
     "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")

@@ -1,0 +1,209 @@
+"""Rows of gradient zero are left out, and training is as if they had been there."""
+
+import io
+import itertools
+
+import pytest
+import torch
+from fixture_cuda import needs_cuda
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop._distributed.group import Group
+from selective_backprop._step import nonzero_rows
+
+OPTIMIZERS = {
+    "momentum and decay": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.1, momentum=0.9, weight_decay=0.1
+    ),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1),
+}
+masks = st.lists(st.booleans(), min_size=1, max_size=9)
+
+
+def make_net(device="cpu"):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4)).to(device)
+
+
+def make_rollouts(nonzero, seed=0, device="cpu"):
+    """States, actions and advantages, as a policy gradient takes them."""
+    torch.manual_seed(seed)
+    rows = len(nonzero)
+    advantages = torch.randn(rows).where(torch.tensor(nonzero), 0.0)
+    batch = {
+        "states": torch.randn(rows, 3),
+        "actions": torch.randint(4, (rows,)),
+        "advantages": advantages,
+    }
+    return {name: part.to(device) for name, part in batch.items()}
+
+
+def policy_losses(model, batch):
+    logs = model(batch["states"]).log_softmax(1)
+    return -batch["advantages"] * logs.gather(1, batch["actions"][:, None]).squeeze(1)
+
+
+def weighed(model, pair):
+    batch, selection = pair
+    return (selection.weights * policy_losses(model, batch)).mean()
+
+
+def gradients(model):
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def check_match(nonzero, device="cpu"):
+    batch, whole, part = make_rollouts(nonzero, device=device), make_net(device), make_net(device)
+    wanted = policy_losses(whole, batch).mean()
+    wanted.backward()
+    [pair] = sb.NonzeroRows()(batch, batch["advantages"])
+    assert len(pair[0]["states"]) == len(pair[1].weights) == max(1, sum(nonzero))
+    assert pair[1].indices.tolist() == [n for n, kept in enumerate(nonzero) if kept] or [0]
+    loss = weighed(part, pair)
+    assert loss.item() == pytest.approx(wanted.item(), abs=1e-6)
+    loss.backward()
+    for one, other in zip(gradients(part), gradients(whole), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+        assert sum(nonzero) or not one.count_nonzero()
+
+
+@given(masks)
+def test_loss_and_gradient_are_those_of_the_whole_batch(nonzero):
+    check_match(nonzero)
+
+
+@needs_cuda
+def test_loss_and_gradient_are_those_of_the_whole_batch_on_cuda():
+    check_match([True, False, True, False, False], device="cuda")
+    check_match([False] * 3, device="cuda")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_is_the_same_also_in_steps_of_which_all_rows_are_zero(name):
+    models = make_net(), make_net()
+    optimizers = [OPTIMIZERS[name](model.parameters()) for model in models]
+    nonzero = sb.NonzeroRows()
+    for step in range(12):
+        batch = make_rollouts([step % 3 != 2 and row % 2 == 0 for row in range(8)], step)
+        losses = (
+            policy_losses(models[0], batch).mean(),
+            weighed(models[1], *nonzero(batch, batch["advantages"])),
+        )
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+        before = models[1][0].weight.detach().clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert not torch.equal(before, models[1][0].weight)  # momentum and decay never rest
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_rows_without_a_token_that_counts_and_rows_of_hinge_loss_zero_are_left_out():
+    nonzero, model = sb.NonzeroRows(), make_net()
+    labels = torch.tensor([[1, -100, 2], [-100, -100, -100], [-100, 3, -100]])
+    [(batch, selection)] = nonzero({"labels": labels}, labels != -100)
+    assert batch["labels"].tolist() == labels[[0, 2]].tolist()
+    assert selection.weights.tolist() == pytest.approx([2 / 3] * 2)
+
+    batch = make_rollouts([True] * 12)
+    inputs, targets = batch["states"], batch["actions"]
+
+    def hinge(model, inputs, targets):
+        return functional.multi_margin_loss(model(inputs), targets, margin=0.1, reduction="none")
+
+    hinge(model, inputs, targets).mean().backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    with torch.no_grad():
+        losses = hinge(model, inputs, targets)
+    [((some, theirs), selection)] = nonzero((inputs, targets), losses)
+    assert 0 < len(some) == losses.count_nonzero() < 12
+    (selection.weights * hinge(model, some, theirs)).mean().backward()
+    for one, other in zip(gradients(model), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_batch_without_zero_rows_is_passed_on_as_it_is():
+    batch = make_rollouts([True] * 5)
+    [(same, selection)] = sb.NonzeroRows()(batch, torch.full((5, 2), torch.nan))
+    assert same is batch
+    assert selection.weights.tolist() == [1.0] * 5
+
+
+@given(batches=st.lists(masks, max_size=6), size=st.integers(1, 5), saved=st.integers(0, 5))
+def test_batches_are_filled_up_in_order_and_go_on_from_a_saved_state(batches, size, saved):
+    backfill, found, start = sb.NonzeroRows(backfill=size), [], 0
+    for number, nonzero in enumerate(batches):
+        rows = torch.arange(start, start + len(nonzero))
+        start += len(nonzero)
+        if number == saved:
+            file = io.BytesIO()
+            torch.save(backfill.state_dict(), file)
+            file.seek(0)
+            backfill = sb.NonzeroRows(backfill=size)
+            backfill.load_state_dict(torch.load(file, weights_only=True))
+        for batch, selection in backfill({"row": rows, "more": rows * 2}, torch.tensor(nonzero)):
+            assert len(batch["row"]) == size
+            assert selection.weights.tolist() == [1.0] * size
+            assert batch["more"].tolist() == (batch["row"] * 2).tolist()
+            found += batch["row"].tolist()
+    kept = [row for row, each in enumerate(itertools.chain(*batches)) if each]
+    assert found == kept[: len(kept) // size * size]
+
+
+def test_rows_of_other_lengths_are_padded_and_what_is_whole_is_kept():
+    backfill = sb.NonzeroRows(backfill=2, pad={"tokens": 9}, whole={"scale"})
+    batches = []
+    for width in (2, 3):
+        batch = {"tokens": torch.ones(2, width, dtype=torch.int64), "scale": torch.arange(5)}
+        batches += backfill(batch, torch.tensor([0.0, 1.0]))
+    [(batch, _)] = batches
+    assert batch["tokens"].tolist() == [[1, 1, 9], [1, 1, 1]]
+    assert batch["scale"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("batch", "values", "error", "message"),
+    [
+        (torch.ones(3, 2), torch.ones(2), sb.LossError, r"\(2,\).* 3 rows"),
+        (torch.ones(3, 2), torch.tensor(1.0), sb.LossError, r"\(\).* 3 rows"),
+        (torch.ones(3, 2), [1.0, 0.0, 1.0], sb.LossError, "no tensor.* 3 rows"),
+        (torch.ones(3, requires_grad=True), torch.ones(3), sb.BatchError, "require gradients"),
+        ({"a": torch.ones(3), "b": torch.ones(2)}, torch.ones(3), sb.BatchError, "2 rows"),
+    ],
+)
+def test_what_cannot_be_told_apart_by_row_is_refused(batch, values, error, message):
+    with unhooked(), pytest.raises(error, match=message):
+        sb.NonzeroRows()(batch, values)
+
+
+def test_a_path_that_the_batch_does_not_have_is_refused():
+    with pytest.raises(sb.BatchError, match="'scale'"):
+        sb.NonzeroRows(whole={"scale"})({"row": torch.ones(2)}, torch.ones(2))
+
+
+def test_a_state_of_another_mode_is_refused_and_changes_nothing():
+    match, backfill = sb.NonzeroRows(), sb.NonzeroRows(backfill=4)
+    assert backfill(torch.ones(3, 2), torch.ones(3)) == []
+    assert match.state_dict() == {}
+    with pytest.raises(sb.ConfigurationError, match="buffer"):
+        match.load_state_dict(backfill.state_dict())
+    with pytest.raises(sb.ConfigurationError, match='lacks "buffer"'):
+        backfill.load_state_dict({})
+    [(batch, _)] = backfill(torch.zeros(3, 2), torch.ones(3))
+    assert batch[:, 0].tolist() == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_backfill_is_refused_where_ranks_step_together(monkeypatch):
+    group = Group(0, 2, torch.device("cpu"))
+    monkeypatch.setattr(nonzero_rows, "find_ranks", lambda: group)
+    with pytest.raises(sb.ConfigurationError, match="backfill=8 on several ranks"):
+        sb.NonzeroRows(backfill=8)
+    sb.NonzeroRows()

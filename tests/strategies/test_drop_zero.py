@@ -1,0 +1,85 @@
+"""What scores exactly zero is left out: where it is scored, or before it is loaded."""
+
+import pytest
+import torch
+from fixture_doors import NotedSampler, Numbered
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+EXAMPLES = 40
+
+
+def hinge(model, batch):
+    inputs, signs = batch
+    return functional.relu(1.0 - signs * model(inputs).squeeze(1))
+
+
+def test_batches_are_filled_up_with_what_has_a_hinge_loss():
+    torch.manual_seed(0)
+    inputs = torch.randn(EXAMPLES, 3)
+    data = TensorDataset(inputs, inputs[:, 0].sign())
+    model = nn.Linear(3, 1)
+    nn.init.constant_(model.weight, 1.0)
+    with torch.no_grad():
+        losses = hinge(model, data.tensors)
+    kept = losses.count_nonzero().item()
+    assert EXAMPLES / 4 < kept < EXAMPLES * 3 / 4
+    door = sb.SelectiveLoader(DataLoader(data, 4), model, None, sb.drop_zero(), losses=hinge)
+    batches = list(door)
+    assert [len(signs) for _, signs in batches] == [4] * (kept // 4)
+    seen = torch.cat([rows for rows, _ in batches])
+    assert torch.equal(seen, inputs[losses > 0][: kept // 4 * 4])
+    assert (door.stats.scored, door.stats.kept) == (EXAMPLES, kept // 4 * 4)
+
+
+class Prompts:
+    """A loop over prompts that records the spread of the rewards in each prompt's group."""
+
+    def __init__(self, max_age, workers=0):
+        self.data, self.sampler = Numbered(EXAMPLES), NotedSampler(EXAMPLES)
+        loader = DataLoader(self.data, 4, sampler=self.sampler, num_workers=workers)
+        strategy = sb.drop_zero(sb.scorers.Recorded(max_age))
+        self.door = sb.SelectiveLoader(
+            loader, nn.Identity(), None, strategy, with_selection=True, leftovers="flush"
+        )
+
+    def epoch(self, spread):
+        seen = []
+        for (_, numbers), selection in self.door:
+            seen += numbers.tolist()
+            self.door.record(selection, spread[numbers])
+        return set(seen)
+
+
+def test_prompts_without_a_spread_are_not_loaded_until_they_are_looked_at_again():
+    spread = torch.ones(EXAMPLES)
+    spread[::4] = 0.0
+    everything, told = set(range(EXAMPLES)), set(range(EXAMPLES)) - set(range(0, EXAMPLES, 4))
+    prompts = Prompts(max_age=2)
+    assert [prompts.epoch(spread) for _ in range(5)] == [everything, told, told, everything, told]
+    assert prompts.data.reads.tolist() == [2 if n % 4 == 0 else 5 for n in range(EXAMPLES)]
+    spread[:] = 1.0
+    seen = [prompts.epoch(spread) for _ in range(3)]
+    assert seen == [told, everything, everything]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_what_is_known_of_prompts_is_saved_and_resumed(epochs):
+    spread = torch.arange(EXAMPLES) % 3.0
+    whole, resumed = Prompts(max_age=2), Prompts(max_age=2)
+    for _ in range(epochs):
+        whole.epoch(spread)
+    resumed.door.load_state_dict(whole.door.state_dict())
+    resumed.sampler.generator.set_state(whole.sampler.generator.get_state())
+    for _ in range(4):
+        assert resumed.epoch(spread) == whole.epoch(spread)
+
+
+def test_an_epoch_in_which_nothing_is_left_says_so():
+    prompts = Prompts(max_age=None)
+    assert prompts.epoch(torch.zeros(EXAMPLES)) == set(range(EXAMPLES))
+    with pytest.warns(sb.SelectionWarning, match=rf"of {EXAMPLES} candidates 0 wait.*batch\.$"):
+        assert prompts.epoch(torch.zeros(EXAMPLES)) == set()
