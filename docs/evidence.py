@@ -4,9 +4,8 @@
 
 A table stands between `<!-- KIND PATH -->`, with a kind of `TABLES` and a path from the root, and
 `<!-- end -->`. What `advise` forecasts worths by is written too. A test fails where a page and its
-records disagree. The
-figures of each comparison, of each record of `bench`, of the papers redone and of the study are
-drawn when the documentation is built.
+records disagree. The figures of each comparison, of each record of `bench`, of the papers redone
+and of the study are drawn when the documentation is built.
 """
 
 import json
