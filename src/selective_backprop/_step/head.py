@@ -1,0 +1,248 @@
+"""A linear head and its cross-entropy, in chunks of tokens, on the tokens that are trained on."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.types import RowIndices
+
+FEWEST = 256  # tokens of a chunk; matrix products with fewer rows take up to a third longer
+NUMBERS = 2**24  # of a chunk's logits, 64 MiB in float32
+
+
+class Head(NamedTuple):
+    """A head's weight and bias, in the precision that its products are computed in."""
+
+    weight: Float[Tensor, "word feature"]
+    bias: Float[Tensor, " word"] | None
+
+
+class Scan(NamedTuple):
+    """What a pass over tokens without gradients found.
+
+    Attributes:
+        losses: `[token]`, in float32 at least.
+        entropies: of the predictions, `[token]`, in nats; None if they were not asked for.
+        probabilities: `[token, word]`; None if they were not asked for, or the tokens take more
+            than one chunk.
+    """
+
+    losses: Float[Tensor, " token"]
+    entropies: Float[Tensor, " token"] | None
+    probabilities: Float[Tensor, "token word"] | None
+
+    def take(self, rows: RowIndices) -> "Scan | None":
+        """Return losses and probabilities of some tokens; None if there are no probabilities."""
+        if self.probabilities is None:
+            return None
+        return Scan(self.losses[rows], None, self.probabilities.index_select(0, rows))
+
+
+class _Chunk(NamedTuple):
+    rows: slice
+    hidden: Tensor
+    targets: Tensor
+    logits: Tensor
+    probabilities: Tensor
+    losses: Tensor
+
+
+def default_chunk(words: int) -> int:
+    """Return how many tokens to take at once: 64 MiB of logits, but at least 256 tokens."""
+    return max(FEWEST, NUMBERS // words)
+
+
+def check_head(head: Any) -> nn.Linear:
+    """Return a head that does as `nn.Linear` does; refuse any other."""
+    if not isinstance(head, nn.Linear):
+        raise ConfigurationError(
+            f"head={type(head).__name__}: an nn.Linear from features to words is needed, such as "
+            "model.lm_head. Where the embedding's weight is used without a module, make one: head "
+            "= nn.Linear(features, words, bias=False); head.weight = embedding.weight."
+        )
+    found = None
+    if type(head).forward is not nn.Linear.forward or "forward" in vars(head):
+        found = f"a forward pass of its own ({type(head).__name__})"
+    elif head._forward_hooks or head._forward_pre_hooks or head._backward_hooks:
+        found = "hooks"
+    elif type(head.weight) not in (Tensor, nn.Parameter):
+        found = f"a weight of type {type(head.weight).__name__}"
+    if found is not None:
+        raise ConfigurationError(
+            f"the head has {found}, which would be passed over: products with its weight are "
+            "computed in chunks, without calling it. Pass a plain nn.Linear (adapters, quantised, "
+            "sharded and weight-normalised by a hook are none), or compute all logits and use "
+            "TokenSelection."
+        )
+    return head
+
+
+def scan(
+    head: nn.Linear,
+    hidden: Float[Tensor, "token feature"],
+    targets: Int64[Tensor, " token"],
+    chunk: int,
+    *,
+    entropy: bool = False,
+    keep: bool = False,
+) -> Scan:
+    """Compute each token's loss, and if asked the entropy of its prediction, without gradients.
+
+    With `keep` the probabilities are returned, if all tokens fit into one chunk.
+    """
+    tokens = hidden.shape[0]
+    probabilities = None
+    with torch.no_grad():
+        lowered, rows = _in_precision(Head(head.weight, head.bias), hidden)
+    with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+        losses = torch.empty(tokens, dtype=_wide(rows), device=rows.device)
+        entropies = torch.empty_like(losses) if entropy else None
+        for part in _chunks(lowered, rows, targets, chunk):
+            losses[part.rows] = part.losses
+            if entropies is not None:
+                # H = log-sum-exp - sum(p x), and the loss is log-sum-exp - x of the target.
+                mean = torch.linalg.vecdot(part.probabilities, part.logits.to(losses.dtype))
+                entropies[part.rows] = part.losses + _at(part.logits, part.targets) - mean
+            probabilities = part.probabilities if keep and tokens <= chunk else None
+    return Scan(losses, entropies, probabilities)
+
+
+class HeadLoss(torch.autograd.Function):
+    """The weighted sum of tokens' cross-entropies, with gradients made in the forward pass.
+
+    The forward pass has each chunk's probabilities at hand, from which the gradients follow; to
+    make them in the backward pass would take the logits once more. They are held in float32, not
+    scaled by the gradient that comes later, so that half precision does not lose small ones.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        weights: Tensor | None,
+        chunk: int,
+        known: Scan | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum, and each token's loss.
+
+        Args:
+            ctx: what the backward pass gets.
+            hidden: `[token, feature]`.
+            weight: `[word, feature]`.
+            bias: `[word]`, or None.
+            targets: int64 `[token]`.
+            weights: of the tokens, `[token]`; None where all weigh 1.
+            chunk: how many tokens to take at once.
+            known: losses and probabilities of these tokens, which are overwritten; None if they
+                are still to be computed.
+        """
+        head, rows = _in_precision(Head(weight, bias), hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            wide, device = _wide(rows), hidden.device
+            losses = torch.empty(rows.shape[0], dtype=wide, device=device)
+            for_hidden, for_weight, for_bias = made = tuple(
+                torch.zeros(each.shape, dtype=wide, device=device)
+                if each is not None and needed
+                else None
+                for each, needed in zip(
+                    (hidden, weight, bias), ctx.needs_input_grad[:3], strict=True
+                )
+            )
+            for part in _chunks(head, rows, targets, chunk, known):
+                losses[part.rows] = part.losses
+                if made == (None, None, None):
+                    continue
+                slopes = part.probabilities  # less 1 at the target: of the loss by the logits
+                slopes.scatter_add_(1, part.targets[:, None], -slopes.new_ones(len(slopes), 1))
+                if weights is not None:
+                    slopes.mul_(weights[part.rows, None])
+                if for_bias is not None:
+                    for_bias += slopes.sum(0)
+                slopes = slopes.to(rows.dtype)
+                if for_hidden is not None:
+                    for_hidden[part.rows] = slopes @ head.weight
+                if for_weight is not None:
+                    _add_product(for_weight, slopes, part.hidden)
+        ctx.save_for_backward(*made)
+        ctx.dtypes = [None if each is None else each.dtype for each in (hidden, weight, bias)]
+        ctx.mark_non_differentiable(losses)
+        return (losses if weights is None else losses * weights).sum(), losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients made in the forward pass."""
+        made = (
+            None if each is None else (each * slope).to(dtype)
+            for each, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
+        return *made, None, None, None, None
+
+
+def _chunks(
+    head: Head,
+    hidden: Tensor,
+    targets: Tensor,
+    chunk: int,
+    known: Scan | None = None,
+) -> Iterator[_Chunk]:
+    """Yield chunks of tokens with their logits and losses; the next overwrites them."""
+    if known is not None:
+        found = known.probabilities
+        assert found is not None
+        yield _Chunk(slice(None), hidden, targets, found, found, known.losses)
+        return
+    tokens, words = hidden.shape[0], head.weight.shape[0]
+    size = min(tokens, chunk)
+    # Written anew in each chunk: memory that is taken anew costs a CPU more than the exponentials.
+    all_logits = hidden.new_empty(size, words)
+    all_found = torch.empty(size, words, dtype=_wide(hidden), device=hidden.device)
+    for start in range(0, tokens, chunk):
+        rows = slice(start, min(start + chunk, tokens))
+        part, asked = hidden[rows], targets[rows]
+        logits, found = all_logits[: len(part)], all_found[: len(part)]
+        torch.mm(part, head.weight.t(), out=logits)
+        if head.bias is not None:
+            logits += head.bias
+        torch.softmax(logits, -1, dtype=found.dtype, out=found)
+        # The highest probability is that of the highest logit, which gives the log-sum-exp
+        # exactly, even where the target's own probability is too small for a float32.
+        highest = logits.amax(1).to(found.dtype)
+        losses = (highest - _at(logits, asked)) - found.amax(1).log()
+        yield _Chunk(rows, part, asked, logits, found, losses)
+
+
+def _at(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return each token's logit at its target."""
+    return logits.gather(1, targets[:, None]).squeeze(1).to(_wide(logits))
+
+
+def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
+    """Add the gradient of the weight that comes from a chunk; never summed in half precision."""
+    if slopes.dtype == total.dtype:
+        total.addmm_(slopes.t(), hidden)
+    else:
+        total += slopes.t() @ hidden
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """Return the precision of sums: float32, or float64 where the tensor has it."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _in_precision(head: Head, hidden: Tensor) -> tuple[Head, Tensor]:
+    """Return the head and its input as `nn.Linear` would compute with them, under autocast too."""
+    kind = hidden.device.type
+    if not torch.is_autocast_enabled(kind) or hidden.dtype == torch.float64:
+        return head, hidden
+    precision = torch.get_autocast_dtype(kind)
+    bias = None if head.bias is None else head.bias.to(precision)
+    return Head(head.weight.to(precision), bias), hidden.to(precision)
