@@ -11,8 +11,9 @@ from torch.autograd.function import once_differentiable
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import RowIndices
 
-FEWEST = 256  # tokens of a chunk; matrix products with fewer rows take up to a third longer
-NUMBERS = 2**24  # of a chunk's logits, 64 MiB in float32
+HELD = 2**25  # probabilities, 128 MiB in float32
+PIECE = 2**21  # logits, 8 MiB: they stay in caches, and in memory that a CPU's allocator keeps
+FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longer
 
 
 class Head(NamedTuple):
@@ -22,28 +23,49 @@ class Head(NamedTuple):
     bias: Float[Tensor, " word"] | None
 
 
+class Workspace:
+    """Memory for logits and probabilities that is used again, call after call, on a CPU.
+
+    Memory that is taken anew is cleared by the operating system page by page, which takes longer
+    than the exponentials that are written there. On CUDA the allocator of torch does the keeping.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Tensor] = {}
+
+    def take(self, name: str, rows: int, words: int, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return memory `[row, word]` with any numbers in it, on the device of `like`."""
+        if like.device.type != "cpu":
+            return like.new_empty(rows, words, dtype=dtype)
+        kept = self._kept.get(name)
+        if kept is None or kept.dtype != dtype or kept.shape[1] != words or len(kept) < rows:
+            self._kept[name] = kept = torch.empty(rows, words, dtype=dtype)
+        return kept[:rows]
+
+
 class Scan(NamedTuple):
     """What a pass over tokens without gradients found.
 
     Attributes:
         losses: `[token]`, in float32 at least.
         entropies: of the predictions, `[token]`, in nats; None if they were not asked for.
-        probabilities: `[token, word]`; None if they were not asked for, or the tokens take more
-            than one chunk.
+        probabilities: `[token, word]`; None if they were not asked for.
     """
 
     losses: Float[Tensor, " token"]
     entropies: Float[Tensor, " token"] | None
     probabilities: Float[Tensor, "token word"] | None
 
-    def take(self, rows: RowIndices) -> "Scan | None":
-        """Return losses and probabilities of some tokens; None if there are no probabilities."""
-        if self.probabilities is None:
-            return None
-        return Scan(self.losses[rows], None, self.probabilities.index_select(0, rows))
+
+class Known(NamedTuple):
+    """Probabilities of tokens, of which only some are taken, in the order of `rows`."""
+
+    probabilities: Float[Tensor, "token word"]
+    rows: RowIndices
+    losses: Float[Tensor, " token"]
 
 
-class _Chunk(NamedTuple):
+class _Piece(NamedTuple):
     rows: slice
     hidden: Tensor
     targets: Tensor
@@ -52,9 +74,9 @@ class _Chunk(NamedTuple):
     losses: Tensor
 
 
-def default_chunk(words: int) -> int:
-    """Return how many tokens to take at once: 64 MiB of logits, but at least 256 tokens."""
-    return max(FEWEST, NUMBERS // words)
+def tokens_held(words: int) -> int:
+    """Return how many tokens' probabilities to hold: 128 MiB, but at least those of a piece."""
+    return max(FEWEST, HELD // words)
 
 
 def check_head(head: Any) -> nn.Linear:
@@ -87,28 +109,25 @@ def scan(
     hidden: Float[Tensor, "token feature"],
     targets: Int64[Tensor, " token"],
     chunk: int,
+    space: Workspace,
     *,
     entropy: bool = False,
-    keep: bool = False,
+    hold: bool = False,
 ) -> Scan:
-    """Compute each token's loss, and if asked the entropy of its prediction, without gradients.
-
-    With `keep` the probabilities are returned, if all tokens fit into one chunk.
-    """
-    tokens = hidden.shape[0]
-    probabilities = None
+    """Compute each token's loss without gradients; if asked, entropies and probabilities too."""
+    tokens, words = hidden.shape[0], head.out_features
     with torch.no_grad():
         lowered, rows = _in_precision(Head(head.weight, head.bias), hidden)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
         losses = torch.empty(tokens, dtype=_wide(rows), device=rows.device)
         entropies = torch.empty_like(losses) if entropy else None
-        for part in _chunks(lowered, rows, targets, chunk):
+        probabilities = space.take("all", tokens, words, rows, losses.dtype) if hold else None
+        for part in _pieces(lowered, rows, targets, chunk, space, into=probabilities):
             losses[part.rows] = part.losses
             if entropies is not None:
                 # H = log-sum-exp - sum(p x), and the loss is log-sum-exp - x of the target.
                 mean = torch.linalg.vecdot(part.probabilities, part.logits.to(losses.dtype))
                 entropies[part.rows] = part.losses + _at(part.logits, part.targets) - mean
-            probabilities = part.probabilities if keep and tokens <= chunk else None
     return Scan(losses, entropies, probabilities)
 
 
@@ -129,7 +148,8 @@ class HeadLoss(torch.autograd.Function):
         targets: Tensor,
         weights: Tensor | None,
         chunk: int,
-        known: Scan | None,
+        space: Workspace,
+        known: Known | None,
     ) -> tuple[Tensor, Tensor]:
         """Return the sum, and each token's loss.
 
@@ -140,9 +160,9 @@ class HeadLoss(torch.autograd.Function):
             bias: `[word]`, or None.
             targets: int64 `[token]`.
             weights: of the tokens, `[token]`; None where all weigh 1.
-            chunk: how many tokens to take at once.
-            known: losses and probabilities of these tokens, which are overwritten; None if they
-                are still to be computed.
+            chunk: the most tokens to take at once.
+            space: where logits and probabilities go.
+            known: their losses and probabilities; None if they are still to be computed.
         """
         head, rows = _in_precision(Head(weight, bias), hidden)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -156,7 +176,7 @@ class HeadLoss(torch.autograd.Function):
                     (hidden, weight, bias), ctx.needs_input_grad[:3], strict=True
                 )
             )
-            for part in _chunks(head, rows, targets, chunk, known):
+            for part in _pieces(head, rows, targets, chunk, space, known):
                 losses[part.rows] = part.losses
                 if made == (None, None, None):
                     continue
@@ -184,31 +204,34 @@ class HeadLoss(torch.autograd.Function):
             None if each is None else (each * slope).to(dtype)
             for each, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
-        return *made, None, None, None, None
+        return *made, None, None, None, None, None
 
 
-def _chunks(
+def _pieces(
     head: Head,
     hidden: Tensor,
     targets: Tensor,
     chunk: int,
-    known: Scan | None = None,
-) -> Iterator[_Chunk]:
-    """Yield chunks of tokens with their logits and losses; the next overwrites them."""
-    if known is not None:
-        found = known.probabilities
-        assert found is not None
-        yield _Chunk(slice(None), hidden, targets, found, found, known.losses)
-        return
+    space: Workspace,
+    known: Known | None = None,
+    into: Tensor | None = None,
+) -> Iterator[_Piece]:
+    """Yield pieces of the tokens; the next overwrites what is not written `into` a tensor."""
     tokens, words = hidden.shape[0], head.weight.shape[0]
-    size = min(tokens, chunk)
-    # Written anew in each chunk: memory that is taken anew costs a CPU more than the exponentials.
-    all_logits = hidden.new_empty(size, words)
-    all_found = torch.empty(size, words, dtype=_wide(hidden), device=hidden.device)
-    for start in range(0, tokens, chunk):
-        rows = slice(start, min(start + chunk, tokens))
+    size = min(tokens, chunk, max(FEWEST, PIECE // words))
+    all_logits = space.take("logits", size, words, hidden, hidden.dtype)
+    all_found = into
+    if all_found is None:
+        all_found = space.take("probabilities", size, words, hidden, _wide(hidden))
+    for start in range(0, tokens, size):
+        rows = slice(start, min(start + size, tokens))
         part, asked = hidden[rows], targets[rows]
-        logits, found = all_logits[: len(part)], all_found[: len(part)]
+        logits = all_logits[: len(part)]
+        found = all_found[: len(part)] if into is None else into[rows]
+        if known is not None:
+            torch.index_select(known.probabilities, 0, known.rows[rows], out=found)
+            yield _Piece(rows, part, asked, logits, found, known.losses[rows])
+            continue
         torch.mm(part, head.weight.t(), out=logits)
         if head.bias is not None:
             logits += head.bias
@@ -217,7 +240,7 @@ def _chunks(
         # exactly, even where the target's own probability is too small for a float32.
         highest = logits.amax(1).to(found.dtype)
         losses = (highest - _at(logits, asked)) - found.amax(1).log()
-        yield _Chunk(rows, part, asked, logits, found, losses)
+        yield _Piece(rows, part, asked, logits, found, losses)
 
 
 def _at(logits: Tensor, targets: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
 from selective_backprop._sampling.draws import Choice
-from selective_backprop._step.head import HeadLoss, check_head, default_chunk, scan
+from selective_backprop._step.head import HeadLoss, Known, Workspace, check_head, scan, tokens_held
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 
 
@@ -78,7 +78,8 @@ class TokenLoss:
         self._shift = check_flag("shift", shift)
         self._entropy = check_flag("entropy", entropy)
         chunk = check_whole("chunk", chunk, optional=True)
-        self._chunk = default_chunk(self._head.out_features) if chunk is None else int(chunk)
+        self._chunk = tokens_held(self._head.out_features) if chunk is None else int(chunk)
+        self._space = Workspace()
 
     @torch.compiler.disable
     def __call__(
@@ -121,16 +122,17 @@ class TokenLoss:
                 _take(flat.detach(), rows),
                 targets,
                 self._chunk,
+                self._space,
                 entropy=self._entropy,
-                keep=True,
+                hold=len(rows) <= self._chunk,
             )
             losses[rows] = found.losses.to(losses.dtype)
             scores = found.losses if found.entropies is None else found.entropies
             if reference is not None:
                 scores = scores - reference.to(flat.device).flatten()[rows]
             choice = self._selection.draw(scores)
-            known = found.take(choice.rows)
-            del found
+            if found.probabilities is not None:
+                known = Known(found.probabilities, choice.rows, found.losses[choice.rows])
         elif kept is None and not self._selection.keeps_everything:
             choice = self._selection.draw(torch.zeros(len(rows), device=flat.device))
         taken = rows[choice.rows]
@@ -141,6 +143,7 @@ class TokenLoss:
             targets[choice.rows],
             choice.weights,
             self._chunk,
+            self._space,
             known,
         )
         losses[taken] = computed.to(losses.dtype)
@@ -168,7 +171,7 @@ class TokenLoss:
         rows, targets = self._counted(hidden, labels, None)
         flat = hidden.detach().flatten(0, -2)
         losses = torch.full((len(flat),), torch.nan, dtype=_wide(flat), device=flat.device)
-        found = scan(self._head, _take(flat, rows), targets, self._chunk).losses
+        found = scan(self._head, _take(flat, rows), targets, self._chunk, self._space).losses
         losses[rows] = found.to(losses.dtype)
         return losses.view(labels.shape)
 
