@@ -218,7 +218,7 @@ def _pieces(
 ) -> Iterator[_Piece]:
     """Yield pieces of the tokens; the next overwrites what is not written `into` a tensor."""
     tokens, words = hidden.shape[0], head.weight.shape[0]
-    size = min(tokens, chunk, max(FEWEST, PIECE // words))
+    size = max(1, min(tokens, chunk, max(FEWEST, PIECE // words)))
     all_logits = space.take("logits", size, words, hidden, hidden.dtype)
     all_found = into
     if all_found is None:
