@@ -1,4 +1,4 @@
-"""A linear head and its cross-entropy, in chunks of tokens, on the tokens that are trained on."""
+"""A linear head and its cross-entropy, piece by piece, with gradients made on the way."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import RowIndices
 
-HELD = 2**25  # probabilities, 128 MiB in float32
+HELD = 2**25  # probabilities, 128 MiB in float32; on CUDA, whose products are larger, four times
 PIECE = 2**21  # logits, 8 MiB: they stay in caches, and in memory that a CPU's allocator keeps
 FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longer
 
@@ -74,9 +74,9 @@ class _Piece(NamedTuple):
     losses: Tensor
 
 
-def tokens_held(words: int) -> int:
+def tokens_held(words: int, device: torch.device) -> int:
     """Return how many tokens' probabilities to hold: 128 MiB, but at least those of a piece."""
-    return max(FEWEST, HELD // words)
+    return max(FEWEST, HELD * (1 if device.type == "cpu" else 4) // words)
 
 
 def check_head(head: Any) -> nn.Linear:
@@ -94,6 +94,8 @@ def check_head(head: Any) -> nn.Linear:
         found = "hooks"
     elif type(head.weight) not in (Tensor, nn.Parameter):
         found = f"a weight of type {type(head.weight).__name__}"
+    elif head.weight.shape != (head.out_features, head.in_features):
+        found = f"a weight of shape {tuple(head.weight.shape)}"
     if found is not None:
         raise ConfigurationError(
             f"the head has {found}, which would be passed over: products with its weight are "
@@ -119,7 +121,7 @@ def scan(
     with torch.no_grad():
         lowered, rows = _in_precision(Head(head.weight, head.bias), hidden)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        losses = torch.empty(tokens, dtype=_wide(rows), device=rows.device)
+        losses = torch.empty(tokens, dtype=wide(rows), device=rows.device)
         entropies = torch.empty_like(losses) if entropy else None
         probabilities = space.take("all", tokens, words, rows, losses.dtype) if hold else None
         for part in _pieces(lowered, rows, targets, chunk, space, into=probabilities):
@@ -132,10 +134,10 @@ def scan(
 
 
 class HeadLoss(torch.autograd.Function):
-    """The weighted sum of tokens' cross-entropies, with gradients made in the forward pass.
+    """The weighted mean of tokens' cross-entropies, with gradients made in the forward pass.
 
-    The forward pass has each chunk's probabilities at hand, from which the gradients follow; to
-    make them in the backward pass would take the logits once more. They are held in float32, not
+    The forward pass has the probabilities at hand, from which the gradients follow; to make them
+    in the backward pass would take the logits once more. They are held in float32 until they are
     scaled by the gradient that comes later, so that half precision does not lose small ones.
     """
 
@@ -151,7 +153,7 @@ class HeadLoss(torch.autograd.Function):
         space: Workspace,
         known: Known | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the sum, and each token's loss.
+        """Return the mean, 0 if there are no tokens, and each token's loss.
 
         Args:
             ctx: what the backward pass gets.
@@ -166,10 +168,10 @@ class HeadLoss(torch.autograd.Function):
         """
         head, rows = _in_precision(Head(weight, bias), hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            wide, device = _wide(rows), hidden.device
-            losses = torch.empty(rows.shape[0], dtype=wide, device=device)
+            sums, device = wide(rows), hidden.device
+            losses = torch.empty(rows.shape[0], dtype=sums, device=device)
             for_hidden, for_weight, for_bias = made = tuple(
-                torch.zeros(each.shape, dtype=wide, device=device)
+                torch.zeros(each.shape, dtype=sums, device=device)
                 if each is not None and needed
                 else None
                 for each, needed in zip(
@@ -191,17 +193,23 @@ class HeadLoss(torch.autograd.Function):
                     for_hidden[part.rows] = slopes @ head.weight
                 if for_weight is not None:
                     _add_product(for_weight, slopes, part.hidden)
+            count = max(1, rows.shape[0])
+            for each in made:
+                if each is not None:
+                    each /= count
         ctx.save_for_backward(*made)
         ctx.dtypes = [None if each is None else each.dtype for each in (hidden, weight, bias)]
         ctx.mark_non_differentiable(losses)
-        return (losses if weights is None else losses * weights).sum(), losses
+        return (losses if weights is None else losses * weights).sum() / count, losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients made in the forward pass."""
+        # A copy of the weight's gradient is spared where it is known not to be needed.
+        whole = slope.device.type == "cpu" and bool(slope == 1)
         made = (
-            None if each is None else (each * slope).to(dtype)
+            None if each is None else (each if whole else each * slope).to(dtype)
             for each, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
         return *made, None, None, None, None, None
@@ -218,11 +226,13 @@ def _pieces(
 ) -> Iterator[_Piece]:
     """Yield pieces of the tokens; the next overwrites what is not written `into` a tensor."""
     tokens, words = hidden.shape[0], head.weight.shape[0]
-    size = max(1, min(tokens, chunk, max(FEWEST, PIECE // words)))
+    size = max(1, min(tokens, chunk))
+    if hidden.device.type == "cpu":
+        size = min(size, max(FEWEST, PIECE // words))
     all_logits = space.take("logits", size, words, hidden, hidden.dtype)
     all_found = into
     if all_found is None:
-        all_found = space.take("probabilities", size, words, hidden, _wide(hidden))
+        all_found = space.take("probabilities", size, words, hidden, wide(hidden))
     for start in range(0, tokens, size):
         rows = slice(start, min(start + size, tokens))
         part, asked = hidden[rows], targets[rows]
@@ -245,18 +255,18 @@ def _pieces(
 
 def _at(logits: Tensor, targets: Tensor) -> Tensor:
     """Return each token's logit at its target."""
-    return logits.gather(1, targets[:, None]).squeeze(1).to(_wide(logits))
+    return logits.gather(1, targets[:, None]).squeeze(1).to(wide(logits))
 
 
 def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
-    """Add the gradient of the weight that comes from a chunk; never summed in half precision."""
+    """Add the gradient of the weight that comes from a piece; never summed in half precision."""
     if slopes.dtype == total.dtype:
         total.addmm_(slopes.t(), hidden)
     else:
         total += slopes.t() @ hidden
 
 
-def _wide(tensor: Tensor) -> torch.dtype:
+def wide(tensor: Tensor) -> torch.dtype:
     """Return the precision of sums: float32, or float64 where the tensor has it."""
     return torch.promote_types(tensor.dtype, torch.float32)
 

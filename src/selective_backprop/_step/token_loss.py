@@ -8,8 +8,15 @@ from torch.nn import functional
 
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
-from selective_backprop._sampling.draws import Choice
-from selective_backprop._step.head import HeadLoss, Known, Workspace, check_head, scan, tokens_held
+from selective_backprop._step.head import (
+    HeadLoss,
+    Known,
+    Workspace,
+    check_head,
+    scan,
+    tokens_held,
+    wide,
+)
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 
 
@@ -38,9 +45,9 @@ class TokenLoss:
             Position `t` then stands for the prediction of label `t + 1`, here and in every mask
             and loss that is given or returned; the last position does not count.
         entropy: choose by the entropies of the predictions instead of their losses.
-        chunk: how many tokens' logits to compute at once; None takes as many as fit into 64 MiB
-            in float32, but at least 256. Where all tokens that count fit, those kept are not
-            computed twice.
+        chunk: the most tokens whose logits or probabilities are held at once; None takes as many
+            as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. Where all tokens
+            that count fit, those kept are not computed twice.
 
     Raises:
         ConfigurationError: if the head is not linear, or does what its weight does not tell, or
@@ -77,8 +84,7 @@ class TokenLoss:
         self._selection = TokenSelection(rate=1.0) if selection is None else selection
         self._shift = check_flag("shift", shift)
         self._entropy = check_flag("entropy", entropy)
-        chunk = check_whole("chunk", chunk, optional=True)
-        self._chunk = tokens_held(self._head.out_features) if chunk is None else int(chunk)
+        self._chunk = check_whole("chunk", chunk, optional=True)
         self._space = Workspace()
 
     @torch.compiler.disable
@@ -114,17 +120,18 @@ class TokenLoss:
         if reference is not None:
             self._check_reference(reference, labels, scored)
         flat = hidden.flatten(0, -2)
-        losses = torch.full((len(flat),), torch.nan, dtype=_wide(flat), device=flat.device)
-        choice, known = Choice(torch.arange(len(rows), device=flat.device)), None
+        losses = torch.full((len(flat),), torch.nan, dtype=wide(flat), device=flat.device)
+        chunk = self._chunk_on(flat.device)
+        taken, weights, known, choice = rows, None, None, None
         if scored:
             found = scan(
                 self._head,
                 _take(flat.detach(), rows),
                 targets,
-                self._chunk,
+                chunk,
                 self._space,
                 entropy=self._entropy,
-                hold=len(rows) <= self._chunk,
+                hold=len(rows) <= chunk,
             )
             losses[rows] = found.losses.to(losses.dtype)
             scores = found.losses if found.entropies is None else found.entropies
@@ -135,21 +142,16 @@ class TokenLoss:
                 known = Known(found.probabilities, choice.rows, found.losses[choice.rows])
         elif kept is None and not self._selection.keeps_everything:
             choice = self._selection.draw(torch.zeros(len(rows), device=flat.device))
-        taken = rows[choice.rows]
-        total, computed = HeadLoss.apply(
-            _take(flat, taken),
-            self._head.weight,
-            self._head.bias,
-            targets[choice.rows],
-            choice.weights,
-            self._chunk,
-            self._space,
-            known,
+        if choice is not None:
+            taken, targets, weights = rows[choice.rows], targets[choice.rows], choice.weights
+        inputs, head = _take(flat, rows) if choice is None else flat[taken], self._head
+        loss, computed = HeadLoss.apply(
+            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known
         )
         losses[taken] = computed.to(losses.dtype)
         mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
         return SelectedTokens(
-            total / max(1, len(taken)),
+            loss,
             mask.index_fill(0, taken, True).view(labels.shape),
             losses.view(labels.shape),
         )
@@ -170,8 +172,10 @@ class TokenLoss:
         """
         rows, targets = self._counted(hidden, labels, None)
         flat = hidden.detach().flatten(0, -2)
-        losses = torch.full((len(flat),), torch.nan, dtype=_wide(flat), device=flat.device)
-        found = scan(self._head, _take(flat, rows), targets, self._chunk, self._space).losses
+        losses = torch.full((len(flat),), torch.nan, dtype=wide(flat), device=flat.device)
+        found = scan(
+            self._head, _take(flat, rows), targets, self._chunk_on(flat.device), self._space
+        ).losses
         losses[rows] = found.to(losses.dtype)
         return losses.view(labels.shape)
 
@@ -204,6 +208,10 @@ class TokenLoss:
         if scores is None:
             scores = torch.zeros(labels.shape, device=labels.device)
         return self._selection(scores, counts, reference=reference).kept
+
+    def _chunk_on(self, device: torch.device) -> int:
+        words = self._head.out_features
+        return tokens_held(words, device) if self._chunk is None else int(self._chunk)
 
     def _targets(self, labels: Tensor) -> Tensor:
         """Return what each position is to predict."""
@@ -267,7 +275,3 @@ class TokenLoss:
 def _take(flat: Tensor, rows: Tensor) -> Tensor:
     """Return some rows, or all without a copy."""
     return flat if len(rows) == len(flat) else flat[rows]
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
